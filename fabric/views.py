@@ -1,0 +1,313 @@
+"""Frozen, partial views of the Kubernetes objects a decision reads, decoded by msgspec.
+
+Owns which fields exist for us; unknown fields are skipped while decoding and never travel inward. A JSON
+`null` counts as absent, as it does for the API server. Field names are Kubernetes' own in snake case;
+map and list fields are read through properties that are never None, so that a decision has no null cases,
+while `has_*` keeps the difference that a JSON Patch must know (parent absent or present).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+Written = str | int | float  # a quantity as a manifest may hold it
+_EMPTY: Mapping[str, Any] = {}
+
+
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Base of all views: camelCase on the wire, unknown fields ignored."""
+
+
+class OwnerReference(View, frozen=True):
+    """One entry of metadata.ownerReferences."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(View, frozen=True):
+    """metadata of any object."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
+    annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
+    owner_references_or_none: list[OwnerReference] | None = msgspec.field(default=None, name="ownerReferences")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels, empty where absent."""
+        return self.labels_or_none or _EMPTY
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations, empty where absent."""
+        return self.annotations_or_none or _EMPTY
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls this object, if any."""
+        for owner in self.owner_references_or_none or ():
+            if owner.controller:
+                return owner
+        return None
+
+
+class EnvVar(View, frozen=True):
+    """One environment entry; `value_from` keeps its raw JSON because only its presence matters."""
+
+    name: str = ""
+    value: str | None = None
+    value_from: msgspec.Raw | None = None
+
+
+class ResourceRequirements(View, frozen=True):
+    """resources of a container; quantities as written."""
+
+    requests_or_none: dict[str, Written] | None = msgspec.field(default=None, name="requests")
+    limits_or_none: dict[str, Written] | None = msgspec.field(default=None, name="limits")
+
+    @property
+    def requests(self) -> Mapping[str, Written]:
+        """Requests, empty where absent."""
+        return self.requests_or_none or _EMPTY
+
+    @property
+    def limits(self) -> Mapping[str, Written]:
+        """Limits, empty where absent."""
+        return self.limits_or_none or _EMPTY
+
+
+class VolumeMount(View, frozen=True):
+    """One mount of a container."""
+
+    name: str = ""
+    mount_path: str = ""
+
+
+class Capabilities(View, frozen=True):
+    """Linux capabilities added and dropped."""
+
+    add: list[str] | None = None
+    drop: list[str] | None = None
+
+
+class SecurityContext(View, frozen=True):
+    """securityContext of a container, as far as a fabric touches it."""
+
+    privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    run_as_user: int | None = None
+    capabilities: Capabilities | None = None
+
+
+class Container(View, frozen=True):
+    """A container or init container."""
+
+    name: str = ""
+    env_or_none: list[EnvVar] | None = msgspec.field(default=None, name="env")
+    env_from: list[msgspec.Raw] | None = None
+    resources: ResourceRequirements | None = None
+    volume_mounts_or_none: list[VolumeMount] | None = msgspec.field(default=None, name="volumeMounts")
+    security_context: SecurityContext | None = None
+    restart_policy: str | None = None
+
+    @property
+    def env(self) -> list[EnvVar]:
+        """Environment, empty where absent."""
+        return self.env_or_none or []
+
+    @property
+    def volume_mounts(self) -> list[VolumeMount]:
+        """Mounts, empty where absent."""
+        return self.volume_mounts_or_none or []
+
+    @property
+    def requests(self) -> Mapping[str, Written]:
+        """Requests as Kubernetes would default them: a limit without a request counts as the request."""
+        if self.resources is None:
+            return _EMPTY
+        return {**self.resources.limits, **self.resources.requests}
+
+
+class Volume(View, frozen=True):
+    """A volume; only its name and the sources a fabric looks at."""
+
+    name: str = ""
+    secret: msgspec.Raw | None = None
+    host_path: msgspec.Raw | None = None
+    empty_dir: msgspec.Raw | None = None
+
+
+class Toleration(View, frozen=True):
+    """A toleration, with Kubernetes' defaults."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(View, frozen=True):
+    """A match expression of a label or node selector."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(View, frozen=True):
+    """One term of a required node affinity: all its expressions must hold."""
+
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(View, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(View, frozen=True):
+    """Node affinity, the required part."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(View, frozen=True):
+    """affinity of a pod, the node part."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGroup(View, frozen=True):
+    """spec.schedulingGroup (Kubernetes 1.35 and newer)."""
+
+    pod_group_name: str = ""
+
+
+class PodSpec(View, frozen=True):
+    """spec of a pod."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    volumes_or_none: list[Volume] | None = msgspec.field(default=None, name="volumes")
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    host_network: bool | None = None
+    scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
+
+    @property
+    def volumes(self) -> list[Volume]:
+        """Volumes, empty where absent."""
+        return self.volumes_or_none or []
+
+
+class PodStatus(View, frozen=True):
+    """status of a pod."""
+
+    phase: str = ""
+
+
+class Pod(View, frozen=True):
+    """A pod, or the template of one."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(View, frozen=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(View, frozen=True):
+    """spec of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeCondition(View, frozen=True):
+    """A condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(View, frozen=True):
+    """status of a node: what it has and what of it pods may have."""
+
+    capacity_or_none: dict[str, Written] | None = msgspec.field(default=None, name="capacity")
+    allocatable_or_none: dict[str, Written] | None = msgspec.field(default=None, name="allocatable")
+    conditions: list[NodeCondition] | None = None
+
+    @property
+    def capacity(self) -> Mapping[str, Written]:
+        """Capacity, empty where absent."""
+        return self.capacity_or_none or _EMPTY
+
+    @property
+    def allocatable(self) -> Mapping[str, Written]:
+        """Allocatable, empty where absent."""
+        return self.allocatable_or_none or _EMPTY
+
+
+class Node(View, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(View, frozen=True):
+    """A namespace: its labels opt in and set the pod-security level."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class NetworkAttachmentDefinition(View, frozen=True):
+    """A Multus network; its resourceName annotation names the device pool it draws on."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PodGroupSpec(View, frozen=True):
+    """spec of a PodGroup of Volcano or scheduler-plugins."""
+
+    min_member: int = 0
+
+
+class PodGroup(View, frozen=True):
+    """A PodGroup: the least number of pods that make the gang."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class ConfigMap(View, frozen=True):
+    """A ConfigMap; the policy is read from its data."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
