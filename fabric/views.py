@@ -180,9 +180,7 @@ class NodeSelector(View, frozen=True):
 class NodeAffinity(View, frozen=True):
     """Node affinity, the required part."""
 
-    required: NodeSelector | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(View, frozen=True):

@@ -1,0 +1,172 @@
+"""Issues certificates: one authority and the leaves under it, as PEM bytes in memory.
+
+Owns what stands in a certificate. Refuses to know files, Secrets and the time: the clock is a parameter, so that
+validity is testable, and a caller decides where a key may lie.
+
+Keys are ECDSA P-256, which every Go, OpenSSL and Python client takes. Every certificate carries the key identifiers
+and key usages that strict verification asks for (RFC 5280 section 4.2.1; Python 3.13 sets VERIFY_X509_STRICT itself).
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+import ipaddress
+from collections.abc import Collection, Sequence
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BACKDATED = dt.timedelta(hours=1)  # clocks of two machines of one cluster may differ; an hour covers them
+COMMON_NAME_LIMIT = 64  # characters, RFC 5280 appendix A, ub-common-name
+
+
+class Usage(enum.StrEnum):
+    """What a leaf may be presented as in a TLS handshake."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+USAGE_OIDS = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key (PKCS#8, unencrypted), both PEM."""
+
+    certificate_pem: bytes
+    key_pem: bytes = dataclasses.field(repr=False)  # never in a log or a failed assertion
+
+
+def issue_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
+    """Return a self-signed authority that may sign leaves only (path length 0), valid until now + lifetime."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(common_name, ())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = (
+        _builder(subject, key.public_key(), now, now + lifetime)
+        .issuer_name(subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
+    authority: Pair,
+    *,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    usages: Collection[Usage | str],
+    now: dt.datetime,
+    lifetime: dt.timedelta,
+) -> Pair:
+    """Return a leaf signed by `authority`, valid until now + lifetime but never longer than the authority.
+
+    `hosts` are DNS names (a leading `*.` is allowed) or IP addresses; a server needs at least one, because no client
+    reads the common name any more (RFC 9525). `organizations` are what Kubernetes reads as groups. Raises ValueError
+    that names the value that cannot stand in a certificate.
+    """
+    uses = {Usage(usage) for usage in usages}
+    if not uses:
+        raise ValueError(f"certificate {common_name!r} has no usage; give server, client or both")
+    if Usage.SERVER in uses and not hosts:
+        raise ValueError(f"server certificate {common_name!r} has no host; name at least one DNS name or IP address")
+    issuer = x509.load_pem_x509_certificate(authority.certificate_pem)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(common_name, organizations)
+    until = min(now + lifetime, issuer.not_valid_after_utc)
+    builder = (
+        _builder(subject, key.public_key(), now, until)
+        .issuer_name(issuer.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([USAGE_OIDS[use] for use in sorted(uses)]), critical=False)
+        .add_extension(_issued_by(issuer), critical=False)
+    )
+    if hosts:
+        names = [general_name(host) for host in dict.fromkeys(hosts)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return _pair(builder.sign(_private_key(authority), hashes.SHA256()), key)
+
+
+def general_name(host: str) -> x509.GeneralName:
+    """Return `host` as it stands in a subjectAltName: an IP address ([::1] too) or a DNS name."""
+    bare = host.strip().removeprefix("[").removesuffix("]")
+    try:
+        return x509.IPAddress(ipaddress.ip_address(bare))
+    except ValueError:
+        pass  # not an address, so it has to be a name
+    labels = bare.removeprefix("*.").split(".")
+    if len(bare) > 253 or not all(_is_label(label) for label in labels):
+        raise ValueError(f"host {host!r} is neither an IP address nor a DNS name (no port, no scheme, no underscore)")
+    return x509.DNSName(bare.lower())
+
+
+def _is_label(label: str) -> bool:
+    """RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end."""
+    inner = label.replace("-", "a")
+    return 0 < len(label) <= 63 and inner.isascii() and inner.isalnum() and label.strip("-") == label
+
+
+def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    if not 0 < len(common_name) <= COMMON_NAME_LIMIT:
+        raise ValueError(f"common name {common_name!r} must have 1 to {COMMON_NAME_LIMIT} characters")
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: dt.datetime,
+    until: dt.datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,  # means RSA key transport; an ECDSA key only signs
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _issued_by(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _private_key(pair: Pair) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pair.key_pem, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"the authority's key is {type(key).__name__}; railwright signs with ECDSA keys")
+    return key
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
+        key_pem=key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    )

@@ -1,0 +1,77 @@
+"""From a scheduler's request to an ask: the pod's fabric, gang, rank and needs by the policy in force."""
+
+from collections.abc import Mapping
+
+from extender import volcano_wire
+from fabric import resources, views, workload
+from fabric.placement import ask, rails
+from fabric.policy import model, presets
+
+
+def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
+    pod: views.Pod,
+    policy: model.Policy | None,
+    candidates: Mapping[str, ask.Candidate],
+    *,
+    requests: resources.Amounts,
+    volcano_job: str = "",
+    uid: str = "",
+) -> ask.Ask | None:
+    """The ask for a pod; None for one that did not opt in, or while there is no policy: it is neutral."""
+    if policy is None:
+        return None
+    fabric_name, fabric = rails.fabric_of(pod, policy.document)
+    if fabric is None:
+        return None
+    return ask.Ask(
+        uid=uid or pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        spec=pod.spec,
+        gang=workload.gang_of(pod, volcano_job),
+        rank=workload.rank_of(pod),
+        requests=requests,
+        fabric_name=fabric_name,
+        fabric=fabric,
+        domains=presets.domains(fabric.placement),
+        needs=rails.needs_of(pod, requests, fabric),
+        accelerators=policy.document.accelerators,
+        candidates=candidates,
+    )
+
+
+def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None) -> ask.Ask | None:
+    """The ask of kube-scheduler: names only, so the fleet says what is free."""
+    candidates = {name: ask.Candidate(name=name) for name in nodes}
+    return from_pod(pod, policy, candidates, requests=resources.requests_of(pod.spec))
+
+
+def from_volcano(
+    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None
+) -> ask.Ask | None:
+    """The ask of Volcano: every node comes with what its running session holds free."""
+    if task.pod is None:
+        return None
+    candidates = {
+        node.name: ask.Candidate(
+            name=node.name,
+            free=volcano_wire.amounts(node.idle) if node.idle else None,
+            promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
+        )
+        for node in nodes
+    }
+    return from_pod(
+        task.pod,
+        policy,
+        candidates,
+        requests=requested(task),
+        volcano_job=task.job,
+        uid=task.uid,
+    )
+
+
+def requested(task: volcano_wire.Task) -> resources.Amounts:
+    """What Volcano counts the task at, without the resources it asks none of."""
+    if task.request is None:
+        return resources.requests_of(task.pod.spec) if task.pod else {}
+    return {name: amount for name, amount in volcano_wire.amounts(task.request).items() if amount > 0}

@@ -1,0 +1,66 @@
+"""kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1): Go spelling, no JSON tags.
+
+The only place where scores become integers of 0..10. Knows nothing of how they come about.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from extender import requests
+from fabric import views
+
+MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
+
+
+class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
+    """ExtenderArgs: a pod and the names of the nodes to judge."""
+
+    pod: views.Pod | None = None
+    nodes: msgspec.Raw | None = None
+    node_names: list[str] | None = None
+
+
+class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """ExtenderFilterResult for nodeCacheCapable extenders."""
+
+    node_names: list[str]
+    failed_nodes: Mapping[str, str]
+    failed_and_unresolvable_nodes: Mapping[str, str]
+    error: str = ""
+
+
+class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+    """One node's score."""
+
+    host: str
+    score: int
+
+
+_decode = msgspec.json.Decoder(Arguments).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read(body: bytes) -> tuple[views.Pod, list[str]]:
+    """(pod, node names) of a filter or prioritize request. Raises requests.MalformedError."""
+    arguments = requests.decoded(_decode, body)
+    if arguments.pod is None:
+        raise requests.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
+    if arguments.node_names is None:
+        hint = "set nodeCacheCapable: true for this extender" if arguments.nodes is not None else "expected a list"
+        raise requests.MalformedError(f"NodeNames is missing: {hint}")
+    return arguments.pod, arguments.node_names
+
+
+def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, str]) -> bytes:
+    """The answer of filter: nodes kept, nodes busy now, nodes that can never hold the pod."""
+    return _encode(FilterResult(node_names=list(kept), failed_nodes=busy, failed_and_unresolvable_nodes=never))
+
+
+def prioritized(scores: Mapping[str, float]) -> bytes:
+    """The answer of prioritize; scores of 0..100."""
+    return _encode([HostPriority(host=name, score=_integer(score)) for name, score in scores.items()])
+
+
+def _integer(score: float) -> int:
+    return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))

@@ -1,0 +1,127 @@
+"""The verbs of both schedulers: bytes in, one decision, bytes out. No await, no clock of its own.
+
+A filter or prioritize call never commits anything: schedulers dry-run and roll back. Only Volcano's allocate and
+deallocate events touch the ledger.
+"""
+
+from collections.abc import Callable
+
+from extender import asks, explain, kube_wire, volcano_wire
+from extender import state as states
+from fabric import workload
+from fabric.placement import ask, decide, ledger
+from fabric.policy import model
+
+Counted = Callable[[str, int, int], None]
+"""Called with (verb, nodes judged, of them unknown to the cache) after every decision."""
+
+
+class Schedulers:
+    """The handlers, over the state of this process and the policy in force."""
+
+    def __init__(
+        self,
+        state: states.State,
+        policy: Callable[[], model.Policy | None],
+        *,
+        clock: Callable[[], float],
+        counted: Counted,
+    ) -> None:
+        self._state = state
+        self._policy = policy
+        self._clock = clock
+        self._counted = counted
+        self.explanations = explain.Explanations()
+
+    # --- kube-scheduler -------------------------------------------------------------------------------
+
+    def filter(self, body: bytes) -> bytes:
+        """POST /scheduler/filter."""
+        pod, nodes = kube_wire.read(body)
+        question = asks.from_kube(pod, nodes, self._policy())
+        if question is None:
+            return kube_wire.filtered(nodes, {}, {})
+        verdicts = self._decide("kube-scheduler", "filter", question).verdicts.values()
+        refused = [verdict for verdict in verdicts if verdict.refusal]
+        return kube_wire.filtered(
+            (verdict.node for verdict in verdicts if not verdict.refusal),
+            {verdict.node: verdict.refusal for verdict in refused if not verdict.unresolvable},
+            {verdict.node: verdict.refusal for verdict in refused if verdict.unresolvable},
+        )
+
+    def prioritize(self, body: bytes) -> bytes:
+        """POST /scheduler/prioritize."""
+        pod, nodes = kube_wire.read(body)
+        question = asks.from_kube(pod, nodes, self._policy())
+        if question is None:
+            return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
+        verdicts = self._decide("kube-scheduler", "prioritize", question).verdicts
+        return kube_wire.prioritized({name: verdict.score for name, verdict in verdicts.items()})
+
+    # --- Volcano --------------------------------------------------------------------------------------
+
+    def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
+        """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
+        task, nodes = volcano_wire.read_prioritize(body)
+        question = asks.from_volcano(task, nodes, self._policy())
+        if question is None:
+            return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
+        verdicts = self._decide(_volcano(scope), "prioritize", question).verdicts
+        scale = question.fabric.placement.scale
+        return volcano_wire.prioritized({name: verdict.score * scale for name, verdict in verdicts.items()})
+
+    def volcano_predicate(self, body: bytes, scope: str) -> bytes:
+        """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
+        del scope  # a veto reads the node as this scheduler sent it; it keeps no state
+        task, node = volcano_wire.read_predicate(body)
+        question = asks.from_volcano(task, [node], self._policy())
+        known = self._state.fleet.nodes.get(node.name)
+        self._counted("predicate", 1, 0 if known else 1)
+        if question is None or known is None:
+            return volcano_wire.predicated("", unresolvable=False)
+        verdict = decide.judge_one(question, known, self._state.fleet, self._state.ledger)
+        return volcano_wire.predicated(verdict.refusal, unresolvable=verdict.unresolvable)
+
+    def volcano_allocate(self, body: bytes, scope: str) -> bytes:
+        """POST /volcano/allocate: the scheduler placed a task, tentatively."""
+        task = volcano_wire.read_event(body)
+        bound = self._state.fleet.pods.get(task.uid)
+        if task.node_name and not (bound and bound.node):
+            self._state.ledger.allocate(self._entry(task), scope)
+        return volcano_wire.EVENT_TAKEN
+
+    def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
+        """POST /volcano/deallocate: it took the placement back; a bound pod stays counted till it ends."""
+        del scope  # a uid is placed once, whoever placed it
+        self._state.ledger.deallocate(volcano_wire.read_event(body).uid)
+        return volcano_wire.EVENT_TAKEN
+
+    def volcano_close(self, body: bytes, scope: str) -> bytes:
+        """POST /volcano/session-close: what was pipelined is void, what was allocated awaits its binding."""
+        volcano_wire.read_close(body)
+        self._state.ledger.close(scope, self._clock())
+        return volcano_wire.NOTHING
+
+    def _entry(self, task: volcano_wire.Task) -> ledger.Entry:
+        pod = task.pod
+        return ledger.Entry(
+            uid=task.uid,
+            key=f"{task.namespace}/{task.name}",
+            gang=workload.gang_of(pod, task.job) if pod else workload.GangKey(task.job),
+            rank=workload.rank_of(pod) if pod else workload.Rank(role=1, index=0, name=task.name),
+            node=task.node_name,
+            requests=asks.requested(task),
+            state=ledger.State.PIPELINED if task.status == volcano_wire.PIPELINED else ledger.State.ALLOCATED,
+            since=self._clock(),
+        )
+
+    def _decide(self, scheduler: str, verb: str, question: ask.Ask) -> decide.Decision:
+        decision = decide.decide(question, self._state.fleet, self._state.ledger)
+        unknown = sum(1 for verdict in decision.verdicts.values() if not verdict.known)
+        self._counted(verb, len(decision.verdicts), unknown)
+        self.explanations.keep(scheduler, question, decision)
+        return decision
+
+
+def _volcano(scope: str) -> str:
+    return f"volcano/{scope}" if scope else "volcano"

@@ -1,0 +1,90 @@
+"""What this server knows: the fleet from the watches, the ledger from the schedulers, and their meeting point.
+
+A pod seen bound, or gone, confirms its ledger entry: from then on the fleet counts it.
+"""
+
+from collections.abc import Sequence
+
+from fabric import views
+from fabric.placement import fleet, ledger
+
+
+class State:
+    """The fleet and the ledger of this process."""
+
+    def __init__(self, *, assume_seconds: float) -> None:
+        self.fleet = fleet.Fleet()
+        self.ledger = ledger.Ledger(assume_seconds=assume_seconds)
+
+
+class Nodes:
+    """Feeds nodes into the fleet."""
+
+    def __init__(self, state: State) -> None:
+        self._fleet = state.fleet
+
+    def replace(self, objects: Sequence[views.Node]) -> None:
+        """The full list."""
+        self._fleet.replace_nodes(objects)
+
+    def upsert(self, obj: views.Node) -> None:
+        """One node appeared or changed."""
+        self._fleet.upsert_node(obj)
+
+    def remove(self, obj: views.Node) -> None:
+        """One node is gone."""
+        self._fleet.remove_node(obj.metadata.name)
+
+
+class Pods:
+    """Feeds pods into the fleet and confirms the ledger by them."""
+
+    def __init__(self, state: State) -> None:
+        self._fleet = state.fleet
+        self._ledger = state.ledger
+
+    def replace(self, objects: Sequence[views.Pod]) -> None:
+        """The full list."""
+        self._fleet.replace_pods(objects)
+        for entry in list(self._ledger):
+            pod = self._fleet.pods.get(entry.uid)
+            if pod is not None and pod.node:
+                self._ledger.confirm(entry.uid)
+
+    def upsert(self, obj: views.Pod) -> None:
+        """One pod appeared, changed, was bound or ended."""
+        self._fleet.upsert_pod(obj)
+        if obj.spec.node_name:
+            self._ledger.confirm(obj.metadata.uid)
+
+    def remove(self, obj: views.Pod) -> None:
+        """One pod is gone."""
+        self._fleet.remove_pod(obj.metadata.uid)
+        self._ledger.confirm(obj.metadata.uid)
+
+
+class PodGroups:
+    """Feeds the PodGroups of one API group into the fleet."""
+
+    def __init__(self, state: State) -> None:
+        self._fleet = state.fleet
+        self._mine: set[tuple[str, str]] = set()  # so that a full list of one API group leaves the other's alone
+
+    def replace(self, objects: Sequence[views.PodGroup]) -> None:
+        """The full list of this API group."""
+        listed = {(group.metadata.namespace, group.metadata.name) for group in objects}
+        for namespace, name in self._mine - listed:
+            self._fleet.remove_pod_group(namespace, name)
+        self._mine = listed
+        for group in objects:
+            self._fleet.upsert_pod_group(group)
+
+    def upsert(self, obj: views.PodGroup) -> None:
+        """One group appeared or changed."""
+        self._mine.add((obj.metadata.namespace, obj.metadata.name))
+        self._fleet.upsert_pod_group(obj)
+
+    def remove(self, obj: views.PodGroup) -> None:
+        """One group is gone."""
+        self._mine.discard((obj.metadata.namespace, obj.metadata.name))
+        self._fleet.remove_pod_group(obj.metadata.namespace, obj.metadata.name)

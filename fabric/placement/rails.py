@@ -1,0 +1,117 @@
+"""Which rails a pod wants and what each needs from a node, per device pool.
+
+Owns ruling 20 of the contract: requests first, then the record, then the annotation, then the policy.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fabric import names, resources, views
+from fabric.policy import model
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Devices a pod needs from one pool: one rail's, or several rails' that share the resource."""
+
+    rails: tuple[str, ...]
+    resource: str
+    amount: int  # milli-units
+
+    @property
+    def label(self) -> str:
+        """The rails as shown to people."""
+        return self.rails[0] if len(self.rails) == 1 else f"{self.rails[0]}..{self.rails[-1]}"
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """The part of the injection record a placement reads."""
+
+    fabric: str = ""
+    rails: list[str] | None = None
+
+
+_decode_record = msgspec.json.Decoder(_Record).decode
+
+
+def record_of(pod: views.Pod) -> tuple[str, tuple[str, ...]]:
+    """(fabric, rails) of the pod's injection record; empty where absent or unreadable."""
+    text = pod.metadata.annotations.get(names.INJECTION)
+    if not text:
+        return "", ()
+    try:
+        record = _decode_record(text)
+    except msgspec.MsgspecError:
+        return "", ()
+    return record.fabric, tuple(record.rails or ())
+
+
+def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
+    """(name, fabric) a pod opted in to; ("", None) where it did not, or names a fabric the policy has not.
+
+    The record counts where there is no label: the webhook writes it for pods their namespace opted in.
+    """
+    name = pod.metadata.labels.get(names.FABRIC, "")
+    if name == names.FABRIC_NONE:
+        return "", None
+    if name == names.FABRIC_DEFAULT:
+        name = document.default_fabric or ""
+    name = name or record_of(pod)[0]
+    fabric = document.fabrics.get(name)
+    return (name, fabric) if fabric is not None else ("", None)
+
+
+def needs_of(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
+    """What the pod needs of each pool of its fabric, in rail order. Rails without a resource cannot be counted."""
+    pools = _pools(fabric.rails)
+    requested = tuple(
+        Need(rails=rails, resource=resource, amount=requests[resource])
+        for resource, rails in pools.items()
+        if requests.get(resource, 0) > 0
+    )
+    if requested:
+        return requested
+    wanted = _named_rails(pod, fabric.rails)
+    each = fabric.devices_per_rail * resources.UNIT
+    return tuple(
+        Need(rails=chosen, resource=resource, amount=each * len(chosen))
+        for resource, rails in pools.items()
+        if (chosen := tuple(rail for rail in rails if rail in wanted))
+    )
+
+
+def _pools(rails: Sequence[model.Rail]) -> Mapping[str, tuple[str, ...]]:
+    pools: dict[str, tuple[str, ...]] = {}
+    for rail in rails:
+        if rail.resource:
+            pools[rail.resource] = (*pools.get(rail.resource, ()), rail.name)
+    return pools
+
+
+def _named_rails(pod: views.Pod, rails: Sequence[model.Rail]) -> frozenset[str]:
+    known = [rail.name for rail in rails]
+    recorded = [name for name in record_of(pod)[1] if name in known]
+    if recorded:
+        return frozenset(recorded)
+    return frozenset(select(pod.metadata.annotations.get(names.RAILS, ""), known) or known)
+
+
+def select(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The rails an annotation value chooses, in the fabric's order; () where it is empty or not understood.
+
+    A placement never refuses over the annotation: the webhook has refused a wrong one already.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return tuple(known[: int(text[:4])])
+    chosen: set[str] = set()
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        if item in known:
+            chosen.add(item)
+            continue
+        ends = [index for index, name in enumerate(known) if item.startswith(f"{name}-")]
+        for start in ends:
+            end = item[len(known[start]) + 1 :]
+            if end in known:
+                chosen.update(known[start : known.index(end) + 1])
+    return tuple(name for name in known if name in chosen)

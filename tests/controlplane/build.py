@@ -1,0 +1,21 @@
+"""Builds the control plane for the tests: `.venv/bin/python tests/controlplane/build.py`. Quick where it is cached."""
+
+import subprocess
+import sys
+
+from plane import binaries
+
+
+def main() -> int:
+    """Build what is missing; 0 when everything is there, 1 when a build failed."""
+    try:
+        ready = binaries.build()
+    except subprocess.CalledProcessError as error:
+        print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
+        return 1
+    print(f"control plane ready in {ready.crds.parent}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

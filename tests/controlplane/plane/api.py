@@ -1,0 +1,152 @@
+"""A small client of the API server for tests: dicts in, dicts out, no model classes, no cache."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+Object = dict[str, Any]
+_MERGE = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+
+
+class ApiError(Exception):
+    """The API server refused; `status` is the HTTP code, `message` what it said."""
+
+    def __init__(self, status: int, message: str, body: Any) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+        self.message = message
+        self.body = body
+
+
+class Api:
+    """Kinds are named `Pod`, or `group/version/Kind` where a bare name means two (`batch.volcano.sh/v1alpha1/Job`)."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self.session = session
+        self.server = server
+        self._resources: dict[str, tuple[str, str, bool]] = {}  # kind -> (prefix, plural, namespaced)
+
+    async def get(self, kind: str, name: str, namespace: str | None = None, *, subresource: str = "") -> Object:
+        """One object."""
+        return await self.request("GET", await self._path(kind, namespace, name, subresource))
+
+    async def get_or_none(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """One object, None where there is none."""
+        try:
+            return await self.get(kind, name, namespace)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Object]:
+        """The objects of a kind, in one namespace or in all, by label and field selectors."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found = await self.request("GET", await self._path(kind, namespace), query=query)
+        items: list[Object] = found["items"]
+        return items
+
+    async def create(self, manifest: Object, *, namespace: str | None = None, dry_run: bool = False) -> Object:
+        """Create an object; its namespace is the argument's, else the manifest's own."""
+        kind = f"{manifest['apiVersion']}/{manifest['kind']}"
+        where = namespace or manifest.get("metadata", {}).get("namespace")
+        query = {"dryRun": "All"} if dry_run else {}
+        return await self.request("POST", await self._path(kind, where), body=manifest, query=query)
+
+    async def replace(self, manifest: Object) -> Object:
+        """PUT an object as it stands (its resourceVersion guards it)."""
+        metadata = manifest["metadata"]
+        kind = f"{manifest['apiVersion']}/{manifest['kind']}"
+        path = await self._path(kind, metadata.get("namespace"), metadata["name"])
+        return await self.request("PUT", path, body=manifest)
+
+    async def patch(
+        self,
+        kind: str,
+        name: str,
+        change: Object | list[Object],
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Apply a merge patch (dict) or a JSON Patch (list)."""
+        path = await self._path(kind, namespace, name, subresource)
+        content_type = _JSON_PATCH if isinstance(change, list) else _MERGE
+        return await self.request("PATCH", path, body=change, content_type=content_type)
+
+    async def delete(self, kind: str, name: str, namespace: str | None = None, *, grace: int | None = None) -> None:
+        """Delete one object and, in the background, what it owns; what is gone already is fine."""
+        options: Object = {"propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            await self.request("DELETE", await self._path(kind, namespace, name), body=options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def delete_all(self, kind: str, namespace: str, *, grace: int | None = None) -> None:
+        """Delete every object of a kind in a namespace."""
+        options: Object = {"propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        await self.request("DELETE", await self._path(kind, namespace), body=options)
+
+    async def watch(
+        self, kind: str, namespace: str | None = None, *, resource_version: str = "", labels: str = ""
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Yield (ADDED | MODIFIED | DELETED, object) until the caller stops."""
+        query = {"watch": "true", "resourceVersion": resource_version, "labelSelector": labels}
+        url = self.server + await self._path(kind, namespace)
+        params = {key: value for key, value in query.items() if value}
+        async with self.session.get(url, params=params, timeout=aiohttp.ClientTimeout()) as answer:
+            async for line in answer.content:
+                event = json.loads(line)
+                yield event["type"], event["object"]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        """Send any request; the answer decoded where it is JSON, else its text. Raises ApiError."""
+        params = {key: value for key, value in (query or {}).items() if value}
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": content_type} if data is not None else {}
+        async with self.session.request(method, self.server + path, params=params, data=data, headers=headers) as answer:
+            text = await answer.text()
+            decoded = json.loads(text) if answer.content_type == "application/json" else text
+            if answer.status >= 400:
+                message = decoded.get("message", text) if isinstance(decoded, dict) else text
+                raise ApiError(answer.status, message, decoded)
+            return decoded
+
+    async def _path(self, kind: str, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        if kind not in self._resources:
+            await self._discover(kind)
+        prefix, plural, namespaced = self._resources[kind]
+        scope = f"/namespaces/{namespace}" if namespaced and namespace else ""
+        return "/".join(part for part in (f"{prefix}{scope}/{plural}", name, subresource) if part)
+
+    async def _discover(self, kind: str) -> None:
+        """Learn where kinds live. A bare name means the first group that has it: core, then the server's order."""
+        groups = (await self.request("GET", "/apis"))["groups"]
+        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
+        if "/" in kind:
+            versions.append(kind.rpartition("/")[0])
+        for version in versions:
+            prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            for resource in (await self.request("GET", prefix))["resources"]:
+                if "/" not in resource["name"]:
+                    place = (prefix, resource["name"], resource["namespaced"])
+                    self._resources[f"{version}/{resource['kind']}"] = place
+                    self._resources.setdefault(resource["kind"], place)
+        if kind not in self._resources:
+            raise LookupError(f"the API server knows no kind {kind!r}; it has {sorted(self._resources)}")

@@ -1,0 +1,88 @@
+"""Every certificate and kubeconfig of the control plane, issued by our own `certs` under one authority."""
+
+import datetime as dt
+import pathlib
+import ssl
+from collections.abc import Sequence
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+
+from certs import files, issue
+
+LOOPBACK = ("127.0.0.1", "localhost")
+_LIFETIME = dt.timedelta(days=2)  # longer than any test run
+
+
+class Credentials:
+    """A folder of certificates; `authority` signs them all and everyone in the plane trusts it."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.authority = issue.issue_authority("railwright-tests", now=_now(), lifetime=_LIFETIME)
+        files.write(folder, "ca", self.authority)
+        self.ca = folder / "ca.crt"
+        self.server("plane", ("kubernetes.default.svc",))
+        self.client("admin", "admin", ("system:masters",))
+        self._write_service_account_keys()
+
+    def server(self, name: str, hosts: Sequence[str] = ()) -> tuple[str, str]:
+        """Issue a server certificate for loopback and `hosts`; returns the paths of certificate and key."""
+        return self._issue(name, name, (), (*LOOPBACK, *hosts), {"server", "client"})
+
+    def client(self, name: str, user: str, groups: Sequence[str] = ()) -> tuple[str, str]:
+        """Issue a client certificate; Kubernetes reads user and groups from it. Returns paths as `server`."""
+        return self._issue(name, user, groups, (), {"client"})
+
+    def paths(self, name: str) -> tuple[str, str]:
+        """Certificate and key issued before under `name`."""
+        return str(self.folder / f"{name}.crt"), str(self.folder / f"{name}.key")
+
+    def kubeconfig(self, name: str, server: str, user: str, groups: Sequence[str] = ()) -> pathlib.Path:
+        """Write a kubeconfig for `user`, with its own certificate, and return its path."""
+        certificate, key = self.client(name, user, groups)
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "plane",
+            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": user}}],
+            "clusters": [{"name": "plane", "cluster": {"server": server, "certificate-authority": str(self.ca)}}],
+            "users": [{"name": user, "user": {"client-certificate": certificate, "client-key": key}}],
+        }
+        path = self.folder / f"{name}.kubeconfig"
+        files.replace(path, yaml.safe_dump(document).encode(), files.KEY_MODE)
+        return path
+
+    def context(self) -> ssl.SSLContext:
+        """TLS for a client that trusts the authority and presents the admin certificate."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        context.load_cert_chain(*self.paths("admin"))
+        return context
+
+    def _issue(
+        self, name: str, user: str, groups: Sequence[str], hosts: Sequence[str], usages: set[str]
+    ) -> tuple[str, str]:
+        pair = issue.issue_leaf(
+            self.authority,
+            common_name=user,
+            organizations=groups,
+            hosts=hosts,
+            usages=usages,
+            now=_now(),
+            lifetime=_LIFETIME,
+        )
+        files.write(self.folder, name, pair)
+        return self.paths(name)
+
+    def _write_service_account_keys(self) -> None:
+        pair = issue.issue_authority("service-accounts", now=_now(), lifetime=_LIFETIME)  # only its key is used
+        private = serialization.load_pem_private_key(pair.key_pem, password=None)
+        public = private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        files.replace(self.folder / "sa.key", pair.key_pem, files.KEY_MODE)
+        files.replace(self.folder / "sa.pub", public, files.CERTIFICATE_MODE)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,25 @@
+"""Free loopback ports for programs that cannot take port 0 and tell."""
+
+import random
+import socket
+
+# Below the ranges from which kernels pick the ports of outgoing connections (Linux: 32768 and up), so that no
+# connection takes a port between our look and the program's bind.
+_RANGE = range(20000, 32000)
+_given: set[int] = set()
+
+
+def free() -> int:
+    """Return a port on 127.0.0.1 that nothing listens on and that was not given before in this run."""
+    while True:
+        port = random.choice(_RANGE)  # noqa: S311 - not a secret
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port

@@ -1,0 +1,128 @@
+"""Programs run by the tests: started with a log each, ended by process id whatever happens.
+
+Owns starting, reading logs and ending. Refuses to know what the programs are.
+"""
+
+import atexit
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from plane import waiting
+
+_TETHER = pathlib.Path(__file__).with_name("tether.py")
+_alive: set["Process"] = set()
+
+
+class Process:
+    """A running program. Its output goes to `log`, appended over restarts under the same name."""
+
+    def __init__(self, name: str, command: Sequence[str], *, logs: pathlib.Path, cwd: pathlib.Path | None = None) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = logs / f"{name}.log"
+        self._cwd = cwd
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._from = 0  # where in the log the running program began
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running program."""
+        assert self._popen is not None, f"{self.name} was not started"
+        return self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        """True while the program has not ended."""
+        return self._popen is not None and self._popen.poll() is None
+
+    def start(self, environment: Mapping[str, str] | None = None) -> "Process":
+        """Start it, in a session of its own so that Ctrl-C reaches pytest only, which then ends it in order."""
+        assert not self.running, f"{self.name} runs already"
+        tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self.command]
+        with self.log.open("ab") as log:
+            self._from = log.tell()
+            self._popen = subprocess.Popen(  # noqa: S603
+                tethered,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._cwd,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        _alive.add(self)
+        return self
+
+    def output(self, *, after: int | None = None) -> str:
+        """What it has written since it was started, or since the log position `after`."""
+        with self.log.open("rb") as log:
+            log.seek(self._from if after is None else after)
+            return log.read().decode(errors="replace")
+
+    def position(self) -> int:
+        """The log's present end, to wait for what comes after it."""
+        return self.log.stat().st_size
+
+    async def line(self, pattern: str, *, after: int | None = None, seconds: float = 30) -> re.Match[str]:
+        """Wait for a line of output that matches; fails at once when the program ends first."""
+        return await waiting.wait(
+            lambda: self._match(pattern, after),
+            seconds=seconds,
+            describe=lambda: f"{self.name} to write /{pattern}/; its log {self.log} ends:\n{self.tail()}",
+        )
+
+    def _match(self, pattern: str, after: int | None) -> re.Match[str] | None:
+        found = re.search(pattern, self.output(after=after), re.MULTILINE)
+        if found is None:
+            self.assert_running()
+        return found
+
+    def assert_running(self) -> None:
+        """Stop waiting when there is nothing left to wait for."""
+        if not self.running:
+            code = self._popen.returncode if self._popen is not None else None
+            raise waiting.HopelessError(f"{self.name} ended (exit {code}); its log {self.log} ends:\n{self.tail()}")
+
+    def tail(self, lines: int = 25) -> str:
+        """The last lines of its output."""
+        return "\n".join(self.output().splitlines()[-lines:])
+
+    async def stop(self, *, seconds: float = 15) -> int:
+        """SIGTERM, SIGKILL when that was not heard within `seconds`; returns the exit code (negative: signal)."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+            try:
+                await waiting.wait(lambda: not self.running, seconds=seconds, describe=f"{self.name} to end")
+            except AssertionError:
+                return await self.kill()
+        return self._reap()
+
+    async def kill(self) -> int:
+        """SIGKILL: as a crash would end it. Returns when the kernel has taken it away."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+        return self._reap()
+
+    def kill_now(self) -> None:
+        """For exits without an event loop."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> int:
+        assert self._popen is not None, f"{self.name} was not started"
+        code = self._popen.wait(timeout=10)
+        _alive.discard(self)
+        return code
+
+
+@atexit.register
+def _end_all() -> None:
+    """End what a fixture could not end: a crash of the test run, an interrupt within an interrupt."""
+    for process in list(_alive):
+        process.kill_now()

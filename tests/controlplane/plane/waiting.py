@@ -1,0 +1,46 @@
+"""Waiting for a condition with a deadline; what was seen last is in the failure."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_FIRST, _LONGEST = 0.01, 0.25  # seconds between looks: quick at first, then gentle on two cores
+
+
+class HopelessError(AssertionError):
+    """Raised by a condition that can no longer come true: the wait ends at once."""
+
+
+async def wait(
+    condition: Callable[[], T | Awaitable[T]],
+    *,
+    seconds: float = 30,
+    describe: str | Callable[[], str | Awaitable[str]],
+) -> T:
+    """Return the first true value of `condition` (plain or async); AssertionError after `seconds`.
+
+    A condition may also raise AssertionError or OSError for "not yet". The failure tells what was waited for, and
+    the last value or exception; `describe` may be a function, called only then.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _FIRST
+    while True:
+        try:
+            seen = condition()
+            value: T = await seen if inspect.isawaitable(seen) else seen
+            if value:
+                return value
+            last = f"last seen: {value!r}"
+        except HopelessError:
+            raise
+        except (AssertionError, OSError) as error:
+            last = f"last seen: {type(error).__name__}: {error}"
+        if time.monotonic() > deadline:
+            told = describe() if callable(describe) else describe
+            told = await told if inspect.isawaitable(told) else told
+            raise AssertionError(f"waited {seconds} s for {told}\n{last}")
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST)

@@ -1,0 +1,109 @@
+"""Small clusters for placement tests: nodes with rails in leaves, pods of gangs, asks of either scheduler."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fabric import resources, views, workload
+from fabric.placement import ask, fleet, ledger, rails
+from fabric.policy import model
+
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+RAILS = tuple(f"rail{i}" for i in range(4))
+RESOURCES = tuple(f"nvidia.com/mlx5_{i}" for i in range(4))
+GPU = "nvidia.com/gpu"
+
+
+def policy(*, required: bool = False, **placement: object) -> model.Policy:
+    document = {
+        "apiVersion": "railwright.io/v1alpha1",
+        "kind": "FabricPolicy",
+        "defaultFabric": "roce",
+        "fabrics": {
+            "roce": {
+                "transport": "roce",
+                "rails": [{"name": n, "resource": r} for n, r in zip(RAILS, RESOURCES, strict=True)],
+                "placement": {
+                    "rails": "required" if required else "preferred",
+                    "domains": [LEAF, SPINE],
+                    **placement,
+                },
+            }
+        },
+    }
+    return model.Policy(document=msgspec.convert(document, model.FabricPolicy), digest="sha256:test")
+
+
+def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
+    each = dict.fromkeys(RESOURCES, rails_each) if isinstance(rails_each, int) else dict(rails_each)
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", GPU: "8"} | {k: str(v) for k, v in each.items() if v}
+    labels = ({LEAF: leaf} if leaf else {}) | ({SPINE: spine} if spine else {})
+    tree = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels | kw.pop("labels", {})},
+        "status": {"allocatable": have, "capacity": have | kw.pop("capacity", {})},
+        "spec": kw,
+    }
+    return msgspec.convert(tree, views.Node)
+
+
+def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str | None = "roce", rails: int = 1, **meta):
+    requests = {GPU: str(gpus)} | ({r: str(rails) for r in RESOURCES} if rails else {})
+    metadata = {
+        "name": name,
+        "namespace": "train",
+        "uid": f"uid-{name}",
+        "labels": {"railwright.io/fabric": label} if label else {},
+        "annotations": ({"scheduling.k8s.io/group-name": group} if group else {}) | meta.pop("annotations", {}),
+    }
+    tree = {
+        "metadata": metadata,
+        "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"requests": requests}}], **meta},
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+    return msgspec.convert(tree, views.Pod)
+
+
+def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> fleet.Fleet:
+    state = fleet.Fleet()
+    state.replace_nodes(nodes)
+    state.replace_pods(list(pods))
+    for key, least_members in (least or {}).items():
+        namespace, name = key.split("/")
+        tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
+        state.upsert_pod_group(msgspec.convert(tree, views.PodGroup))
+    return state
+
+
+def entry(of: views.Pod, on: str, *, state=ledger.State.ALLOCATED, since: float = 0.0) -> ledger.Entry:
+    return ledger.Entry(
+        uid=of.metadata.uid,
+        key=f"train/{of.metadata.name}",
+        gang=workload.gang_of(of),
+        rank=workload.rank_of(of),
+        node=on,
+        requests=resources.requests_of(of.spec),
+        state=state,
+        since=since,
+    )
+
+
+def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> ask.Ask:
+    given = given or policy()
+    requests = resources.requests_of(of.spec)
+    name, chosen = rails.fabric_of(of, given.document)
+    assert chosen is not None
+    return ask.Ask(
+        uid=of.metadata.uid,
+        namespace=of.metadata.namespace,
+        name=of.metadata.name,
+        spec=of.spec,
+        gang=workload.gang_of(of),
+        rank=workload.rank_of(of),
+        requests=requests,
+        fabric_name=name,
+        fabric=chosen,
+        domains=chosen.placement.domains,
+        needs=rails.needs_of(of, requests, chosen),
+        accelerators=given.document.accelerators,
+        candidates={each: ask.Candidate(name=each) for each in candidates},
+    )

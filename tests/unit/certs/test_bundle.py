@@ -1,0 +1,85 @@
+"""Which certificates stay and which are made anew."""
+
+import datetime as dt
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certs import bundle, issue
+
+NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+WEBHOOK = bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc", "127.0.0.1"))
+CALLER = bundle.Wanted("client", "railwright-client", issue.Usage.CLIENT)
+
+
+def assemble(existing, *, wanted=(WEBHOOK, CALLER), now=NOW):
+    return bundle.assemble(existing, wanted, now=now, authority_lifetime=3650 * DAY, leaf_lifetime=300 * DAY)
+
+
+def pairs(held):
+    return {name: each.pair for name, each in held.items()}
+
+
+@pytest.fixture(scope="module")
+def first():
+    return pairs(assemble({}))
+
+
+def test_an_empty_store_gets_everything():
+    held = assemble({})
+    assert {name: each.reused for name, each in held.items()} == {"ca": False, "webhook": False, "client": False}
+
+
+def test_a_second_run_changes_nothing(first):
+    assert pairs(assemble(first)) == first
+
+
+@settings(max_examples=20, deadline=None)
+@given(days=st.integers(0, 3640))
+def test_whenever_it_runs_the_result_is_valid_and_the_authority_stays(first, days):
+    now = NOW + days * DAY
+    held = assemble(first, now=now)
+    assert held["ca"].pair == first["ca"]
+    assert all(each.not_after > now for each in held.values())
+
+
+def test_a_leaf_is_renewed_in_the_last_third_of_its_life_under_the_same_authority(first):
+    assert assemble(first, now=NOW + 199 * DAY)["webhook"].reused
+    later = assemble(first, now=NOW + 201 * DAY)
+    assert (later["ca"].reused, later["webhook"].reused) == (True, False)
+
+
+def test_a_new_host_renews_only_that_leaf(first):
+    more = bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
+    held = assemble(first, wanted=(more, CALLER))
+    assert {name: each.reused for name, each in held.items()} == {"ca": True, "webhook": False, "client": True}
+
+
+def test_an_ended_authority_renews_everything(first):
+    held = assemble(first, now=NOW + 3651 * DAY)
+    assert not any(each.reused for each in held.values())
+
+
+def spoiled(first):
+    other = issue.issue_authority("other", now=NOW, lifetime=DAY)
+    foreign = issue.issue_leaf(other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY)
+    ca, webhook = first["ca"], first["webhook"]
+    yield "a leaf of another authority", {"webhook": foreign}, {"webhook"}
+    yield "a leaf of another use", {"webhook": first["client"]}, {"webhook"}
+    yield "a leaf with another's key", {"webhook": issue.Pair(webhook.certificate_pem, ca.key_pem)}, {"webhook"}
+    yield "a leaf that is no PEM", {"webhook": issue.Pair(b"junk", b"junk")}, {"webhook"}
+    yield "a leaf in the authority's place", {"ca": webhook}, {"ca", "webhook", "client"}
+    yield "an authority without its key", {"ca": issue.Pair(ca.certificate_pem, webhook.key_pem)}, set(first)
+    yield "an authority from the future", {"ca": issue.issue_authority("f", now=NOW + DAY, lifetime=DAY)}, set(first)
+
+
+def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
+    for claim, damage, renewed in spoiled(first):
+        held = assemble({**first, **damage})
+        assert {name for name, each in held.items() if not each.reused} == renewed, claim
+        for name, each in itertools.islice(held.items(), 1, None):
+            wanted = {"webhook": WEBHOOK, "client": CALLER}[name]
+            assert bundle.serves(each.pair, wanted, authority=held["ca"].pair, now=NOW), claim

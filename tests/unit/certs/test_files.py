@@ -1,0 +1,47 @@
+"""Certificates on disk: modes, atomicity, what is left after a failure."""
+
+import os
+import stat
+
+import pytest
+
+from certs import files, issue
+
+PAIR = issue.Pair(b"certificate", b"key")
+
+
+def test_a_pair_comes_back_as_written(tmp_path):
+    files.write(tmp_path / "new" / "folder", "webhook", PAIR)
+    assert files.read(tmp_path / "new" / "folder", "webhook") == PAIR
+
+
+def test_a_key_is_its_owners_alone_whatever_the_umask(tmp_path):
+    old = os.umask(0)
+    try:
+        files.write(tmp_path / "out", "webhook", PAIR)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "out" / "webhook.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "out" / "webhook.crt").stat().st_mode) == 0o644
+
+
+def test_half_a_pair_is_none(tmp_path):
+    files.write(tmp_path, "webhook", PAIR)
+    (tmp_path / "webhook.key").unlink()
+    assert files.read(tmp_path, "webhook") is None
+
+
+def test_a_reader_with_the_old_file_open_keeps_the_old_content(tmp_path):
+    files.write(tmp_path, "webhook", PAIR)
+    with (tmp_path / "webhook.key").open("rb") as reader:
+        files.write(tmp_path, "webhook", issue.Pair(b"certificate 2", b"key 2"))
+        assert reader.read() == b"key"
+    assert files.read(tmp_path, "webhook") == issue.Pair(b"certificate 2", b"key 2")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_key_in_a_temporary_one(tmp_path):
+    (tmp_path / "webhook.key").mkdir()  # a rename onto a folder fails
+    with pytest.raises(OSError, match=r"webhook\.key"):
+        files.write(tmp_path, "webhook", PAIR)
+    assert [each.name for each in tmp_path.iterdir()] == ["webhook.key"]

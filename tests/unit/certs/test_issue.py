@@ -1,0 +1,179 @@
+"""What stands in a certificate, and that a strict TLS peer takes it."""
+
+import datetime as dt
+import ipaddress
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from certs import issue
+
+NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+@pytest.fixture
+def authority():
+    return issue.issue_authority("test root", now=NOW, lifetime=3650 * DAY)
+
+
+def leaf(authority, **changes):
+    wanted = {"common_name": "x", "hosts": ["127.0.0.1"], "usages": {"server"}, "now": NOW, "lifetime": DAY}
+    return issue.issue_leaf(authority, **{**wanted, **changes})
+
+
+def read(pair):
+    return x509.load_pem_x509_certificate(pair.certificate_pem)
+
+
+def extension(pair, kind):
+    return read(pair).extensions.get_extension_for_class(kind)
+
+
+def test_an_authority_may_sign_leaves_and_nothing_below_them(authority):
+    constraints = extension(authority, x509.BasicConstraints)
+    assert constraints.critical
+    assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
+    usage = extension(authority, x509.KeyUsage)
+    assert usage.critical
+    assert usage.value.key_cert_sign
+
+
+def test_a_leaf_may_not_sign(authority):
+    pair = leaf(authority)
+    constraints = extension(pair, x509.BasicConstraints)
+    assert (constraints.critical, constraints.value.ca) == (True, False)
+    usage = extension(pair, x509.KeyUsage)
+    assert (usage.critical, usage.value.key_cert_sign, usage.value.digital_signature) == (True, False, True)
+
+
+def test_keys_are_p256(authority):
+    assert isinstance(read(leaf(authority)).public_key().curve, ec.SECP256R1)
+
+
+def test_a_leaf_names_its_issuer_by_name_key_and_signature(authority):
+    pair = leaf(authority)
+    read(pair).verify_directly_issued_by(read(authority))
+    key = extension(authority, x509.SubjectKeyIdentifier).value.digest
+    assert extension(pair, x509.AuthorityKeyIdentifier).value.key_identifier == key
+    assert extension(pair, x509.SubjectKeyIdentifier).value.digest != key
+
+
+def test_validity_starts_an_hour_ago_and_ends_after_the_lifetime(authority):
+    certificate = read(leaf(authority, lifetime=7 * DAY))
+    assert certificate.not_valid_before_utc == NOW - dt.timedelta(hours=1)
+    assert certificate.not_valid_after_utc == NOW + 7 * DAY
+
+
+def test_a_leaf_never_outlives_its_authority():
+    short = issue.issue_authority("short", now=NOW, lifetime=2 * DAY)
+    assert read(leaf(short, lifetime=365 * DAY)).not_valid_after_utc == NOW + 2 * DAY
+
+
+@pytest.mark.parametrize(
+    ("usages", "oids"),
+    [
+        ({"server"}, {ExtendedKeyUsageOID.SERVER_AUTH}),
+        ({"client"}, {ExtendedKeyUsageOID.CLIENT_AUTH}),
+        ({"server", "client"}, {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}),
+    ],
+)
+def test_extended_usage_is_what_was_asked_for(authority, usages, oids):
+    assert set(extension(leaf(authority, usages=usages), x509.ExtendedKeyUsage).value) == oids
+
+
+def test_hosts_become_dns_names_and_addresses(authority):
+    hosts = ["Railwright-Webhook.railwright-system.svc", "*.example.org", "127.0.0.1", "[::1]", "127.0.0.1"]
+    names = extension(leaf(authority, hosts=hosts), x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["railwright-webhook.railwright-system.svc", "*.example.org"]
+    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+    assert names.get_values_for_type(x509.IPAddress) == addresses
+
+
+def test_organizations_are_the_groups_kubernetes_reads(authority):
+    subject = read(leaf(authority, organizations=["system:masters", "a"], usages={"client"}, hosts=[])).subject
+    assert [each.value for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == ["system:masters", "a"]
+
+
+@pytest.mark.parametrize(
+    "host", ["https://x", "x:443", "a_b", "", "-a", "a..b", "x" * 64, "a b", "a\nb", "ä.de", "*", "a.*.b"]
+)
+def test_a_host_that_no_client_could_ask_for_is_refused_by_name(authority, host):
+    with pytest.raises(ValueError, match="neither an IP address nor a DNS name"):
+        leaf(authority, hosts=[host])
+
+
+def test_a_server_without_a_host_is_refused(authority):
+    with pytest.raises(ValueError, match="no host"):
+        leaf(authority, hosts=[])
+
+
+def test_a_common_name_over_64_characters_is_refused(authority):
+    with pytest.raises(ValueError, match="1 to 64"):
+        leaf(authority, common_name="x" * 65)
+
+
+def test_a_key_is_never_in_a_representation(authority):
+    assert b"PRIVATE" not in repr(authority).encode()
+    assert "key_pem" not in repr(authority)
+
+
+def handshake(authority, server, caller=None, *, ask="127.0.0.1", folder):
+    """Run a TLS handshake in memory with strict verification on both sides."""
+
+    def load(context, pair, name):
+        (folder / f"{name}.crt").write_bytes(pair.certificate_pem)
+        (folder / f"{name}.key").write_bytes(pair.key_pem)
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+
+    at_server, at_client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (at_server, at_client):
+        context.load_verify_locations(cadata=authority.certificate_pem.decode())
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    load(at_server, server, "server")
+    if caller is not None:
+        at_server.verify_mode = ssl.CERT_REQUIRED
+        load(at_client, caller, "caller")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_end = at_client.wrap_bio(down, up, server_hostname=ask)
+    server_end = at_server.wrap_bio(up, down, server_side=True)
+    pending = [client_end, server_end]
+    for _ in range(8):  # a TLS 1.3 handshake needs two flights a side
+        for end in list(pending):
+            try:
+                end.do_handshake()
+                pending.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+        if not pending:
+            return
+    raise AssertionError("the handshake did not end")
+
+
+def now():
+    return dt.datetime.now(dt.UTC)
+
+
+def test_a_strict_peer_takes_server_and_client(tmp_path):
+    root = issue.issue_authority("root", now=now(), lifetime=DAY)
+    server = leaf(root, now=now(), hosts=["127.0.0.1", "localhost"])
+    caller = leaf(root, now=now(), hosts=[], usages={"client"})
+    handshake(root, server, caller, folder=tmp_path)
+    handshake(root, server, caller, ask="localhost", folder=tmp_path)
+
+
+def test_a_peer_refuses_another_host_another_use_and_another_root(tmp_path):
+    root = issue.issue_authority("root", now=now(), lifetime=DAY)
+    server, caller = leaf(root, now=now()), leaf(root, now=now(), hosts=[], usages={"client"})
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        handshake(root, server, ask="127.0.0.2", folder=tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
+        handshake(root, leaf(root, now=now(), usages={"client"}), ask="127.0.0.1", folder=tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
+        handshake(root, server, leaf(root, now=now()), folder=tmp_path)
+    other = issue.issue_authority("root", now=now(), lifetime=DAY)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(root, leaf(other, now=now()), caller, folder=tmp_path)

@@ -1,0 +1,160 @@
+"""One decision: what fits, what is best, and the sentence that says why."""
+
+import msgspec
+import pytest
+from placing import RESOURCES, asked, entry, fleet_of, node, pod, policy
+
+from fabric.placement import decide, ledger
+
+
+def book() -> ledger.Ledger:
+    return ledger.Ledger(assume_seconds=30)
+
+
+def leaves(**sizes: int):
+    return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
+
+
+def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
+    """Play a greedy scheduler: one ask a task, the best score wins, ties to the last name (against us)."""
+    state, accounts = fleet_of(nodes, pods, least), book()
+    landed = []
+    for rank in range(size):
+        task = pod(names[rank] if names else f"job-worker-{rank}", group="gang")
+        free = [
+            n.metadata.name
+            for n in nodes
+            if not state.used(n.metadata.name) and not list(accounts.on_node(n.metadata.name))
+        ]
+        verdicts = decide.decide(asked(task, free), state, accounts).verdicts
+        best = max(verdicts.values(), key=lambda v: (v.score, v.node))
+        accounts.allocate(entry(task, best.node))
+        landed.append(best.node)
+    return landed
+
+
+def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it():
+    landed = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
+    assert {name.split("-")[0] for name in landed} == {"b"}
+
+
+def test_without_the_pod_group_size_the_pods_seen_count():
+    seen = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
+    landed = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
+    assert {name.split("-")[0] for name in landed} == {"b"}
+
+
+def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
+    nodes = [
+        *[node(f"x{leaf}-{i}", f"x{leaf}", spine="x") for leaf in range(6) for i in range(2)],
+        *[node(f"y{leaf}-{i}", f"y{leaf}", spine="y") for leaf in range(2) for i in range(5)],
+    ]
+    landed = place_gang(9, nodes, least={"train/gang": 9})
+    assert {name.split("-")[0] for name in landed} == {"y0", "y1"}
+
+
+def test_a_lost_mate_is_replaced_on_its_mates_leaf():
+    nodes = leaves(a=4, b=4)
+    mates = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
+    state = fleet_of(nodes, mates, {"train/gang": 4})
+    question = asked(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
+    verdicts = decide.decide(question, state, book()).verdicts
+    assert max(verdicts.values(), key=lambda v: v.score).node == "b-01"
+
+
+def test_ranks_fill_one_leaf_before_the_next():
+    landed = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
+    groups = [name.split("-")[0] for name in landed]
+    assert groups == sorted(groups, key=groups.index)
+    assert len(set(groups)) == 2
+
+
+def test_nodes_without_domain_labels_come_last():
+    nodes = [node("nolabel", spine=""), *leaves(a=1)]
+    verdicts = decide.decide(asked(pod("p"), ["nolabel", "a-00"]), fleet_of(nodes), book()).verdicts
+    assert verdicts["a-00"].score > verdicts["nolabel"].score
+
+
+def test_a_small_pod_completes_a_started_node():
+    nodes = leaves(a=2)
+    half = pod("half", gpus=4, on="a-01", rails=0)
+    verdicts = decide.decide(asked(pod("p", gpus=4, rails=0), ["a-00", "a-01"]), fleet_of(nodes, [half]), book())
+    assert verdicts.verdicts["a-01"].score > verdicts.verdicts["a-00"].score
+
+
+def test_a_small_job_goes_to_the_smallest_hole_and_keeps_the_large_leaf_whole():
+    state = fleet_of(leaves(a=2, b=8))
+    verdicts = decide.decide(asked(pod("p"), list(state.nodes)), state, book()).verdicts
+    assert max(verdicts.values(), key=lambda v: v.score).node.startswith("a-")
+
+
+def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
+    nodes = leaves(a=1)
+    other = pod("other", gpus=1, on="a-00")
+    verdict = decide.decide(asked(pod("p"), ["a-00"], policy(required=True)), fleet_of(nodes, [other]), book())
+    refused = verdict.verdicts["a-00"]
+    assert not refused.unresolvable
+    assert refused.refusal == "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
+    assert refused.rails[0].holders == ("train/other",)
+
+
+def test_a_node_without_the_rail_is_refused_for_good():
+    bare = node("bare", "a", rails_each={RESOURCES[0]: 1, RESOURCES[1]: 1, RESOURCES[3]: 1})
+    verdict = decide.decide(asked(pod("p"), ["bare"], policy(required=True)), fleet_of([bare]), book()).verdicts["bare"]
+    assert verdict.unresolvable
+    assert "rail2" in verdict.refusal
+    assert "0 allocatable" in verdict.refusal
+
+
+def test_preferred_rails_never_filter_but_lower_the_score():
+    nodes = [node("bare", "a", rails_each=0), node("full", "a")]
+    verdicts = decide.decide(asked(pod("p"), ["bare", "full"]), fleet_of(nodes), book()).verdicts
+    assert not verdicts["bare"].refusal
+    assert verdicts["bare"].score < verdicts["full"].score
+
+
+def test_a_degraded_rail_scores_between_free_and_gone():
+    degraded = node("degraded", "a", capacity={RESOURCES[0]: "2"})
+    nodes = [node("gone", "a", rails_each=dict.fromkeys(RESOURCES[1:], 1)), degraded, node("whole", "a")]
+    verdicts = decide.decide(asked(pod("p"), ["gone", "degraded", "whole"]), fleet_of(nodes), book()).verdicts
+    assert verdicts["gone"].score < verdicts["degraded"].score < verdicts["whole"].score
+
+
+def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
+    state, accounts = fleet_of(leaves(a=1)), book()
+    other = pod("other", gpus=1)
+    accounts.allocate(entry(other, "a-00"))
+    question = asked(pod("p"), ["a-00"], policy(required=True))
+    assert decide.decide(question, state, accounts).verdicts["a-00"].refusal
+    state.upsert_pod(pod("other", gpus=1, on="a-00"))
+    free = decide.free_of(question, state.nodes["a-00"], state, accounts)
+    assert free[RESOURCES[0]] == 0
+
+
+def test_a_pods_own_old_entry_does_not_count_against_it():
+    state, accounts = fleet_of(leaves(a=1)), book()
+    own = pod("p")
+    accounts.allocate(entry(own, "a-00"))
+    assert not decide.decide(asked(own, ["a-00"], policy(required=True)), state, accounts).verdicts["a-00"].refusal
+
+
+def test_an_unknown_node_stays_and_scores_zero():
+    verdict = decide.decide(asked(pod("p"), ["new"], policy(required=True)), fleet_of([]), book()).verdicts["new"]
+    assert (verdict.known, verdict.refusal, verdict.score) == (False, "", 0.0)
+
+
+def test_nodes_a_sampling_scheduler_kept_back_count_as_room_unless_the_pod_could_not_go_there():
+    offered = [node(f"o-{i:03}", "offered") for i in range(100)]
+    hidden = [node(f"h-{i}", "hidden") for i in range(120)]
+    cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
+    state = fleet_of([*offered, *hidden, *cordoned])
+    gang = decide.decide(asked(pod("p"), [n.metadata.name for n in offered]), state, book()).gang
+    assert {leaf[0]: room for leaf, room in gang.rooms.items()} == {"offered": 100, "hidden": 120}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_an_ended_pod_frees_its_devices(phase):
+    state = fleet_of(leaves(a=1), [pod("done", on="a-00")])
+    ended = pod("done", on="a-00")
+    state.upsert_pod(msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase)))
+    assert not decide.decide(asked(pod("p"), ["a-00"], policy(required=True)), state, book()).verdicts["a-00"].refusal

@@ -1,0 +1,69 @@
+"""Which nodes a pod could go to, as far as node and pod say."""
+
+import msgspec
+import pytest
+from placing import fleet_of, node
+
+from fabric import views
+from fabric.placement import eligibility
+
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+
+
+def eligible(spec: dict, **node_fields) -> bool:
+    state = fleet_of([node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
+    return eligibility.is_eligible(state.nodes["n"], msgspec.convert(spec, views.PodSpec))
+
+
+def required(key: str, operator: str, *values: str) -> dict:
+    expression = {"key": key, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        (None, False),
+        ({"key": "gpu", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "gpu", "value": "yes"}, True),
+        ({"key": "gpu", "value": "no"}, False),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_a_taint_repels_unless_tolerated(toleration, expected):
+    spec = {"tolerations": [toleration]} if toleration else {}
+    assert eligible(spec, taints=[TAINT]) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"nodeSelector": {"zone": "z1"}}, True),
+        ({"nodeSelector": {"zone": "z2"}}, False),
+        (required("zone", "In", "z1", "z3"), True),
+        (required("zone", "In", "z2"), False),
+        (required("zone", "NotIn", "z2"), True),
+        (required("other", "NotIn", "z2"), True),
+        (required("zone", "Exists"), True),
+        (required("zone", "DoesNotExist"), False),
+        (required("size", "Gt", "7"), True),
+        (required("size", "Lt", "8"), False),
+        (required("zone", "Gt", "7"), False),
+        (required("zone", "Like", "z*"), False),
+        ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
+    ],
+)
+def test_selectors_and_required_affinity_decide(spec, expected):
+    assert eligible(spec) is expected
+
+
+def test_a_cordoned_node_is_no_room():
+    assert not eligible({}, unschedulable=True)
+
+
+def test_a_node_that_is_not_ready_is_no_room():
+    tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    state = fleet_of([msgspec.convert(tree, views.Node)])
+    assert not eligibility.is_eligible(state.nodes["n"], views.PodSpec())

@@ -1,0 +1,62 @@
+"""Gang and rank of a pod, by what each framework writes (contract, ruling 19)."""
+
+import msgspec
+import pytest
+
+from fabric import views, workload
+
+
+def pod(name="p-0", labels=None, annotations=None, spec=None, owner=None) -> views.Pod:
+    metadata = {"name": name, "namespace": "ns", "labels": labels or {}, "annotations": annotations or {}}
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    return msgspec.convert({"metadata": metadata, "spec": spec or {}}, views.Pod)
+
+
+VOLCANO = {"scheduling.k8s.io/group-name": "job-1f"}
+
+
+@pytest.mark.parametrize(
+    ("of", "gang"),
+    [
+        (pod(annotations=VOLCANO, labels={"volcano.sh/job-name": "job"}), "ns/job-1f"),
+        (pod(labels={"scheduling.x-k8s.io/pod-group": "pg"}), "ns/pg"),
+        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), "ns/pg"),
+        (pod(labels={"volcano.sh/job-name": "job"}), "ns/volcano-job/job"),
+        (pod(labels={"training.kubeflow.org/job-name": "job"}), "ns/kubeflow-job/job"),
+        (pod(labels={"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}), "ns/jobset/js/2"),
+        (
+            pod(labels={"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/group-index": "1"}),
+            "ns/leader-worker-set/l/1",
+        ),
+        (pod(labels={"batch.kubernetes.io/job-name": "j"}), "ns/job/j"),
+        (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}), "ns/ReplicaSet/rs/u"),
+        (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u"}), ""),
+        (pod(), ""),
+    ],
+)
+def test_the_first_source_that_speaks_names_the_gang(of, gang):
+    assert workload.gang_of(of) == gang
+
+
+def test_volcanos_own_job_id_and_the_annotation_name_the_same_gang():
+    assert workload.gang_of(pod(), "ns/job-1f") == workload.gang_of(pod(annotations=VOLCANO))
+
+
+def test_ranks_are_numbers_not_strings():
+    names = ["j-worker-10", "j-worker-9", "j-worker-2"]
+    assert sorted(names, key=lambda n: workload.rank_of(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
+
+
+def test_the_index_label_beats_the_name():
+    assert workload.rank_of(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
+
+
+def test_masters_and_launchers_come_first():
+    master = pod("j-master-0", labels={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"})
+    worker = pod("j-worker-0", labels={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"})
+    assert workload.rank_of(master) < workload.rank_of(worker)
+
+
+def test_a_forged_endless_index_costs_nothing():
+    assert workload.rank_of(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
