@@ -10,6 +10,7 @@ import msgspec
 from extender import requests
 from fabric import views
 
+_ABSENT = (b"", b"null")
 MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
 
 
@@ -17,7 +18,7 @@ class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderArgs: a pod and the names of the nodes to judge."""
 
     pod: views.Pod | None = None
-    nodes: msgspec.Raw | None = None
+    nodes: msgspec.Raw = msgspec.Raw()
     node_names: list[str] | None = None
 
 
@@ -47,7 +48,7 @@ def read(body: bytes) -> tuple[views.Pod, list[str]]:
     if arguments.pod is None:
         raise requests.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
     if arguments.node_names is None:
-        hint = "set nodeCacheCapable: true for this extender" if arguments.nodes is not None else "expected a list"
+        hint = "set nodeCacheCapable: true for this extender" if bytes(arguments.nodes) not in _ABSENT else "expected a list"
         raise requests.MalformedError(f"NodeNames is missing: {hint}")
     return arguments.pod, arguments.node_names
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 Written = str | int | float  # a quantity as a manifest may hold it
+Source = dict[str, Any] | None  # a value or volume source, as written: only its presence is read
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -62,11 +63,11 @@ class ObjectMeta(View, frozen=True):
 
 
 class EnvVar(View, frozen=True):
-    """One environment entry; `value_from` keeps its raw JSON because only its presence matters."""
+    """One environment entry; of `value_from` only its presence matters."""
 
     name: str = ""
     value: str | None = None
-    value_from: msgspec.Raw | None = None
+    value_from: Source = None
 
 
 class ResourceRequirements(View, frozen=True):
@@ -114,7 +115,7 @@ class Container(View, frozen=True):
 
     name: str = ""
     env_or_none: list[EnvVar] | None = msgspec.field(default=None, name="env")
-    env_from: list[msgspec.Raw] | None = None
+    env_from: list[Source] | None = None
     resources: ResourceRequirements | None = None
     volume_mounts_or_none: list[VolumeMount] | None = msgspec.field(default=None, name="volumeMounts")
     security_context: SecurityContext | None = None
@@ -142,9 +143,9 @@ class Volume(View, frozen=True):
     """A volume; only its name and the sources a fabric looks at."""
 
     name: str = ""
-    secret: msgspec.Raw | None = None
-    host_path: msgspec.Raw | None = None
-    empty_dir: msgspec.Raw | None = None
+    secret: Source = None
+    host_path: Source = None
+    empty_dir: Source = None
 
 
 class Toleration(View, frozen=True):

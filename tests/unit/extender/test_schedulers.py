@@ -1,0 +1,210 @@
+"""Both protocols on captured bodies: what comes out is what each scheduler reads."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from placing import LEAF, RESOURCES, node, pod, policy
+
+from extender import requests, schedulers, state
+
+WIRE = Path(__file__).parents[2] / "data" / "wire"
+
+
+class Door:
+    """The handlers over a fleet of the eight captured nodes, with a clock the test owns."""
+
+    def __init__(self, given=None, *, nodes=None):
+        self.state = state.State(assume_seconds=30)
+        self.now = 0.0
+        self.counted = []
+        for each in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
+            self.state.fleet.upsert_node(each)
+        self.policy = given or policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(
+            self.state,
+            lambda: self.policy,
+            clock=lambda: self.now,
+            counted=lambda *row: self.counted.append(row),
+        )
+
+
+@pytest.fixture
+def door():
+    return Door()
+
+
+def body(name: str, **changes) -> dict:
+    return json.loads((WIRE / f"{name}.json").read_bytes()) | changes
+
+
+def raw(tree) -> bytes:
+    return json.dumps(tree).encode()
+
+
+def test_volcano_prioritize_answers_every_offered_node_and_no_other(door):
+    given = body("volcano-prioritize")
+    answer = json.loads(door.verbs.volcano_prioritize(raw(given), ""))
+    assert set(answer) == {"nodeScore", "errorMessage"}
+    assert set(answer["nodeScore"]) == {each["Name"] for each in given["nodes"]}
+    assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
+
+
+def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(door):
+    given = body("volcano-prioritize")
+    del given["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
+    given["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
+    assert set(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"].values()) == {0.0}
+    asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
+    assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))} == {0}
+
+
+def test_idle_of_the_running_session_beats_what_the_cache_thinks(door):
+    given = body("volcano-prioritize")
+    for each in given["nodes"]:
+        if each["Name"] == "gpu-0":
+            each["Idle"]["ScalarResources"][RESOURCES[1]] = 0
+    verdict = predicate(door, given, "gpu-0")
+    assert verdict["code"] == 2
+    assert verdict["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
+    assert predicate(door, given, "gpu-1") == {"status": "", "code": 0}
+
+
+def predicate(door, given, name):
+    chosen = next(each for each in given["nodes"] if each["Name"] == name)
+    return json.loads(door.verbs.volcano_predicate(raw({"task": given["task"], "node": chosen}), ""))
+
+
+def test_a_node_that_can_never_give_the_rail_is_code_3():
+    door = Door(nodes=[node("gpu-0", rails_each=dict.fromkeys(RESOURCES[:3], 100))])
+    given = body("volcano-prioritize")
+    given["nodes"][0]["Idle"]["ScalarResources"].pop(RESOURCES[3])
+    assert predicate(door, given, "gpu-0")["code"] == 3
+
+
+def test_devices_being_released_let_the_predicate_pass():
+    door = Door(nodes=[node("gpu-0", rails_each=1)])
+    given = body("volcano-prioritize")
+    offered = given["nodes"][0]
+    offered["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 0)
+    assert predicate(door, given, "gpu-0")["code"] == 2
+    offered["Releasing"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
+    assert predicate(door, given, "gpu-0")["code"] == 0
+    offered["Pipelined"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
+    assert predicate(door, given, "gpu-0")["code"] == 2
+
+
+def test_allocate_makes_a_mate_and_deallocate_unmakes_it(door):
+    event, scored = body("volcano-allocate"), body("volcano-prioritize")
+    assert event["task"]["NodeName"] == "gpu-5"
+    scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
+    before = json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    with_mate = json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    assert with_mate["gpu-6"] > with_mate["gpu-0"]
+    door.verbs.volcano_deallocate(raw(event), "")
+    door.verbs.volcano_deallocate(raw(event), "")
+    assert json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
+
+
+def test_session_close_voids_only_what_was_pipelined(door):
+    event = body("volcano-allocate")
+    door.verbs.volcano_allocate(raw(event), "")
+    event["task"] |= {"UID": "waiting", "Status": 4}
+    door.verbs.volcano_allocate(raw(event), "")
+    assert door.verbs.volcano_close((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
+    assert [(e.uid != "waiting", e.state) for e in door.state.ledger] == [(True, "unconfirmed")]
+
+
+def test_the_watch_confirms_an_allocation(door):
+    pods = state.Pods(door.state)
+    event = body("volcano-allocate")
+    door.verbs.volcano_allocate(raw(event), "")
+    bound = pod("rdma-test-master-0", on="gpu-5")
+    renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
+    pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
+    assert len(door.state.ledger) == 0
+    door.verbs.volcano_allocate(raw(event), "")
+    assert len(door.state.ledger) == 0, "a late event must not count a bound pod twice"
+
+
+def test_kube_filter_sorts_busy_from_impossible():
+    door = Door(
+        nodes=[
+            node("gpu-0", rails_each=1),
+            node("gpu-1", rails_each=1),
+            node("gpu-2", rails_each=dict.fromkeys(RESOURCES[1:], 1)),
+        ]
+    )
+    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
+    answer = json.loads(door.verbs.filter(raw(given)))
+    assert answer["NodeNames"] == ["gpu-0", "unknown"]
+    assert list(answer["FailedNodes"]) == ["gpu-1"]
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
+    assert answer["Error"] == ""
+    assert ("filter", 4, 1) in door.counted
+
+
+def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(door):
+    rows = json.loads(door.verbs.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
+    assert all(isinstance(row["Score"], int) and 0 <= row["Score"] <= 10 for row in rows)
+    assert max(row["Score"] for row in rows) == 10
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "reason"),
+    [
+        ("filter", b"", "not the expected JSON"),
+        ("filter", b"{}", "Pod is missing"),
+        ("filter", b'{"Pod":{}}', "NodeNames is missing"),
+        ("filter", b'{"Pod":{},"Nodes":{"items":[]}}', "nodeCacheCapable: true"),
+        ("prioritize", b'{"Pod":1}', "not the expected JSON"),
+        ("volcano_prioritize", b'{"nodes":[]}', "task is missing"),
+        ("volcano_prioritize", b'{"task":{}}', "nodes is missing"),
+        ("volcano_predicate", b'{"task":{}}', "node is missing"),
+        ("volcano_allocate", b"{}", "task is missing"),
+        ("volcano_allocate", b'{"task":{}}', "task.UID is missing"),
+        ("volcano_deallocate", b"[]", "not the expected JSON"),
+        ("volcano_close", b"x", "not the expected JSON"),
+        ("volcano_close", b'{"a":' * 2000, "not the expected JSON"),
+        ("filter", b"\xff\xfe", "not the expected JSON"),
+    ],
+)
+def test_a_malformed_body_is_refused_with_its_reason(door, verb, given, reason):
+    handler = getattr(door.verbs, verb)
+    scope = ("",) if verb.startswith("volcano") else ()
+    with pytest.raises(requests.MalformedError, match=reason):
+        handler(given, *scope)
+
+
+def test_nulls_and_unknown_fields_are_read_over(door):
+    given = body("volcano-prioritize", extra={"x": [None]})
+    given["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
+    given["task"] |= {"InitResreq": None, "Later": None}
+    given["task"]["Pod"]["metadata"] |= {"labels": given["task"]["Pod"]["metadata"]["labels"], "ownerReferences": None}
+    assert len(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == 6
+
+
+def test_a_decision_is_explained_with_its_numbers():
+    door = Door(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
+    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
+    name = given["Pod"]["metadata"]["name"]
+    door.verbs.filter(raw(given))
+    told = door.verbs.explanations.of("prod", name)
+    assert told is not None
+    refused = next(row for row in told.nodes if row["node"] == "gpu-1")
+    assert refused["rails"][0] == "rail0 has 0 of 1 free, held by train/holder"
+    assert door.verbs.explanations.of("prod", "other") is None
+
+
+def test_only_the_last_thousand_decisions_are_kept(door):
+    given = body("kube-scheduler-filter")
+    for i in range(1001):
+        given["Pod"]["metadata"]["name"] = f"p-{i}"
+        door.verbs.filter(raw(given))
+    assert door.verbs.explanations.of("prod", "p-0") is None
+    assert door.verbs.explanations.of("prod", "p-1000") is not None
