@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 
 Object = dict[str, Any]
+Objects = list[Object]  # `list` is a method's name below
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 
@@ -42,11 +43,11 @@ class Api:
                 return None
             raise
 
-    async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Object]:
+    async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
         """The objects of a kind, in one namespace or in all, by label and field selectors."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         found = await self.request("GET", await self._path(kind, namespace), query=query)
-        items: list[Object] = found["items"]
+        items: Objects = found["items"]
         return items
 
     async def create(self, manifest: Object, *, namespace: str | None = None, dry_run: bool = False) -> Object:
@@ -67,7 +68,7 @@ class Api:
         self,
         kind: str,
         name: str,
-        change: Object | list[Object],
+        change: Object | Objects,
         namespace: str | None = None,
         *,
         subresource: str = "",
@@ -120,7 +121,9 @@ class Api:
         params = {key: value for key, value in (query or {}).items() if value}
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
-        async with self.session.request(method, self.server + path, params=params, data=data, headers=headers) as answer:
+        async with self.session.request(
+            method, self.server + path, params=params, data=data, headers=headers
+        ) as answer:
             text = await answer.text()
             decoded = json.loads(text) if answer.content_type == "application/json" else text
             if answer.status >= 400:

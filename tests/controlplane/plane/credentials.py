@@ -53,10 +53,11 @@ class Credentials:
         files.replace(path, yaml.safe_dump(document).encode(), files.KEY_MODE)
         return path
 
-    def context(self) -> ssl.SSLContext:
-        """TLS for a client that trusts the authority and presents the admin certificate."""
+    def context(self, *, anonymous: bool = False) -> ssl.SSLContext:
+        """TLS for a client that trusts the authority and, unless anonymous, presents the admin certificate."""
         context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(*self.paths("admin"))
+        if not anonymous:
+            context.load_cert_chain(*self.paths("admin"))
         return context
 
     def _issue(

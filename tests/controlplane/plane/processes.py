@@ -21,7 +21,9 @@ _alive: set["Process"] = set()
 class Process:
     """A running program. Its output goes to `log`, appended over restarts under the same name."""
 
-    def __init__(self, name: str, command: Sequence[str], *, logs: pathlib.Path, cwd: pathlib.Path | None = None) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, logs: pathlib.Path, cwd: pathlib.Path | None = None
+    ) -> None:
         self.name = name
         self.command = list(command)
         self.log = logs / f"{name}.log"
@@ -46,7 +48,7 @@ class Process:
         tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
             self._from = log.tell()
-            self._popen = subprocess.Popen(  # noqa: S603
+            self._popen = subprocess.Popen(
                 tethered,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -20,7 +20,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != int(parent):  # it died before the request was made
             sys.exit(1)
-    os.execvp(program, [program, *arguments])
+    os.execvp(program, [program, *arguments])  # noqa: S606 - becoming the program is what this is for
 
 
 if __name__ == "__main__":

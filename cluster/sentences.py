@@ -1,0 +1,254 @@
+"""Violations of the policy's schema -> sentences for the person who wrote the document.
+
+Owns wording: every sentence names the value, what is allowed and the fix, and nothing of the validator's own
+text reaches a user. Refuses to know lines; of the document it asks only how a value was written.
+"""
+
+import dataclasses
+import difflib
+import functools
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from jsonschema import validators
+from jsonschema.exceptions import ValidationError
+
+Path = tuple[str | int, ...]
+Schema = Mapping[str, Any]
+Written = Callable[[Path], str | None]
+
+MOST = 200  # sentences for one document: nobody reads more, and each costs a search for the nearest word
+_MAX_SHOWN = 80  # characters of a value repeated in a sentence: enough to find it, too few to flood a log
+_CLOSE, _FAR = 0.75, 0.6  # difflib ratios: a typing slip, and its own default for "similar at all"
+_KINDS: Mapping[str, str] = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "a mapping (key: value)",
+    "array": "a list",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Violation:
+    """One sentence, its path, and how that part can be made readable so that the rest can be judged too."""
+
+    path: Path
+    message: str
+    repair: Literal["keep", "replace", "remove"] = "keep"
+    schema: Schema = dataclasses.field(default_factory=dict)  # of the value to put there when it is replaced
+    guess: Path | None = None  # for an unknown key: the path that was probably meant
+
+
+def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
+    """Every violation of the schema, at most MOST of them and a last one that says so."""
+    wording = _Wording(schema, written)
+    errors = _VALIDATOR(schema).iter_errors(tree)
+    found = itertools.chain.from_iterable(wording.of(error) for error in errors)
+    for number, violation in enumerate(found):
+        if number == MOST:
+            yield Violation((), f"has more errors than these {MOST}; mend them first")
+            return
+        yield violation
+
+
+def shown(value: Any) -> str:
+    """A value inside a sentence: escaped, and no longer than a sentence bears."""
+    if isinstance(value, dict | list):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    text = json.dumps(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
+    """The allowed word that was probably meant, whatever its case; None when none is near."""
+    folded = {choice.casefold(): choice for choice in allowed}
+    close = difflib.get_close_matches(word[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
+    return folded[close[0]] if close else None
+
+
+class _Wording:
+    """Sentences for the errors of one document against one schema."""
+
+    def __init__(self, schema: Schema, written: Written) -> None:
+        self._definitions: Mapping[str, Schema] = schema["$defs"]
+        self._written = written
+
+    def of(self, error: ValidationError) -> Iterator[Violation]:
+        """The sentences of one validator error; a choice (`anyOf`) is entered, not reported."""
+        path: Path = tuple(error.absolute_path)
+        where = list(error.absolute_schema_path)
+        if error.validator == "anyOf":  # always: a section, or null
+            for inner in error.context or ():
+                if inner.schema_path[0] == 0:
+                    yield from self.of(inner)
+        elif len(where) > 1 and where[-2] == "propertyNames":
+            key = str(error.instance)
+            yield Violation((*path, key), f"{shown(key)} is not {self._wanted(error.schema)}")
+        elif error.validator == "required":
+            yield from self._missing(path, error)
+        elif error.validator == "additionalProperties":
+            yield from self._unknown(path, error)
+        else:
+            yield _WORDS[str(error.validator)](self, path, error)
+
+    def _missing(self, path: Path, error: ValidationError) -> Iterator[Violation]:
+        for key in error.validator_value:
+            if key in error.instance:
+                continue
+            schema = error.schema["properties"][key]
+            yield Violation(
+                (*path, key), f"is missing; it must be {self._wanted(schema)}", "replace", self._real(schema)
+            )
+
+    def _unknown(self, path: Path, error: ValidationError) -> Iterator[Violation]:
+        known = error.schema["properties"]
+        for key in error.instance:
+            if key in known:
+                continue
+            near, elsewhere = nearest(key, known, _CLOSE), self._sections_with(key)
+            if near is None and not elsewhere:
+                near = nearest(key, known)
+            guess = None if near is None else (*path, near)
+            if near is not None:
+                advice = f"did you mean {near}?"
+            elif elsewhere:
+                advice = f"it belongs {' or '.join(elsewhere)}"
+            else:
+                advice = f"remove it, or use one of: {', '.join(known)}"
+            yield Violation((*path, key), f"is not a known key; {advice}", "remove", guess=guess)
+
+    def _type(self, path: Path, error: ValidationError) -> Violation:
+        value, types = error.instance, _types(error.schema)
+        wanted = self._wanted(error.schema)
+        text = self._written(path)
+        if value is None:
+            message = f"has no value; it must be {wanted}"
+        elif "string" in types and isinstance(value, bool | int | float) and text is not None:
+            noun = "true or false" if isinstance(value, bool) else "a number"
+            message = f"YAML reads {text} as {noun}, and text is wanted; quote it: {json.dumps(text)}"
+        elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
+            message = f"{shown(value)} is text; it must be {wanted}: remove the quotes"
+        elif "array" in types and not isinstance(value, dict):
+            message = f"{shown(value)} is not a list; write [{_bare(shown(value))}]"
+        else:
+            message = f"{shown(value)} is not {wanted}"
+        return Violation(path, message, "replace", error.schema)
+
+    def _enum(self, path: Path, error: ValidationError) -> Violation:
+        value, text = error.instance, self._written(path)
+        wanted = self._wanted(error.schema)
+        if value is None:
+            message = f"has no value; it must be {wanted}"
+        elif isinstance(value, bool) and text is not None:
+            message = f"YAML reads {text} as true or false; it must be {wanted}"
+        else:
+            words = [word for word in error.validator_value if word is not None]
+            near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
+            advice = "" if near is None else f"; did you mean {near}?"
+            message = f"{shown(value)} is not allowed; it must be {wanted}{advice}"
+        return Violation(path, message, "replace", error.schema)
+
+    def _range(self, path: Path, error: ValidationError) -> Violation:
+        return Violation(path, f"{shown(error.instance)} is out of range; it must be {self._wanted(error.schema)}")
+
+    def _pattern(self, path: Path, error: ValidationError) -> Violation:
+        return Violation(path, f"{shown(error.instance)} is not {self._wanted(error.schema)}")
+
+    def _few(self, path: Path, _error: ValidationError) -> Violation:
+        return Violation(path, "is empty; it needs at least one entry")
+
+    def _wanted(self, schema: Schema) -> str:
+        """What a value must be, as the end of "it must be ..."."""
+        real = self._real(schema)
+        if "enum" in real:
+            words = [str(word) for word in real["enum"] if word is not None]
+            return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"
+        if "patternErrorMessage" in real:
+            return str(real["patternErrorMessage"])
+        kinds = " or ".join(_KINDS[kind] for kind in _KINDS if kind in _types(real))
+        above = f" above {real['exclusiveMinimum']}" if "exclusiveMinimum" in real else ""
+        least = f" from {real['minimum']}" if "minimum" in real else ""
+        most = f" to {real['maximum']}" if least else f" and at most {real['maximum']}" if above else ""
+        return f"{kinds}{above}{least}{most}"
+
+    def _real(self, schema: Schema) -> Schema:
+        reference = schema.get("$ref") or schema.get("anyOf", [{}])[0].get("$ref")
+        return schema if reference is None else self._definitions[reference.rpartition("/")[2]]
+
+    def _sections_with(self, key: str) -> list[str]:
+        """Where a key that is unknown here is known: "under nccl", "at the top level"."""
+        return [
+            self._place(name)
+            for name, definition in self._definitions.items()
+            if key in definition.get("properties", ())
+        ]
+
+    def _place(self, section: str) -> str:
+        reference = f'"#/$defs/{section}"'
+        for definition in self._definitions.values():
+            for key, value in definition.get("properties", {}).items():
+                if reference in json.dumps(value):
+                    return f"under {key}"
+        return "at the top level"
+
+
+def _types(schema: Schema) -> set[str]:
+    kinds = schema.get("type", "string")
+    return {kinds} if isinstance(kinds, str) else set(kinds)
+
+
+def _reads_as(types: set[str], text: str) -> bool:
+    if "boolean" in types:
+        return text.lower() in ("true", "false", "yes", "no", "on", "off")
+    return re.fullmatch(r"[+-]?\d+(\.\d+)?" if "number" in types else r"[+-]?\d+", text) is not None
+
+
+def _bare(text: str) -> str:
+    return text.strip('"')
+
+
+_WORDS: Mapping[str, Callable[[_Wording, Path, ValidationError], Violation]] = {
+    "type": _Wording._type,
+    "enum": _Wording._enum,
+    "pattern": _Wording._pattern,
+    "minimum": _Wording._range,
+    "maximum": _Wording._range,
+    "exclusiveMinimum": _Wording._range,
+    "minItems": _Wording._few,
+    "minProperties": _Wording._few,
+}
+
+
+def _is_integer(_checker: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)  # 3.0 is no whole number to us
+
+
+def _whole_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    """Like `pattern`, but `$` is the end of the text and not also the place before a last newline."""
+    if isinstance(value, str) and _matcher(pattern)(value) is None:
+        yield ValidationError("pattern")
+
+
+def _all_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    """Like `required`, but one error for all missing keys, which `_missing` takes apart."""
+    if isinstance(value, dict) and not value.keys() >= set(required):
+        yield ValidationError("required")
+
+
+@functools.cache
+def _matcher(pattern: str) -> Callable[[str], object]:
+    return re.compile(pattern).fullmatch
+
+
+_BASE: Any = validators.Draft202012Validator
+_VALIDATOR: Any = validators.extend(
+    _BASE,
+    {"pattern": _whole_pattern, "required": _all_required},
+    type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
+)

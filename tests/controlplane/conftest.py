@@ -1,0 +1,90 @@
+"""Fixtures of the tests that run against a real control plane."""
+
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import uuid
+
+import pytest
+import pytest_asyncio
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # the harness is the package `plane` beside this file
+
+from plane import door  # found by the line above
+from plane import nodes as fleet
+from plane import plane as planes
+
+_failed: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember that a test failed, so that logs are kept."""
+    if report.failed:
+        _failed.append(report.nodeid)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends a run as Ctrl-C does: fixtures are torn down."""
+    raise KeyboardInterrupt
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def plane():
+    """The control plane, started once a run. Its logs are kept, and named, where a test failed."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
+    old = signal.signal(signal.SIGTERM, _interrupt)
+    finished = False
+    try:
+        async with planes.run(folder) as running:
+            yield running
+            finished = True
+    finally:
+        signal.signal(signal.SIGTERM, old)
+        if finished and not _failed:
+            shutil.rmtree(folder)
+        else:
+            print(f"\nlogs of the control plane are kept in {folder / 'logs'}", file=sys.__stderr__)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def schedulers(plane):
+    """Both schedulers' configurations; put back after the test."""
+    yield plane.schedulers
+    await plane.schedulers.reset()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(plane):
+    """Makes nodes; all are taken away after the test, after its namespace."""
+    made = fleet.Nodes(plane.api)
+    yield made
+    await made.remove()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(plane, nodes):
+    """A namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await plane.make_namespace(name)
+    yield name
+    await plane.remove_namespace(name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def serve(plane):
+    """`await serve("webhook", *options)`: one of our servers, ended after the test."""
+    before = len(plane.servers)
+    yield plane.serve
+    for server in plane.servers[before:]:
+        await server.stop()
+    del plane.servers[before:]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def extender_door():
+    """A door for schedulers to reach an extender by, whatever becomes of that."""
+    opened = await door.Door().open()
+    yield opened
+    await opened.close()

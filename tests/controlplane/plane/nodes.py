@@ -1,0 +1,69 @@
+"""Nodes of any shape, run by kwok."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plane import api, waiting
+
+RAILS: Mapping[str, int] = {f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)}  # as the seed jobs' cluster has them
+_NOT_READY = "node.kubernetes.io/not-ready"
+
+
+class Nodes:
+    """Makes nodes and takes them away again."""
+
+    def __init__(self, client: api.Api) -> None:
+        self._api = client
+        self.names: list[str] = []
+
+    async def make(
+        self,
+        name: str,
+        *,
+        gpus: int = 8,
+        rails: Mapping[str, int] = RAILS,
+        labels: Mapping[str, str] | None = None,
+        cpu: str = "128",
+        memory: str = "2Ti",
+        taints: Sequence[Mapping[str, str]] = (),
+        pods: int = 110,
+    ) -> dict[str, Any]:
+        """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices."""
+        devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        resources = {"cpu": cpu, "memory": memory, "pods": str(pods), **devices}
+        resources |= {resource: str(count) for resource, count in rails.items()}
+        manifest: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "labels": {"kubernetes.io/hostname": name, "type": "kwok", **(labels or {})},
+            },
+            "spec": {"taints": [dict(taint) for taint in taints]},
+            "status": {"capacity": resources, "allocatable": resources},
+        }
+        self.names.append(name)
+        await self._api.create(manifest)
+        return await waiting.wait(lambda: self._ready(name), describe=f"node {name} to be ready")
+
+    async def resize(self, name: str, resources: Mapping[str, int]) -> None:
+        """Change what a node offers, as a device plugin does: `{"nvidia.com/mlx5_0": 0}`."""
+        changed = {resource: str(count) for resource, count in resources.items()}
+        change = {"status": {"capacity": changed, "allocatable": changed}}
+        await self._api.patch("Node", name, change, subresource="status")
+
+    async def remove(self, *names: str) -> None:
+        """Delete these nodes, or all that were made here."""
+        for name in names or tuple(self.names):
+            await self._api.delete("Node", name, grace=0)
+            self.names.remove(name)
+
+    async def _ready(self, name: str) -> dict[str, Any] | None:
+        """The node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
+        node = await self._api.get("Node", name)
+        taints = {taint["key"] for taint in node["spec"].get("taints", ())}
+        conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", ())}
+        assert conditions.get("Ready") == "True", f"conditions {conditions}"
+        assert _NOT_READY not in taints, f"taints {taints}"
+        return node

@@ -1,0 +1,179 @@
+"""The control plane of one test run: starts everything in order, offers it, ends everything."""
+
+import asyncio
+import contextlib
+import pathlib
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import aiohttp
+import yaml
+
+from plane import (
+    api,
+    binaries,
+    components,
+    credentials,
+    processes,
+    registration,
+    schedulers,
+    servers,
+    volcano,
+    waiting,
+)
+
+# After the API server: who has to be healthy before whom. Each row starts together.
+_ROWS = (
+    ("kube-controller-manager", "kwok", "kube-scheduler", "vc-webhook-manager"),
+    ("vc-scheduler",),
+    ("vc-controller-manager",),
+)
+_WORKLOADS = (
+    "batch.volcano.sh/v1alpha1/Job",
+    "apps/v1/Deployment",
+    "apps/v1/StatefulSet",
+    "apps/v1/ReplicaSet",
+    "batch/v1/Job",
+)
+
+
+class Plane:
+    """A running control plane. Made by `run`."""
+
+    def __init__(self, ready: binaries.Binaries, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True)
+        self.certificates = credentials.Credentials(folder / "pki")
+        self.parts = components.Components(ready, self.certificates, folder)
+        self.processes: dict[str, processes.Process] = {}
+        self.servers: list[servers.Server] = []
+        self._kubectl = ready["kubectl"]
+        self._ready = ready
+        self._counts: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Start everything; returns when all of it is healthy."""
+        self.session = self._session(anonymous=False)
+        self.strangers = self._session(anonymous=True)
+        self.api = api.Api(self.session, self.parts.server)
+        self.schedulers = schedulers.Schedulers(self.parts, self.processes, self.session)
+        self.kubeconfig = self.certificates.kubeconfig("admin", self.parts.server, "admin", ("system:masters",))
+        self.schedulers.prepare()
+        await self._launch("etcd")
+        await self._launch("kube-apiserver")
+        await asyncio.gather(self._install(), *(self._launch(name) for name in _ROWS[0]))
+        for row in _ROWS[1:]:
+            await asyncio.gather(*(self._launch(name) for name in row))
+        await waiting.wait(self._queue, describe="Volcano's default queue")
+
+    async def stop(self) -> None:
+        """End every program, schedulers first and etcd last, and free the disk; logs stay."""
+        for server in self.servers:
+            await server.stop()
+        everything = list(self.processes.values())
+        last = [each for each in everything if each.name in ("kube-apiserver", "etcd")]
+        await asyncio.gather(*(each.stop() for each in everything if each not in last))
+        await asyncio.gather(self.session.close(), self.strangers.close())
+        for process in reversed(last):
+            await process.kill()  # nothing of theirs is kept; an orderly end takes the API server ten seconds
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl as admin; returns standard output. AssertionError with its words where it fails."""
+        process = await asyncio.create_subprocess_exec(
+            self._kubectl,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.folder / 'kubectl-cache'}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(stdin.encode() if stdin is not None else None), 60)
+        if check and process.returncode:
+            raise AssertionError(
+                f"kubectl {' '.join(arguments)}: exit {process.returncode}\n{err.decode()}{out.decode()}"
+            )
+        return out.decode()
+
+    async def apply(self, manifests: str, *, namespace: str | None = None) -> list[api.Object]:
+        """Create every object of a YAML text, in order."""
+        documents = [each for each in yaml.safe_load_all(manifests) if each]
+        return [await self.api.create(each, namespace=namespace) for each in documents]
+
+    async def serve(self, module: str, *arguments: str) -> servers.Server:
+        """Start `python -m webhook` or `-m extender` with these options; it is ended with the run at the latest."""
+        self._counts[module] = self._counts.get(module, 0) + 1
+        process = servers.process(f"{module}-{self._counts[module]}", module, arguments, self.logs)
+        server = servers.Server(process, self.session)
+        self.servers.append(server)
+        return await server.start()
+
+    async def register_webhook(self, port: int, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
+        """Have the API server call our webhook on `port` for these namespaces; returns when that is in force."""
+        authority = self.certificates.authority.certificate_pem
+        await registration.register(self.api, name, port, authority, namespaces)
+
+    async def unregister_webhook(self, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
+        """Take it away again; returns when that is in force."""
+        await registration.unregister(self.api, name, namespaces)
+
+    async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
+        """Create a namespace in which pods can be created at once."""
+        metadata = {"name": name, "labels": labels or {}}
+        await self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        await waiting.wait(
+            lambda: self.api.get_or_none("ServiceAccount", "default", name),
+            describe=f"the default service account of namespace {name}",
+        )
+
+    async def remove_namespace(self, name: str) -> None:
+        """Delete a namespace; returns when its pods are gone (the rest goes on in the background)."""
+        for kind in _WORKLOADS:
+            await self.api.delete_all(kind, name)
+
+        async def emptied() -> bool:
+            pods = await self.api.list("Pod", name)
+            if pods:
+                await self.api.delete_all("Pod", name, grace=0)
+            assert not pods, f"pods {[each['metadata']['name'] for each in pods]}"
+            return True
+
+        await waiting.wait(emptied, describe=f"the pods of namespace {name} to be gone")
+        await self.api.delete("Namespace", name)
+
+    def _session(self, *, anonymous: bool) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(ssl=self.certificates.context(anonymous=anonymous), limit=0)
+        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60))
+
+    async def _launch(self, name: str) -> None:
+        process = processes.Process(name, self.parts.command(name), logs=self.logs)
+        self.processes[name] = process.start()
+        health = self.parts.health(name)
+        await schedulers.healthy(self.strangers if health.anonymous else self.session, health, process)
+
+    async def _install(self) -> None:
+        authority = self.certificates.authority.certificate_pem
+        await volcano.install(
+            self.api, self._ready.crds, port=self.parts.port["vc-webhook-manager"], authority=authority
+        )
+        for document in yaml.safe_load_all((components.DATA / "network-attachment-definition-crd.yaml").read_text()):
+            await self.api.create(document)
+
+    async def _queue(self) -> api.Object | None:
+        return await self.api.get_or_none("scheduling.volcano.sh/v1beta1/Queue", "default")
+
+
+@contextlib.asynccontextmanager
+async def run(folder: pathlib.Path) -> AsyncIterator[Plane]:
+    """Run a control plane in `folder` for the length of a `with` block."""
+    started = time.monotonic()
+    plane = Plane(binaries.locate(), folder)
+    try:
+        await plane.start()
+        (plane.logs / "started.txt").write_text(f"{time.monotonic() - started:.1f} s\n")
+        yield plane
+    finally:
+        await plane.stop()

@@ -1,0 +1,91 @@
+"""Our webhook configurations in the API server, by URL, and the knowledge that they are in force."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from plane import api, waiting
+
+FABRIC = "railwright.io/fabric"
+_KIND = "MutatingWebhookConfiguration"
+_NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unreachable one is a refusal too
+
+
+def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration: pods by label, failing closed; bindings, failing open. Only in `namespaces`."""
+    scope = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "namespaceSelector": {"matchExpressions": [scope]},
+    }
+
+    def rules(resource: str) -> list[dict[str, Any]]:
+        return [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}]
+
+    def config(path: str) -> dict[str, str]:
+        return {"url": f"https://127.0.0.1:{port}{path}", "caBundle": base64.b64encode(authority).decode()}
+
+    pods = {
+        **common,
+        "name": "pods.railwright.io",
+        "clientConfig": config("/mutate/pods"),
+        "rules": rules("pods"),
+        "objectSelector": {"matchExpressions": [{"key": FABRIC, "operator": "Exists"}]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+    }
+    bindings = {
+        **common,
+        "name": "bindings.railwright.io",
+        "clientConfig": config("/mutate/bindings"),
+        "rules": rules("pods/binding"),
+        "failurePolicy": "Ignore",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": _KIND,
+        "metadata": {"name": name},
+        "webhooks": [pods, bindings],
+    }
+
+
+async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
+    """Create or replace the configuration and wait until the API server calls it."""
+    wanted = document(name, port, authority, namespaces)
+    present = await client.get_or_none(_KIND, name)
+    if present is None:
+        await client.create(wanted)
+    else:
+        wanted["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+        await client.replace(wanted)
+    for namespace in namespaces:
+        await _until(client, namespace, called=True)
+
+
+async def unregister(client: api.Api, name: str, namespaces: Sequence[str]) -> None:
+    """Delete the configuration and wait until the API server has stopped calling it."""
+    await client.delete(_KIND, name)
+    for namespace in namespaces:
+        await _until(client, namespace, called=False)
+
+
+async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
+    """Try pods that nothing keeps: with the webhook in force an unknown fabric is refused, without it it is not."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "webhook-probe", "labels": {FABRIC: _NO_FABRIC}},
+        "spec": {"containers": [{"name": "probe", "image": "probe"}]},
+    }
+
+    async def as_wanted() -> bool:
+        try:
+            await client.create(pod, namespace=namespace, dry_run=True)
+        except api.ApiError:
+            return called
+        return not called
+
+    words = "in force" if called else "out of force"
+    await waiting.wait(as_wanted, describe=f"our webhook to be {words} in namespace {namespace}")

@@ -1,0 +1,114 @@
+"""Both schedulers' configurations, changed while they run, and known to be in force before a test goes on."""
+
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import yaml
+
+from plane import components, processes, volcano, waiting
+
+_LOADED = r"Finished loading scheduler config\. Final state: actions=.*"
+_REFUSED = re.compile(r"Scheduler config .* is invalid: .*|Failed to read the Scheduler config.*")
+_SESSIONS = re.compile(r"^volcano_e2e_scheduling_latency_milliseconds_count\S* (\d+)", re.MULTILINE)
+
+
+class Schedulers:
+    """Knows the two running schedulers and whether a test has changed them."""
+
+    def __init__(
+        self, parts: components.Components, running: Mapping[str, processes.Process], session: aiohttp.ClientSession
+    ) -> None:
+        self._parts = parts
+        self._running = running
+        self._session = session
+        self._changed: set[str] = set()
+
+    def prepare(self) -> None:
+        """Write the first configurations, before the schedulers start."""
+        self._parts.volcano_conf.parent.mkdir()
+        self._write(self._parts.volcano_conf, volcano.conf())
+        self._write(self._parts.kube_scheduler_conf, self._kube_conf([]))
+
+    async def volcano(
+        self, extender: Mapping[str, Any] | None = None, *, conf: Mapping[str, Any] | None = None
+    ) -> None:
+        """Give Volcano the extender plugin's arguments (`volcano.extender(url)`), or a whole configuration.
+
+        Returns when the next session uses it. AssertionError with Volcano's own words where it refuses it.
+        """
+        self._changed.add("volcano")
+        process = self._running["vc-scheduler"]
+        position = process.position()
+        self._write(self._parts.volcano_conf, conf if conf is not None else volcano.conf(extender))
+        await process.line(_LOADED, after=position)
+        refused = _REFUSED.search(process.output(after=position))
+        assert refused is None, f"Volcano refused the configuration: {refused and refused.group()}"
+        await self.volcano_session()
+
+    async def volcano_session(self) -> None:
+        """Wait until a scheduling session has ended; one that begins afterwards sees all that is loaded now."""
+        before = await self._sessions()
+
+        async def ended() -> bool:
+            return await self._sessions() > before
+
+        await waiting.wait(ended, describe="a Volcano scheduling session to end")
+
+    async def kube(self, *extenders: Mapping[str, Any]) -> None:
+        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders."""
+        self._changed.add("kube")
+        process = self._running["kube-scheduler"]
+        await process.stop()
+        self._write(self._parts.kube_scheduler_conf, self._kube_conf([dict(each) for each in extenders]))
+        process.start()
+        await healthy(self._session, self._parts.health("kube-scheduler"), process)
+
+    async def reset(self) -> None:
+        """Take away what a test has changed, and only that: both cost a second or two."""
+        if "volcano" in self._changed:
+            await self.volcano()
+        if "kube" in self._changed:
+            await self.kube()
+        self._changed.clear()
+
+    def _kube_conf(self, extenders: list[dict[str, Any]]) -> dict[str, Any]:
+        kubeconfig = str(self._parts.certificates.folder / "kube-scheduler.kubeconfig")
+        return components.kube_scheduler_conf(kubeconfig, extenders)
+
+    async def _sessions(self) -> int:
+        url = f"http://{components.LOOPBACK}:{self._parts.port['vc-scheduler']}/metrics"
+        async with self._session.get(url) as answer:
+            found = _SESSIONS.search(await answer.text())
+        return int(found.group(1)) if found else 0
+
+    @staticmethod
+    def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:
+        """Put the file in place by a rename from outside the watched folder: one event, never half a file."""
+        temporary = path.parent.parent / f".{path.name}.new"
+        temporary.write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        temporary.replace(path)
+
+
+async def healthy(
+    session: aiohttp.ClientSession, health: components.Health, process: processes.Process, *, seconds: float = 60
+) -> None:
+    """Wait until the program answers as a healthy one; fails at once when it ends."""
+
+    async def asked() -> bool:
+        process.assert_running()
+        try:
+            async with session.get(health.url, timeout=aiohttp.ClientTimeout(total=5)) as answer:
+                text = await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise AssertionError(f"{health.url}: {error!r}") from None
+        assert answer.status == health.status, f"{health.url}: {answer.status} {text[-1500:]}"
+        return True
+
+    await waiting.wait(
+        asked,
+        seconds=seconds,
+        describe=lambda: f"{process.name} to be healthy; its log {process.log} ends:\n{process.tail()}",
+    )

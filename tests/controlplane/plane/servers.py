@@ -1,0 +1,71 @@
+"""Our own two servers as the subprocesses a user would run."""
+
+import os
+import pathlib
+import sys
+
+import aiohttp
+
+from plane import components, processes, schedulers
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+_LINE = r"^{}listening on (\S+):(\d+)$"
+
+
+class Server:
+    """`python -m webhook` or `python -m extender`, with the ports it has told on standard error."""
+
+    def __init__(self, process: processes.Process, session: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.port = 0
+        self.ops_port = 0
+        self._session = session
+
+    async def start(self) -> "Server":
+        """Start it and read both `listening on` lines; it may not be ready yet, see `ready`."""
+        self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"})
+        self.port = int((await self.process.line(_LINE.format(""))).group(2))
+        self.ops_port = int((await self.process.line(_LINE.format("ops "))).group(2))
+        return self
+
+    async def ready(self, *, seconds: float = 30) -> "Server":
+        """Wait for /readyz: policy, caches and certificate are good."""
+        await schedulers.healthy(
+            self._session, components.Health(f"{self.ops_url}/readyz"), self.process, seconds=seconds
+        )
+        return self
+
+    @property
+    def ops_url(self) -> str:
+        """Where probes and metrics are."""
+        return f"http://127.0.0.1:{self.ops_port}"
+
+    async def metrics(self) -> str:
+        """The text of /metrics."""
+        async with self._session.get(f"{self.ops_url}/metrics") as answer:
+            return await answer.text()
+
+    async def stop(self) -> int:
+        """SIGTERM: drain and end. Returns the exit code."""
+        return await self.process.stop()
+
+    async def kill(self) -> int:
+        """SIGKILL: crash."""
+        return await self.process.kill()
+
+
+def command(module: str, arguments: tuple[str, ...]) -> list[str]:
+    """The command line of one of our servers, on free ports unless the arguments say otherwise."""
+    defaults = [
+        part
+        for option in ("--listen", "--ops-listen")
+        if not any(each == option or each.startswith(f"{option}=") for each in arguments)
+        for part in (option, "127.0.0.1:0")
+    ]
+    return [sys.executable, "-m", module, *defaults, *arguments]
+
+
+def process(name: str, module: str, arguments: tuple[str, ...], logs: pathlib.Path) -> processes.Process:
+    """The process of one of our servers, not started yet, working in the repository's root."""
+    assert (ROOT / module / "__main__.py").exists(), f"{module}/__main__.py does not exist in {os.fspath(ROOT)}"
+    return processes.Process(name, command(module, arguments), logs=logs, cwd=ROOT)

@@ -1,0 +1,131 @@
+"""What Volcano needs from a cluster before it runs: CRDs, webhook configurations, a scheduler configuration."""
+
+import base64
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from plane import api
+
+NAMESPACE = "volcano-system"
+# Chart v1.14.1 (installer/helm/chart/volcano/config/volcano-scheduler.conf), with one tier more for an extender.
+_TIERS: list[dict[str, Any]] = [
+    {"plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}]},
+    {
+        "plugins": [
+            {"name": "overcommit"},
+            {"name": "drf", "enablePreemptable": False},
+            {"name": "predicates"},
+            {"name": "proportion"},
+            {"name": "nodeorder"},
+            {"name": "binpack"},
+        ]
+    },
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """One admission service of vc-webhook-manager (chart v1.14.1, templates/webhooks.yaml)."""
+
+    kind: str
+    path: str
+    group: str
+    version: str
+    resource: str
+    operations: tuple[str, ...] = ("CREATE",)
+
+
+_MUTATING, _VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+ADMISSIONS = (
+    Admission(_MUTATING, "/jobs/mutate", "batch.volcano.sh", "v1alpha1", "jobs"),
+    Admission(_VALIDATING, "/jobs/validate", "batch.volcano.sh", "v1alpha1", "jobs", ("CREATE", "UPDATE")),
+    Admission(_MUTATING, "/podgroups/mutate", "scheduling.volcano.sh", "v1beta1", "podgroups"),
+    Admission(_MUTATING, "/pods/mutate", "", "v1", "pods"),
+    Admission(_VALIDATING, "/pods/validate", "", "v1", "pods"),
+    Admission(_MUTATING, "/queues/mutate", "scheduling.volcano.sh", "v1beta1", "queues"),
+    Admission(
+        _VALIDATING, "/queues/validate", "scheduling.volcano.sh", "v1beta1", "queues", ("CREATE", "UPDATE", "DELETE")
+    ),
+)
+
+
+def conf(extender: Mapping[str, Any] | None = None, *, allocate: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a scheduler configuration: the chart's, plus the `extender` plugin where its arguments are given.
+
+    `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would remember
+    a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`.
+    """
+    tiers = [*_TIERS, {"plugins": [{"name": "extender", "arguments": dict(extender)}]}] if extender else _TIERS
+    arguments = {"predicateErrorCacheEnable": False, **(allocate or {})}
+    return {
+        "actions": "enqueue, allocate, backfill",
+        "tiers": tiers,
+        "configurations": [{"name": "allocate", "arguments": arguments}],
+    }
+
+
+def extender(url: str, *, managed: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+    """Return the extender plugin's arguments with every verb of ours but the predicate (one call a task and node)."""
+    arguments: dict[str, Any] = {
+        "extender.urlPrefix": url,
+        "extender.httpTimeout": "5s",
+        "extender.prioritizeVerb": "prioritize",
+        "extender.allocateFuncVerb": "allocate",
+        "extender.deallocateFuncVerb": "deallocate",
+        "extender.onSessionCloseVerb": "session-close",
+        "extender.ignorable": True,
+    }
+    if managed:
+        arguments["extender.managedResources"] = list(managed)
+    return {**arguments, **{f"extender.{name}": value for name, value in changes.items()}}
+
+
+async def install(client: api.Api, crds: pathlib.Path, *, port: int, authority: bytes) -> None:
+    """Create the namespace, the CRDs and the webhook configurations that lead to `port` on loopback."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await client.create(namespace)
+    for document in _documents(crds):
+        await client.create(document)
+    for admission in ADMISSIONS:
+        await client.create(_configuration(admission, port, authority))
+
+
+def _documents(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.yaml")):
+        yield from yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)  # libyaml: the Job CRD has 228 KB
+
+
+def _configuration(admission: Admission, port: int, authority: bytes) -> dict[str, Any]:
+    verb = admission.path.strip("/").replace("/", "-")
+    not_system = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [NAMESPACE, "kube-system"]}
+    webhook = {
+        "name": f"{verb}.volcano.sh",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{port}{admission.path}",
+            "caBundle": base64.b64encode(authority).decode(),
+        },
+        "failurePolicy": "Fail",
+        "namespaceSelector": {"matchExpressions": [not_system]},
+        "rules": [
+            {
+                "apiGroups": [admission.group],
+                "apiVersions": [admission.version],
+                "operations": list(admission.operations),
+                "resources": [admission.resource],
+            }
+        ],
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": 10,
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": admission.kind,
+        # vc-webhook-manager looks for this very name and waits until it is there
+        "metadata": {"name": f"volcano-admission-service-{verb}"},
+        "webhooks": [webhook],
+    }
