@@ -49,10 +49,10 @@ class Document:
     def _find(self, path: Path) -> tuple[int, nodes.Node | None]:
         node, line = self.root, self.root.line
         for step in path:
-            child = _child(node, step)
-            if child is None:
+            below = child(node, step)
+            if below is None:
                 return line, None
-            line, node = child
+            line, node = below
         return line, node
 
 
@@ -81,6 +81,15 @@ def tree(root: nodes.Node) -> Any:
     plain = walk.value(root, ())
     if walk.problems:
         raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
+    return plain
+
+
+def without_nulls(plain: Any) -> Any:
+    """A tree without the keys that have no value: an explicit null counts as absent, as for the API server."""
+    if isinstance(plain, dict):
+        return {key: without_nulls(value) for key, value in plain.items() if value is not None}
+    if isinstance(plain, list):
+        return [without_nulls(item) for item in plain]
     return plain
 
 
@@ -143,10 +152,10 @@ class _Walk:
         try:
             value = _construct(node)
         except (ValueError, KeyError, IndexError):
-            self._wrong(path, node, f"is not a YAML {node.tag}")
+            self._wrong(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
             return node.text
         if isinstance(value, float) and not math.isfinite(value):
-            self._wrong(path, node, f"{node.text} is not a finite number")
+            self._wrong(path, node, f"{node.text} is not a finite number; write one in digits")
             return 0
         return value
 
@@ -162,7 +171,7 @@ def _construct(node: nodes.Node) -> Any:
     return construct(scalar)
 
 
-def _child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
+def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
     """Line and node one step down; keys brought in by `<<` are found where they are written."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
@@ -173,4 +182,4 @@ def _child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
             merged += value.items if value.kind == "sequence" else [value]
         elif key.kind == "scalar" and key.text == step:
             return key.line, value
-    return next((found for source in merged if (found := _child(source, step))), None)
+    return next((found for source in merged if (found := child(source, step))), None)

@@ -55,7 +55,8 @@ def compose(text: str) -> Iterator[Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         parts = [part for part in (error.problem, error.context) if part]
-        line = None if mark is None else mark.line + 1
+        last = len(text.splitlines()) or 1  # the end of the text is on its last line, not below it
+        line = None if mark is None else min(mark.line + 1, last)
         raise DocumentError(f"is not YAML: {', '.join(parts)}", line) from None
     except (yaml.YAMLError, UnicodeError):
         raise DocumentError("is not YAML that can be read as UTF-8 text") from None

@@ -65,17 +65,17 @@ def written_path(path: documents.Path) -> str:
 
 
 def _errors(document: documents.Document) -> tuple[PolicyError, ...]:
-    found = [PolicyError(written_path(problem.path), problem.line, problem.message) for problem in document.problems]
     faulty = {problem.path for problem in document.problems}
     violations = [
         violation
         for violation in sentences.violations(_SCHEMA, document.tree, document.written)
         if violation.path not in faulty
     ]
-    located = [(violation.path, violation.message) for violation in violations]
-    located += [(finding.path, finding.message) for finding in _findings(document.tree, violations)]
-    found += [PolicyError(written_path(path), document.line(path), message) for path, message in located]
-    return tuple(sorted(dict.fromkeys(found), key=lambda error: error.line or 0))
+    found = [(problem.line, problem.path, problem.message) for problem in document.problems]
+    judged: list[sentences.Violation | checks.Finding] = [*violations, *_findings(document.tree, violations)]
+    found += [(document.line(part.path), part.path, part.message) for part in judged]
+    found.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
+    return tuple(PolicyError(written_path(path), line, message) for line, path, message in dict.fromkeys(found))
 
 
 def _findings(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:
@@ -100,16 +100,7 @@ def _findings(tree: Any, violations: Sequence[sentences.Violation]) -> list[chec
 
 
 def _typed(tree: Any) -> model.FabricPolicy:
-    return msgspec.convert(_without_nulls(tree), model.FabricPolicy)
-
-
-def _without_nulls(tree: Any) -> Any:
-    """An optional key that is there without a value counts as absent (the contract's own example does so)."""
-    if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    if isinstance(tree, list):
-        return [_without_nulls(item) for item in tree]
-    return tree
+    return msgspec.convert(documents.without_nulls(tree), model.FabricPolicy)
 
 
 class PolicyStore:
@@ -142,10 +133,8 @@ class PolicyStore:
         self._tell()
 
     def withdraw(self) -> None:
-        """The source is gone (ConfigMap or file deleted): the last good policy stays, `valid` is False."""
-        self.valid = False
-        self.errors = (PolicyError("", None, "the policy was deleted; the last good one stays in force"),)
-        self._tell()
+        """The ConfigMap is gone: the last good policy stays, `valid` is False."""
+        self.take(Rejected((PolicyError("", None, "the policy was deleted; create it again"),)))
 
     def _tell(self) -> None:
         for callback in self._callbacks:

@@ -33,18 +33,17 @@ def _mend(
     violation: sentences.Violation,
     definitions: Mapping[str, sentences.Schema],
 ) -> None:
-    parent = root
+    parent: Any = root
     for step in path[:-1]:
         try:
             parent = parent[step]
         except (KeyError, IndexError, TypeError):
             return  # a part above was replaced already
-    if not isinstance(parent, dict | list):
-        return
-    if violation.repair == "replace":
-        parent[path[-1]] = _stand_in(violation.schema, definitions)
+    place: Any = path[-1]
+    if violation.repair == "replace" and isinstance(parent, dict | list):
+        parent[place] = _stand_in(violation.schema, definitions)
     elif violation.repair == "remove" and isinstance(parent, dict):
-        parent.pop(path[-1], None)
+        parent.pop(place, None)
 
 
 def _stand_in(schema: sentences.Schema, definitions: Mapping[str, sentences.Schema]) -> Any:

@@ -19,6 +19,7 @@ from jsonschema.exceptions import ValidationError
 Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 Written = Callable[[Path], str | None]
+Failure = Any  # jsonschema's ValidationError, whose stubs make every attribute optional
 
 MOST = 200  # sentences for one document: nobody reads more, and each costs a search for the nearest word
 _MAX_SHOWN = 80  # characters of a value repeated in a sentence: enough to find it, too few to flood a log
@@ -79,7 +80,7 @@ class _Wording:
         self._definitions: Mapping[str, Schema] = schema["$defs"]
         self._written = written
 
-    def of(self, error: ValidationError) -> Iterator[Violation]:
+    def of(self, error: Failure) -> Iterator[Violation]:
         """The sentences of one validator error; a choice (`anyOf`) is entered, not reported."""
         path: Path = tuple(error.absolute_path)
         where = list(error.absolute_schema_path)
@@ -97,7 +98,7 @@ class _Wording:
         else:
             yield _WORDS[str(error.validator)](self, path, error)
 
-    def _missing(self, path: Path, error: ValidationError) -> Iterator[Violation]:
+    def _missing(self, path: Path, error: Failure) -> Iterator[Violation]:
         for key in error.validator_value:
             if key in error.instance:
                 continue
@@ -106,7 +107,7 @@ class _Wording:
                 (*path, key), f"is missing; it must be {self._wanted(schema)}", "replace", self._real(schema)
             )
 
-    def _unknown(self, path: Path, error: ValidationError) -> Iterator[Violation]:
+    def _unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
         known = error.schema["properties"]
         for key in error.instance:
             if key in known:
@@ -114,7 +115,7 @@ class _Wording:
             near, elsewhere = nearest(key, known, _CLOSE), self._sections_with(key)
             if near is None and not elsewhere:
                 near = nearest(key, known)
-            guess = None if near is None else (*path, near)
+            guess = None if near is None or near in error.instance else (*path, near)
             if near is not None:
                 advice = f"did you mean {near}?"
             elif elsewhere:
@@ -123,7 +124,8 @@ class _Wording:
                 advice = f"remove it, or use one of: {', '.join(known)}"
             yield Violation((*path, key), f"is not a known key; {advice}", "remove", guess=guess)
 
-    def _type(self, path: Path, error: ValidationError) -> Violation:
+    def mistyped(self, path: Path, error: Failure) -> Violation:
+        """A value of the wrong YAML type."""
         value, types = error.instance, _types(error.schema)
         wanted = self._wanted(error.schema)
         text = self._written(path)
@@ -140,7 +142,8 @@ class _Wording:
             message = f"{shown(value)} is not {wanted}"
         return Violation(path, message, "replace", error.schema)
 
-    def _enum(self, path: Path, error: ValidationError) -> Violation:
+    def misspelt(self, path: Path, error: Failure) -> Violation:
+        """A word that is none of the allowed ones."""
         value, text = error.instance, self._written(path)
         wanted = self._wanted(error.schema)
         if value is None:
@@ -154,13 +157,16 @@ class _Wording:
             message = f"{shown(value)} is not allowed; it must be {wanted}{advice}"
         return Violation(path, message, "replace", error.schema)
 
-    def _range(self, path: Path, error: ValidationError) -> Violation:
+    def out_of_range(self, path: Path, error: Failure) -> Violation:
+        """A number too small or too large."""
         return Violation(path, f"{shown(error.instance)} is out of range; it must be {self._wanted(error.schema)}")
 
-    def _pattern(self, path: Path, error: ValidationError) -> Violation:
+    def misformed(self, path: Path, error: Failure) -> Violation:
+        """Text of the wrong form."""
         return Violation(path, f"{shown(error.instance)} is not {self._wanted(error.schema)}")
 
-    def _few(self, path: Path, _error: ValidationError) -> Violation:
+    def too_few(self, path: Path, _error: Failure) -> Violation:
+        """A list or mapping without entries."""
         return Violation(path, "is empty; it needs at least one entry")
 
     def _wanted(self, schema: Schema) -> str:
@@ -213,15 +219,15 @@ def _bare(text: str) -> str:
     return text.strip('"')
 
 
-_WORDS: Mapping[str, Callable[[_Wording, Path, ValidationError], Violation]] = {
-    "type": _Wording._type,
-    "enum": _Wording._enum,
-    "pattern": _Wording._pattern,
-    "minimum": _Wording._range,
-    "maximum": _Wording._range,
-    "exclusiveMinimum": _Wording._range,
-    "minItems": _Wording._few,
-    "minProperties": _Wording._few,
+_WORDS: Mapping[str, Callable[[_Wording, Path, Failure], Violation]] = {
+    "type": _Wording.mistyped,
+    "enum": _Wording.misspelt,
+    "pattern": _Wording.misformed,
+    "minimum": _Wording.out_of_range,
+    "maximum": _Wording.out_of_range,
+    "exclusiveMinimum": _Wording.out_of_range,
+    "minItems": _Wording.too_few,
+    "minProperties": _Wording.too_few,
 }
 
 
@@ -247,7 +253,8 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 
 _BASE: Any = validators.Draft202012Validator
-_VALIDATOR: Any = validators.extend(
+_extend: Any = validators.extend  # untyped in the stubs
+_VALIDATOR: Any = _extend(
     _BASE,
     {"pattern": _whole_pattern, "required": _all_required},
     type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
+import yaml
 from kubernetes_asyncio import client, config
 
 from certs import bundle, files, installation, issue
@@ -50,12 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
         for host in arguments.host:
             issue.general_name(host)
         return asyncio.run(_issue(arguments))
-    except (ValueError, OSError, config.ConfigException) as error:
-        return _fail(str(error))
     except client.ApiException as error:
         return _fail(_refusal(error, arguments.namespace), code=_FINDINGS)
-    except aiohttp.ClientError as error:
+    except aiohttp.ClientError as error:  # before OSError: a refused connection is both
         return _fail(f"the API server cannot be reached: {error}", code=_FINDINGS)
+    except (ValueError, OSError, config.ConfigException) as error:
+        return _fail(str(error))
 
 
 async def _issue(arguments: argparse.Namespace) -> int:
@@ -85,9 +86,11 @@ async def _connect(kubeconfig: str | None) -> client.ApiClient:
     configuration = client.Configuration()
     try:
         await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    except config.ConfigException:
+    except (yaml.YAMLError, TypeError) as error:  # TypeError: the library stumbles over an empty document
+        raise ValueError(f"kubeconfig {kubeconfig or ''} cannot be read: {error}") from error
+    except config.ConfigException as error:
         if kubeconfig is not None:
-            raise
+            raise ValueError(f"kubeconfig {kubeconfig}: {error}") from error
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     return client.ApiClient(configuration)
 

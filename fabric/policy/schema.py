@@ -104,7 +104,7 @@ def _tidy(definition: Schema) -> None:
 
 def _nullable(value: Schema) -> Schema:
     """The same schema with null allowed, without `anyOf` where one `type` or `enum` can say it."""
-    rest = {key: value[key] for key in value.keys() - {"anyOf", "type", "enum", "$ref"}}
+    rest = {key: item for key, item in value.items() if key not in ("anyOf", "type", "enum", "$ref")}
     if rest.get("default", ...) is None:
         del rest["default"]
     choices = [choice for choice in value.get("anyOf", [value]) if choice.get("type") != "null"]

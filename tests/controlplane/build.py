@@ -1,5 +1,6 @@
 """Builds the control plane for the tests: `.venv/bin/python tests/controlplane/build.py`. Quick where it is cached."""
 
+import signal
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ from plane import binaries
 
 def main() -> int:
     """Build what is missing; 0 when everything is there, 1 when a build failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that compilers are ended too
     try:
         ready = binaries.build()
     except subprocess.CalledProcessError as error:

@@ -17,12 +17,19 @@ from plane import nodes as fleet
 from plane import plane as planes
 
 _failed: list[str] = []
+_kept: list[pathlib.Path] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember that a test failed, so that logs are kept."""
     if report.failed:
         _failed.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the logs that were kept."""
+    for logs in _kept:
+        terminalreporter.write_line(f"logs of the control plane are kept in {logs}")
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -45,7 +52,7 @@ async def plane():
         if finished and not _failed:
             shutil.rmtree(folder)
         else:
-            print(f"\nlogs of the control plane are kept in {folder / 'logs'}", file=sys.__stderr__)
+            _kept.append(folder / "logs")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

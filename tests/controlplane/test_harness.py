@@ -11,8 +11,9 @@ import sys
 import textwrap
 import threading
 
+import aiohttp
 import pytest
-from plane import api, door, nodes, processes, registration, volcano, waiting
+from plane import api, door, nodes, processes, registration, servers, volcano, waiting
 
 VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 
@@ -172,7 +173,9 @@ def scripted_extender():
         thread.join()
 
 
-async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in_its_namespace_only(plane, namespace):
+async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in_its_namespace_only(
+    plane, namespace, extender_door
+):
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -180,8 +183,7 @@ async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
     # Nothing listens behind the door: failurePolicy Fail refuses opted-in pods, and only those.
-    closed = await door.Door().open()
-    await plane.register_webhook(closed.port, namespaces=[namespace])
+    await plane.register_webhook(extender_door.port, namespaces=[namespace])
     try:
         with pytest.raises(api.ApiError, match=r"pods\.railwright\.io"):
             await plane.api.create(pod, namespace=namespace)
@@ -190,7 +192,6 @@ async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in
         await plane.api.create(pod, namespace="default", dry_run=True)
     finally:
         await plane.unregister_webhook(namespaces=[namespace])
-        await closed.close()
     await plane.api.create(pod, namespace=namespace)
 
 
@@ -268,29 +269,83 @@ def alive(pid):
         return False
 
 
-async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plane):
-    opened = await door.Door().open()
+async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plane, extender_door):
+    body = {"NodeNames": ["n"]}
+
+    async def ask():
+        async with plane.session.post(f"{extender_door.url}/filter", json=body) as answer:
+            return await answer.json(content_type=None)
+
+    async def kill(request):
+        assert request == door.Request("POST", "/filter")
+        extender_door.backend = None
+
     with scripted_extender() as (port, bodies):
-        opened.backend = port
-        body = {"NodeNames": ["n"]}
-        for _ in range(2):  # the second goes over the same connection
-            async with plane.session.post(f"{opened.url}/filter", json=body) as answer:
-                assert await answer.json(content_type=None) == body
+        extender_door.backend = port
+        assert [await ask(), await ask()] == [body, body]  # the second over the same connection
+        extender_door.hook = kill
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await ask()
+        assert (extender_door.counts["/filter"], len(bodies)) == (3, 2)
+        extender_door.hook = None
+        extender_door.backend = port
+        assert await ask() == body
 
-        async def kill(request):
-            assert request == door.Request("POST", "/filter")
-            opened.backend = None
 
-        opened.hook = kill
-        opened.backend = port
-        chunked = {"Transfer-Encoding": "chunked"}
-        with pytest.raises(OSError, match=r"disconnected|reset"):
-            async with plane.session.post(
-                f"{opened.url}/filter", json=body, headers={**chunked, "Connection": "close"}
-            ):
-                pass
-    assert (opened.counts["/filter"], len(bodies)) == (3, 2)
-    await opened.close()
+async def test_a_door_passes_every_byte_whatever_the_framing(extender_door):
+    sent = [
+        b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n",
+        b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length:  300000\r\n\r\n" + b"\r\n\r\n" * 75000,
+        b"GET /c HTTP/1.1\r\nHost: x\r\n\r\n",
+    ]
+    whole = b"".join(sent)
+    received = asyncio.get_running_loop().create_future()
+
+    async def backend(reader, writer):
+        received.set_result(await reader.readexactly(len(whole)))
+        writer.close()
+
+    async with await asyncio.start_server(backend, "127.0.0.1", 0) as server:
+        extender_door.backend = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", extender_door.port)
+        writer.write(whole)
+        assert await asyncio.wait_for(received, 10) == whole
+        writer.close()
+        await writer.wait_closed()
+    assert extender_door.counts == {"/a": 1, "/b": 1, "/c": 1}
+
+
+async def test_a_server_of_ours_is_known_by_the_two_lines_it_writes_and_ready_by_its_probe(plane, tmp_path):
+    script = textwrap.dedent(
+        """
+        import http.server, sys
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200 if self.path == "/readyz" else 404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+        ops = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        print("a log line about listening on 127.0.0.1:1", file=sys.stderr)
+        print("listening on 127.0.0.1:4242", file=sys.stderr, flush=True)
+        print(f"ops listening on 127.0.0.1:{ops.server_port}", file=sys.stderr, flush=True)
+        ops.serve_forever()
+        """
+    )
+    process = processes.Process("ours", [sys.executable, "-c", script], logs=tmp_path)
+    server = await servers.Server(process, plane.session).start()
+    assert server.port == 4242
+    await server.ready()
+    assert await server.stop() == -signal.SIGTERM
+    assert not process.running
+
+
+def test_our_servers_listen_on_free_ports_unless_told_otherwise():
+    assert servers.command("webhook", ("--listen=127.0.0.1:7",))[2:] == [
+        "webhook",
+        "--ops-listen",
+        "127.0.0.1:0",
+        "--listen=127.0.0.1:7",
+    ]
 
 
 async def test_rails_are_those_of_the_seed_jobs_cluster():

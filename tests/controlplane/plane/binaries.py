@@ -13,6 +13,7 @@ import pathlib
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -141,7 +142,7 @@ def _build(go: str, name: str, target: pathlib.Path) -> str:
     temporary = target / f".{name}.{os.getpid()}"
     command = [go, "build", "-buildvcs=false", "-ldflags", program.ldflags, "-o", str(temporary), program.package]
     try:
-        subprocess.run(command, cwd=FOLDER / program.module, env=_environment(), check=True)
+        _run(command, FOLDER / program.module)
         temporary.replace(target / name)
     finally:
         temporary.unlink(missing_ok=True)
@@ -153,7 +154,7 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     if (target / "crds").is_dir():
         return "there"
     module = "volcano.sh/volcano"
-    subprocess.run([go, "mod", "download", module], cwd=FOLDER, env=_environment(), check=True)
+    _run([go, "mod", "download", module], FOLDER)
     asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
     source = subprocess.run(asked, cwd=FOLDER, env=_environment(), check=True, capture_output=True, text=True)
     bases = pathlib.Path(source.stdout.strip()) / "config/crd/volcano/bases"
@@ -163,6 +164,18 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     temporary.chmod(0o755)
     temporary.rename(target / "crds")
     return f"copied from {bases}"
+
+
+def _run(command: list[str], cwd: pathlib.Path) -> None:
+    """Run `go` and, when we are stopped, end it with the compilers it has started."""
+    with subprocess.Popen(command, cwd=cwd, env=_environment(), start_new_session=True) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
 
 
 def _environment() -> dict[str, str]:

@@ -9,7 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 _HEAD_LIMIT = 64 * 1024  # bytes of a request's head; ours are under 1 KiB
 _TLS_HANDSHAKE = b"\x16"  # first byte of a TLS connection: it passes unread
@@ -27,7 +27,8 @@ Hook = Callable[[Request], Awaitable[None] | None]
 
 
 class Door:
-    """Passes connections on to 127.0.0.1:`backend`; with `backend` None it hangs up, as a dead server would.
+    """Passes connections on to 127.0.0.1:`backend`; with `backend` None it hangs up, as a dead server would, and so it
+    does at the next request of a connection whose backend has changed.
 
     `counts` counts requests by path. `hook` is called (and awaited) on each request head before a byte of it goes on.
     """
@@ -89,38 +90,39 @@ class Door:
             return
         head = first + await reader.readuntil(b"\r\n\r\n")
         await self._seen(head)
-        if self.backend is None:
+        backend = self.backend
+        if backend is None:
             return
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.backend)
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", backend)
         answers = asyncio.ensure_future(_copy(up_reader, writer))
         try:
-            await self._requests(head, reader, up_writer, answers)
+            async for request in self._requests(head, reader, answers):
+                if self.backend != backend:  # changed by the hook, or since the last request
+                    return
+                up_writer.write(request)
+                await _copy_body(request, reader, up_writer)
         finally:
             answers.cancel()
             await asyncio.gather(answers, return_exceptions=True)
             await _hang_up(up_writer)
 
     async def _requests(
-        self,
-        head: bytes,
-        reader: asyncio.StreamReader,
-        up_writer: asyncio.StreamWriter,
-        answers: "asyncio.Future[None]",
-    ) -> None:
-        """Pass request after request, until either side hangs up."""
+        self, head: bytes, reader: asyncio.StreamReader, answers: "asyncio.Future[None]"
+    ) -> AsyncIterator[bytes]:
+        """Yield the head of each request, the first included, until either side hangs up."""
+        yield head
         while True:
-            up_writer.write(head)
-            await _copy_body(head, reader, up_writer)
-            next_head = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+            following = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
             try:
-                await asyncio.wait({next_head, answers}, return_when=asyncio.FIRST_COMPLETED)
-                if not next_head.done():  # the server hung up
+                await asyncio.wait({following, answers}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():  # the server hung up
                     return
-                head = next_head.result()
+                head = following.result()
             finally:
-                next_head.cancel()
-                await asyncio.gather(next_head, return_exceptions=True)
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
             await self._seen(head)
+            yield head
 
     async def _seen(self, head: bytes) -> None:
         method, path, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)

@@ -11,7 +11,7 @@ import yaml
 from plane import components, processes, volcano, waiting
 
 _LOADED = r"Finished loading scheduler config\. Final state: actions=.*"
-_REFUSED = re.compile(r"Scheduler config .* is invalid: .*|Failed to read the Scheduler config.*")
+_REFUSED = re.compile(r"Scheduler config .*? is invalid: (?P<why>[^\n]*)", re.DOTALL)  # it quotes all of the file
 _SESSIONS = re.compile(r"^volcano_e2e_scheduling_latency_milliseconds_count\S* (\d+)", re.MULTILINE)
 
 
@@ -45,7 +45,7 @@ class Schedulers:
         self._write(self._parts.volcano_conf, conf if conf is not None else volcano.conf(extender))
         await process.line(_LOADED, after=position)
         refused = _REFUSED.search(process.output(after=position))
-        assert refused is None, f"Volcano refused the configuration: {refused and refused.group()}"
+        assert refused is None, f"Volcano refused the configuration: {refused and refused['why']}"
         await self.volcano_session()
 
     async def volcano_session(self) -> None:

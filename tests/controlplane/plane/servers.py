@@ -9,7 +9,7 @@ import aiohttp
 from plane import components, processes, schedulers
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-_LINE = r"^{}listening on (\S+):(\d+)$"
+_LINE = r"^{}listening on (\S+):(\d+)\n"  # with its end: half a port number would match too
 
 
 class Server:

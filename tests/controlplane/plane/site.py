@@ -1,0 +1,107 @@
+"""railwright installed on the plane: the real roles, the policy ConfigMap, both servers as their service accounts."""
+
+import pathlib
+from typing import Any
+
+import yaml
+
+from plane import plane, servers, waiting
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BASE = ROOT / "manifests" / "base"
+NAMESPACE, CONFIGMAP, KEY = "railwright-system", "railwright-policy", "policy.yaml"
+_ROLES = ("webhook-rbac.yaml", "extender-rbac.yaml")
+
+
+class Site:
+    """One installation. `policy` first, then the servers."""
+
+    def __init__(self, running: plane.Plane) -> None:
+        self.plane = running
+        self.webhook: servers.Server | None = None
+        self.extender: servers.Server | None = None
+        self._registered: list[str] = []
+
+    async def prepare(self) -> None:
+        """The namespace and the roles of the manifests, once a plane."""
+        if await self.plane.api.get_or_none("Namespace", NAMESPACE) is None:
+            await self.plane.make_namespace(NAMESPACE)
+        for name in _ROLES:
+            for document in yaml.safe_load_all((BASE / name).read_text()):
+                namespace = document["metadata"].get("namespace")
+                if await self.plane.api.get_or_none(_kind(document), document["metadata"]["name"], namespace) is None:
+                    await self.plane.api.create(document)
+
+    async def policy(self, text: str) -> None:
+        """Create or replace the policy ConfigMap; says nothing of when it is in force."""
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": CONFIGMAP, "namespace": NAMESPACE},
+            "data": {KEY: text},
+        }
+        if await self.plane.api.get_or_none("ConfigMap", CONFIGMAP, NAMESPACE) is None:
+            await self.plane.api.create(manifest)
+        else:
+            await self.plane.api.replace(manifest)
+
+    async def start_webhook(self, *options: str) -> servers.Server:
+        """The webhook over TLS as its own service account, ready."""
+        certificate, key = self.plane.certificates.server("railwright-webhook")
+        self.webhook = await self.plane.serve(
+            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", self.kubeconfig("webhook"), *options
+        )
+        return await self.webhook.ready()
+
+    async def start_extender(self, *options: str) -> servers.Server:
+        """The extender as its own service account, ready."""
+        self.extender = await self.plane.serve("extender", "--plain-http", self.kubeconfig("extender"), *options)
+        return await self.extender.ready()
+
+    async def register(self, *namespaces: str) -> None:
+        """Have the API server call the running webhook for these namespaces."""
+        assert self.webhook is not None, "start the webhook first"
+        self._registered = list(namespaces)
+        await self.plane.register_webhook(self.webhook.port, namespaces=namespaces)
+
+    async def remove(self) -> None:
+        """Take away what a test has put there."""
+        if self._registered:
+            await self.plane.unregister_webhook(namespaces=self._registered)
+        for server in (self.webhook, self.extender):
+            if server is not None:
+                await server.stop()
+        if await self.plane.api.get_or_none("ConfigMap", CONFIGMAP, NAMESPACE) is not None:
+            await self.plane.api.delete("ConfigMap", CONFIGMAP, NAMESPACE)
+
+    def kubeconfig(self, account: str) -> str:
+        """The option that makes a server act as its service account, with no right but that account's."""
+        user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+        path = self.plane.certificates.kubeconfig(f"railwright-{account}", self.plane.parts.server, user, groups)
+        return f"--kubeconfig={path}"
+
+
+async def metric(server: servers.Server, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that carry these labels."""
+    total = 0.0
+    for line in (await server.metrics()).splitlines():
+        given, _, value = line.rpartition(" ")
+        if given.split("{")[0] == name and all(f'{key}="{wanted}"' in given for key, wanted in labels.items()):
+            total += float(value)
+    return total
+
+
+async def wait_metric(server: servers.Server, name: str, value: float, **labels: str) -> None:
+    """Wait until a metric has this value."""
+
+    async def reached() -> bool:
+        seen = await metric(server, name, **labels)
+        assert seen == value, f"{name}{labels} is {seen}"
+        return True
+
+    await waiting.wait(reached, describe=f"{name}{labels} to be {value}")
+
+
+def _kind(document: dict[str, Any]) -> str:
+    return f"{document['apiVersion']}/{document['kind']}"

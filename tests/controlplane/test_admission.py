@@ -1,0 +1,177 @@
+"""What the webhook's presence and absence mean to pods, through the real API server."""
+
+import asyncio
+import itertools
+import json
+import time
+
+import pytest
+from plane import api, waiting
+from plane import site as sites
+
+INJECTION = "railwright.io/injection"
+
+
+def policy(marker: str, *, broken: bool = False) -> str:
+    return f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails:
+    - {{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0{", colour: red" if broken else ""}}}
+    security: {{capabilities: [IPC_LOCK]}}
+    env: {{MARKER: "{marker}"}}
+"""
+
+
+def pod(name: str, *, label: str | None = None) -> dict:
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"railwright.io/fabric": label} if label else {}},
+        "spec": {
+            "schedulerName": "nobody",
+            "containers": [{"name": "c", "image": "i", "resources": resources, "env": [{"name": "A", "value": "1"}]}],
+        },
+    }
+
+
+def env(created: dict) -> dict:
+    return {each["name"]: each.get("value") for each in created["spec"]["containers"][0].get("env", [])}
+
+
+@pytest.fixture
+async def installed(site, namespace):
+    await site.policy(policy("1"))
+    await site.start_webhook()
+    await site.register(namespace)
+    return site
+
+
+def timeless(created: dict) -> str:
+    """A pod without what the API server makes anew for each one."""
+    metadata = created["metadata"]
+    for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        metadata.pop(key, None)
+    text = json.dumps(created, sort_keys=True)
+    token = next(v["name"] for v in created["spec"]["volumes"] if v["name"].startswith("kube-api-access-"))
+    return text.replace(token, "kube-api-access")
+
+
+async def test_a_pod_without_the_label_is_byte_for_byte_what_it_was_and_costs_no_call(plane, namespace, installed):
+    before = await sites.metric(installed.webhook, "railwright_webhook_requests_total", path="/mutate/pods")
+    with_webhook = await plane.api.create(pod("plain"), namespace=namespace)
+    await plane.api.delete("Pod", "plain", namespace, grace=0)
+    after = await sites.metric(installed.webhook, "railwright_webhook_requests_total", path="/mutate/pods")
+    assert after == before
+    await plane.unregister_webhook(namespaces=[namespace])
+    without = await plane.api.create(pod("plain"), namespace=namespace)
+    await installed.register(namespace)
+    assert timeless(with_webhook) == timeless(without)
+
+
+async def test_a_label_of_none_changes_nothing_either(plane, namespace, installed):
+    created = await plane.api.create(pod("out", label="none"), namespace=namespace)
+    assert env(created) == {"A": "1"}
+    assert INJECTION not in created["metadata"].get("annotations", {})
+
+
+async def test_an_opted_in_pod_is_injected_once_and_says_by_which_policy(plane, namespace, installed):
+    created = await plane.api.create(pod("in", label="ib"), namespace=namespace)
+    container = created["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert env(created)["MARKER"] == "1"
+    record = json.loads(created["metadata"]["annotations"][INJECTION])
+    assert record["policy"].startswith("sha256:")
+    # Made again from what it has become: nothing is added twice.
+    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [container]}}
+    again["metadata"]["annotations"] = {INJECTION: created["metadata"]["annotations"][INJECTION]}
+    recreated = await plane.api.create(again, namespace=namespace)
+    assert recreated["spec"]["containers"][0]["env"] == container["env"]
+    assert recreated["spec"]["containers"][0]["resources"] == container["resources"]
+
+
+async def test_a_wrong_label_is_refused_with_what_is_allowed(plane, namespace, installed):
+    with pytest.raises(api.ApiError) as refused:
+        await plane.api.create(pod("wrong", label="rocee"), namespace=namespace)
+    message = str(refused.value)
+    assert "railwright.io/fabric" in message
+    assert "rocee" in message
+    assert "ib" in message
+
+
+async def test_while_the_webhook_is_away_opted_in_pods_are_refused_and_others_are_created(plane, namespace, installed):
+    port = installed.webhook.port
+    await installed.webhook.stop()
+    await plane.api.create(pod("plain"), namespace=namespace)
+    with pytest.raises(api.ApiError, match=r"pods\.railwright\.io"):
+        await plane.api.create(pod("in", label="ib"), namespace=namespace)
+    await installed.start_webhook(f"--listen=127.0.0.1:{port}")
+
+    async def created():
+        try:
+            return await plane.api.create(pod("in", label="ib"), namespace=namespace)
+        except api.ApiError as error:
+            raise AssertionError(str(error)) from None
+
+    admitted = await waiting.wait(created, describe="an opted-in pod to be created after the restart")
+    assert env(admitted)["MARKER"] == "1"
+
+
+async def test_every_pod_follows_exactly_one_policy_while_it_is_changed_broken_and_repaired(
+    plane, namespace, installed
+):
+    seen: list[tuple[str, str]] = []  # by which policy, with which value
+    stop = asyncio.Event()
+
+    async def create_pods(worker: int):
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            name = f"p-{worker}-{number}"
+            created = await plane.api.create(pod(name, label="ib"), namespace=namespace)
+            record = json.loads(created["metadata"]["annotations"][INJECTION])
+            seen.append((record["policy"], env(created)["MARKER"]))
+            await plane.api.delete("Pod", name, namespace, grace=0)
+
+    async def in_force(marker: str) -> None:
+        async def newest():
+            assert seen
+            assert seen[-1][1] == marker, f"the newest pod has {seen[-1][1]}"
+            return True
+
+        await waiting.wait(newest, describe=f"a pod by policy {marker}", seconds=10)
+
+    async with asyncio.TaskGroup() as tasks:
+        for worker in range(3):
+            tasks.create_task(create_pods(worker))
+        try:
+            await in_force("1")
+            changed = time.monotonic()
+            await installed.policy(policy("2"))
+            await in_force("2")
+            assert time.monotonic() - changed < 5, "a valid change is live within a second; this machine is shared"
+            await installed.policy(policy("3", broken=True))
+            await sites.wait_metric(installed.webhook, "railwright_policy_valid", 0)
+            told = await waiting.wait(lambda: policy_event(plane), describe="an Event on the ConfigMap")
+            assert "fabrics.ib.rails[0]" in told
+            assert "colour" in told
+            count = len(seen)
+            await waiting.wait(lambda: len(seen) > count + 10, describe="more pods under the broken policy")
+            await installed.policy(policy("4"))
+            await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
+            await in_force("4")
+        finally:
+            stop.set()
+    assert {marker for _, marker in seen} == {"1", "2", "4"}, "the broken policy never takes effect"
+    by_policy = set(seen)
+    assert len(by_policy) == 3, f"a pod mixed two policies: {by_policy}"
+
+
+async def policy_event(plane) -> str:
+    events = await plane.api.list("Event", sites.NAMESPACE)
+    return next((each["message"] for each in events if each["involvedObject"]["name"] == sites.CONFIGMAP), "")

@@ -1,0 +1,131 @@
+"""`railwright certs issue` against a real API server: Secrets, caBundle, and a second run that changes nothing."""
+
+import argparse
+import asyncio
+import base64
+import json
+
+import pytest_asyncio
+
+from cli.commands import certs
+
+NAME = "railwright"
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    certs.configure(parser)
+    return asyncio.to_thread(certs.run, parser.parse_args(["issue", *arguments]))
+
+
+def configuration(kind, namespace, *foreign):
+    def webhook(name, client_config):
+        return {
+            "name": f"{name}.railwright.io",
+            "clientConfig": client_config,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "rules": [
+                {"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
+            ],
+        }
+
+    service = {"service": {"name": "railwright-webhook", "namespace": namespace, "path": "/mutate/pods"}}
+    by_url = {"url": "https://127.0.0.1:9/mutate/bindings"}
+    hooks = [webhook("service", service), webhook("url", by_url), *(webhook(*each) for each in foreign)]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": NAME},
+        "webhooks": hooks,
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def configurations(plane, namespace):
+    """Our two configurations; the validating one holds a webhook that somebody else has put there."""
+    foreign = ("foreign", {"service": {"name": "other", "namespace": "other-system"}, "caBundle": "Zm9yZWlnbg=="})
+    kinds = {"MutatingWebhookConfiguration": (), "ValidatingWebhookConfiguration": (foreign,)}
+    for kind, others in kinds.items():
+        await plane.api.create(configuration(kind, namespace, *others))
+    yield list(kinds)
+    for kind in kinds:
+        await plane.api.delete(kind, NAME)
+
+
+async def secrets(plane, namespace):
+    return {each["metadata"]["name"]: each for each in await plane.api.list("Secret", namespace)}
+
+
+async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothing(
+    plane, namespace, configurations, tmp_path, capsys
+):
+    arguments = (
+        "--secrets",
+        f"--namespace={namespace}",
+        f"--kubeconfig={plane.kubeconfig}",
+        f"--out={tmp_path / 'out'}",
+    )
+    assert await run(*arguments) == 0
+    capsys.readouterr()
+    made = await secrets(plane, namespace)
+    assert set(made) == {"railwright-ca", "railwright-webhook-tls", "railwright-extender-tls"}
+    assert {each["type"] for each in made.values()} == {"kubernetes.io/tls"}
+    authority = made["railwright-ca"]["data"]["tls.crt"]
+    assert {each["data"]["ca.crt"] for each in made.values()} == {authority}
+    assert (tmp_path / "out" / "ca.crt").read_bytes() == base64.b64decode(authority)
+    assert (tmp_path / "out" / "client.key").exists()
+    for kind in configurations:
+        hooks = (await plane.api.get(kind, NAME))["webhooks"]
+        assert [each["clientConfig"].get("caBundle") for each in hooks[:2]] == [authority, authority]
+    assert [each["clientConfig"]["caBundle"] for each in hooks[2:]] == ["Zm9yZWlnbg=="]
+
+    assert await run(*arguments, "-o", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {each["state"] for each in told["certificates"]} == {"kept"}
+    assert [each["filled"] for each in told["configurations"]] == [[], []]
+    assert [each["foreign"] for each in told["configurations"]] == [[], ["foreign.railwright.io"]]
+    assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
+
+
+async def test_another_folder_takes_over_the_authority_of_the_cluster(plane, namespace, configurations, tmp_path):
+    common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
+    assert await run(*common) == 0
+    made = await secrets(plane, namespace)
+    assert await run(*common, f"--out={tmp_path}") == 0
+    assert await secrets(plane, namespace) == made
+    authority = made["railwright-ca"]["data"]["tls.crt"]
+    assert (tmp_path / "ca.crt").read_bytes() == base64.b64decode(authority)
+
+
+async def test_two_different_authorities_are_refused_before_anything_is_written(
+    plane, namespace, configurations, tmp_path, capsys
+):
+    common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
+    assert await run(*common) == 0
+    made = await secrets(plane, namespace)
+    assert await run(f"--out={tmp_path}") == 0
+    assert await run(*common, f"--out={tmp_path}") == 2
+    assert "two different authorities" in capsys.readouterr().err
+    assert await secrets(plane, namespace) == made
+
+
+async def test_a_new_host_replaces_the_servers_certificates_and_keeps_the_authority(plane, namespace, configurations):
+    common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
+    assert await run(*common) == 0
+    before = await secrets(plane, namespace)
+    assert await run(*common, "--host=webhook.example.org") == 0
+    after = await secrets(plane, namespace)
+    assert after["railwright-ca"]["data"] == before["railwright-ca"]["data"]
+    assert after["railwright-webhook-tls"]["data"] != before["railwright-webhook-tls"]["data"]
+
+
+async def test_missing_configurations_are_a_finding_that_names_the_next_step(plane, namespace, capsys):
+    assert await run("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
+    assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err
+    assert len(await secrets(plane, namespace)) == 3
+
+
+async def test_a_missing_namespace_is_named(plane, capsys):
+    assert await run("--secrets", "--namespace=no-such-namespace", f"--kubeconfig={plane.kubeconfig}") == 1
+    assert "create namespace no-such-namespace first" in capsys.readouterr().err

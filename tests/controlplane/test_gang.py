@@ -1,0 +1,265 @@
+"""A Volcano training job with one label: admitted, injected, gang-placed and annotated by railwright."""
+
+import asyncio
+import json
+import pathlib
+
+import msgspec
+import pytest_asyncio
+import yaml
+from plane import site as sites
+from plane import volcano, waiting
+
+from fabric import networks, quantity
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
+PLACEMENT, INJECTION, NETWORKS = (f"railwright.io/{key}" for key in ("placement", "injection", "networks"))
+MULTUS = "k8s.v1.cni.cncf.io/networks"
+# leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
+LEAVES = {"leaf-small": (4, 0), "leaf-right": (8, 0), "leaf-large": (12, 6), "leaf-fuller": (10, 7)}
+# Volcano's own opinion only: emptier nodes first. No binpack, which would pull the other way.
+CONF = volcano.conf()
+for tier in CONF["tiers"]:
+    tier["plugins"] = [plugin for plugin in tier["plugins"] if plugin["name"] != "binpack"]
+
+
+def with_extender(url: str) -> dict:
+    plugin = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=RAILS)}
+    return {**CONF, "tiers": [*CONF["tiers"], {"plugins": [plugin]}]}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def prod(plane, nodes):
+    """Namespace prod, as the seed's manifests name it, with its four networks."""
+    await plane.make_namespace("prod")
+    for lan in range(2, 6):
+        await plane.apply(
+            "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n"
+            f"metadata: {{name: rdma-net-ipam-lan{lan}}}\nspec: {{config: '{{}}'}}",
+            namespace="prod",
+        )
+    yield "prod"
+    await plane.remove_namespace("prod")
+    await waiting.wait(lambda: gone(plane, "prod"), describe="namespace prod to be gone", seconds=60)
+
+
+async def gone(plane, name):
+    return await plane.api.get_or_none("Namespace", name) is None
+
+
+def filler(name: str, node: str, resources: dict) -> dict:
+    container = {"name": "c", "image": "i", "resources": {"requests": resources, "limits": resources}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "containers": [container]},
+    }
+
+
+async def arrange(plane, nodes, namespace: str) -> None:
+    """The fabric: everything but leaf-right is emptier by CPU, so that Volcano's own plugins prefer it."""
+    taken, full = {}, {"nvidia.com/gpu": "8", **dict.fromkeys(RAILS, "1")}
+    jobs = []
+    for leaf, (size, busy) in LEAVES.items():
+        for index in range(size):
+            name = f"{leaf}-{index:02}"
+            jobs.append(nodes.make(name, labels={LEAF: leaf, SPINE: "spine-0"}))
+            taken |= {name: full} if index < busy else {}
+            taken |= {name: {"cpu": "96"}} if leaf == "leaf-right" else {}
+    await asyncio.gather(*jobs)
+    await asyncio.gather(
+        *(plane.api.create(filler(f"on-{name}", name, what), namespace=namespace) for name, what in taken.items())
+    )
+
+    async def counted():
+        pods = await plane.api.list("Pod", namespace)
+        return sum(pod["status"].get("phase") == "Running" for pod in pods) == len(taken)
+
+    await waiting.wait(counted, describe="the other jobs' pods to run")
+
+
+def job(name: str, replicas: int, source: str = "job.yaml", *, fabric: str = "roce") -> dict:
+    """The seed's job as its users write it with railwright, at this size."""
+    manifest = yaml.safe_load((EXAMPLES / "360-roce" / source).read_text())
+    manifest["metadata"] = {"name": name, "namespace": "prod"}
+    (task,) = manifest["spec"]["tasks"]
+    task |= {"replicas": replicas, "minAvailable": replicas}
+    manifest["spec"]["minAvailable"] = replicas
+    labels = task["template"]["metadata"].get("labels")
+    if labels:
+        labels["railwright.io/fabric"] = fabric
+    return manifest
+
+
+async def running(plane, namespace: str, name: str, count: int) -> list[dict]:
+    async def all_running():
+        pods = await plane.api.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
+        states = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in pods}
+        assert list(states.values()) == ["Running"] * count, states
+        return pods
+
+    found = await waiting.wait(all_running, seconds=60, describe=f"{count} running pods of job {name}")
+    return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
+
+
+def leaves_of(pods: list[dict]) -> set[str]:
+    return {pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods}
+
+
+def meaning(pod: dict) -> dict:
+    """What a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
+    containers = []
+    for container in pod["spec"]["containers"]:
+        env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
+        for own in ("MASTER_ADDR",):  # holds the job's own name
+            env.pop(own, None)
+        resources = {
+            kind: {name: quantity.parse(text) for name, text in container["resources"].get(kind, {}).items()}
+            for kind in ("requests", "limits")
+        }
+        mounts = sorted((m["mountPath"]) for m in container.get("volumeMounts", []))
+        rest = {key: value for key, value in container.items() if key not in ("env", "resources", "volumeMounts")}
+        containers.append({**rest, "env": env, "resources": resources, "mounts": mounts})
+    selected = networks.parse(pod["metadata"]["annotations"].get(MULTUS, ""), pod["metadata"]["namespace"])
+    annotations = {
+        key for key in pod["metadata"]["annotations"] if not key.startswith("railwright.io/") and key != MULTUS
+    }
+    skipped = ("containers", "volumes", "nodeName", "hostname", "subdomain")
+    spec = {key: value for key, value in pod["spec"].items() if key not in skipped}
+    volumes = sorted(kind for volume in pod["spec"]["volumes"] for kind in volume if kind != "name")
+    return {
+        "spec": spec,
+        "containers": containers,
+        "volumes": volumes,
+        "annotations": annotations,
+        "networks": [(each.namespace, each.name, each.interface) for each in selected],
+    }
+
+
+async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_the_one_leaf_that_holds_it(
+    plane, nodes, prod, site, namespace, schedulers, extender_door
+):
+    await arrange(plane, nodes, namespace)
+    await site.policy((EXAMPLES / "360-roce" / "policy.yaml").read_text())
+    await site.start_webhook()
+    extender = await site.start_extender()
+    extender_door.backend = extender.port
+    await site.register("prod")
+
+    # The hand-written job first, alone and without us: what a pod should be, and where Volcano would put it.
+    await schedulers.volcano(conf=CONF)
+    await plane.api.create(job("by-hand", 8, "handwritten.yaml"))
+    by_hand = await running(plane, "prod", "by-hand", 8)
+    assert "leaf-right" not in leaves_of(by_hand), "the cluster is to be arranged so that Volcano prefers other leaves"
+    await remove_job(plane, "by-hand")
+
+    # The same job with one label and no network part, still without our extender: not placed so either.
+    await plane.api.create(job("alone", 8))
+    alone = await running(plane, "prod", "alone", 8)
+    assert "leaf-right" not in leaves_of(alone)
+    await remove_job(plane, "alone")
+
+    await schedulers.volcano(conf=with_extender(extender_door.url))
+    await plane.api.create(job("train", 8))
+    ours = await running(plane, "prod", "train", 8)
+    assert leaves_of(ours) == {"leaf-right"}
+    assert len({pod["spec"]["nodeName"] for pod in ours}) == 8
+    for admitted, written in zip(ours, by_hand, strict=True):
+        assert meaning(admitted) == meaning(written)
+    for pod in ours:
+        placement = json.loads(pod["metadata"]["annotations"][PLACEMENT])
+        assert placement["node"] == pod["spec"]["nodeName"]
+        assert placement["rails"] == ["rail0", "rail1", "rail2", "rail3"]
+        assert placement["domains"] == ["leaf-right", "spine-0"]
+        record = json.loads(pod["metadata"]["annotations"][INJECTION])
+        assert record["fabric"] == "roce"
+    assert extender_door.counts["/volcano/prioritize"] >= 8
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+
+async def remove_job(plane, name: str) -> None:
+    await plane.api.delete("batch.volcano.sh/v1alpha1/Job", name, "prod")
+
+    async def no_pods():
+        return not await plane.api.list("Pod", "prod", labels=f"volcano.sh/job-name={name}")
+
+    await waiting.wait(no_pods, describe=f"the pods of job {name} to be gone")
+
+
+async def test_the_derived_environment_is_admitted_by_the_real_api_server(plane, nodes, prod, site):
+    await site.policy((EXAMPLES / "360-roce" / "policy.yaml").read_text())
+    await site.start_webhook()
+    await site.register("prod")
+    await nodes.make("gpu-0")
+    await plane.api.create(job("derived", 1, fabric="roce-derived"))
+    (pod,) = await running(plane, "prod", "derived", 1)
+    env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    assert env["NCCL_SOCKET_IFNAME"] == "=eth0"
+    assert env["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert env["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"
+    assert "NCCL_IB_GID_INDEX" not in env
+
+
+async def test_infiniband_pods_get_devices_and_environment_and_no_networks(plane, nodes, prod, site):
+    folder = EXAMPLES / "360-infiniband"
+    await site.policy((folder / "policy.yaml").read_text())
+    await site.start_webhook()
+    await site.register("prod")
+    await nodes.make("gpu-0")
+    pods = {}
+    for source in ("handwritten", "job"):
+        manifest = yaml.safe_load((folder / f"{source}.yaml").read_text())
+        manifest["metadata"] = {"name": source, "namespace": "prod"}
+        await plane.api.create(manifest)
+        (pods[source],) = await running(plane, "prod", source, 1)
+        await remove_job(plane, source)
+    assert meaning(pods["job"]) == meaning(pods["handwritten"])
+    assert MULTUS not in pods["job"]["metadata"]["annotations"]
+
+
+async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_nothing_is_booked_twice(
+    plane, nodes, prod, site, schedulers, extender_door
+):
+    one_each = dict.fromkeys(RAILS, 1)
+    for leaf in ("a", "b"):
+        for index in range(8):
+            await nodes.make(f"{leaf}-{index:02}", rails=one_each, labels={LEAF: leaf, SPINE: "s"})
+    await site.policy((EXAMPLES / "360-roce" / "policy.yaml").read_text())
+    await site.start_webhook()
+    await site.register("prod")
+    first = await site.start_extender()
+    extender_door.backend = first.port
+    await schedulers.volcano(conf=with_extender(extender_door.url))
+
+    async def kill_at_the_third(request):
+        if request.path == "/volcano/allocate" and extender_door.counts[request.path] == 3:
+            await first.kill()
+            extender_door.backend = None
+
+    extender_door.hook = kill_at_the_third
+    await plane.api.create(job("struck", 8))
+    struck = await running(plane, "prod", "struck", 8)
+    assert extender_door.backend is None, "the extender was to die in the middle of the gang"
+    extender_door.hook = None
+    second = await site.start_extender()
+    extender_door.backend = second.port
+    await plane.api.create(job("after", 8))
+    after = await running(plane, "prod", "after", 8)
+    used = [pod["spec"]["nodeName"] for pod in (*struck, *after)]
+    assert len(set(used)) == 16, f"a node was given twice: {sorted(used)}"
+    # What the restarted extender believes is what the cluster holds: it refuses every node, each with its holder.
+    asked = after[0] | {"metadata": after[0]["metadata"] | {"uid": "another", "name": "another"}}
+    asked["spec"] = {key: value for key, value in asked["spec"].items() if key != "nodeName"}
+    body = {"Pod": asked, "Nodes": None, "NodeNames": sorted(set(used))}
+    await sites.wait_metric(second, "railwright_ledger_entries", 0)
+    async with plane.session.post(
+        f"{extender_door.url}/scheduler/filter",
+        data=msgspec.json.encode(body),
+        headers={"Content-Type": "application/json"},
+    ) as answer:
+        verdict = await answer.json()
+    assert verdict["NodeNames"] == []
+    assert set(verdict["FailedNodes"]) == set(used)

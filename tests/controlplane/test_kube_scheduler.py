@@ -1,0 +1,122 @@
+"""A Deployment placed by kube-scheduler: our filter refuses, our sentence reaches the user."""
+
+import json
+import pathlib
+
+import yaml
+from plane import waiting
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
+RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  rails:
+    transport: infiniband
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    - {name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}
+    placement:
+      rails: required
+      domains: [fabric.topograph.run/tier-0]
+"""
+
+
+def extender(url: str) -> dict:
+    """kube-scheduler leaves the rails to us here, so that nobody but us can refuse a node for them."""
+    return {
+        "urlPrefix": f"{url}/scheduler",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": 2,
+        "nodeCacheCapable": True,
+        "httpTimeout": "5s",
+        "managedResources": [{"name": name, "ignoredByScheduler": True} for name in RAILS],
+    }
+
+
+def deployment(replicas: int) -> dict:
+    labels = {"app": "serve"}
+    container = {"name": "server", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": {**labels, "railwright.io/fabric": "rails"}},
+                "spec": {"containers": [container]},
+            },
+        },
+    }
+
+
+async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
+    plane, namespace, nodes, site, schedulers, extender_door
+):
+    one_each = {RAILS[0]: 1, RAILS[1]: 1}
+    await nodes.make("free-0", rails=one_each)
+    await nodes.make("busy-0", rails=one_each)
+    await nodes.make("bare-0", rails={})
+    holder = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "holder"},
+        "spec": {
+            "nodeName": "busy-0",
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {RAILS[1]: "1"}}}],
+        },
+    }
+    await plane.api.create(holder, namespace=namespace)
+    await site.policy(POLICY)
+    await site.start_webhook()
+    extender_door.backend = (await site.start_extender()).port
+    await site.register(namespace)
+    await schedulers.kube(extender(extender_door.url))
+
+    await plane.api.create(deployment(1), namespace=namespace)
+
+    async def placed():
+        pods = await plane.api.list("Pod", namespace, labels="app=serve")
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    (pod,) = await waiting.wait(placed, describe="the first replica to run")
+    assert pod["spec"]["nodeName"] == "free-0"
+    written = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
+    assert (written["node"], written["rails"]) == ("free-0", ["rail0", "rail1"])
+
+    await plane.api.patch("Deployment", "serve", {"spec": {"replicas": 2}}, namespace)
+
+    async def event():
+        events = await plane.api.list("Event", namespace, fields="reason=FailedScheduling")
+        return [each["message"] for each in events if "railwright" in each.get("message", "")]
+
+    (message, *_) = await waiting.wait(event, describe="a FailedScheduling event with our sentence", seconds=60)
+    assert "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed" in message
+    assert "railwright: rail1 is busy: 0 of 1 nvidia.com/mlx5_1 free, 1 needed" in message
+    assert "railwright: the node cannot give rail0: 1 nvidia.com/mlx5_0 needed, 0 allocatable" in message
+
+
+async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube_scheduler(
+    plane, namespace, nodes, site, schedulers, extender_door
+):
+    example = yaml.safe_load((EXAMPLES / "schedulers" / "kube-scheduler.yaml").read_text())["extenders"][0]
+    local = {"urlPrefix": f"{extender_door.url}/scheduler", "enableHTTPS": False}
+    entry = {key: value for key, value in {**example, **local}.items() if key != "tlsConfig"}
+    await nodes.make("free-0", rails={RAILS[0]: 1, RAILS[1]: 1})
+    await site.policy(POLICY)
+    await site.start_webhook()
+    extender_door.backend = (await site.start_extender()).port
+    await site.register(namespace)
+    await schedulers.kube(entry)
+    await plane.api.create(deployment(1), namespace=namespace)
+
+    async def placed():
+        pods = await plane.api.list("Pod", namespace, labels="app=serve")
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    assert await waiting.wait(placed, describe="the replica to run")
+    assert extender_door.counts["/scheduler/filter"] >= 1

@@ -1,0 +1,108 @@
+"""The kustomize base on the real API server, and the certificates command that completes it."""
+
+import asyncio
+import base64
+import json
+import pathlib
+import sys
+
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[2]
+BASE = ROOT / "manifests" / "base"
+NAMESPACE = "railwright-system"
+
+
+async def railwright(*arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cli",
+        *arguments,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode()
+
+
+async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_and_removed(plane, namespace):
+    try:
+        applied = await plane.kubectl("apply", "-k", str(BASE))
+        assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/railwright" in applied
+        again = await plane.kubectl("apply", "-k", str(BASE))
+        assert {line.rpartition(" ")[2] for line in again.strip().splitlines()} == {"unchanged"}
+
+        code, said = await railwright("certs", "issue", "--secrets", f"--kubeconfig={plane.kubeconfig}")
+        assert code == 0, said
+        configuration = await plane.api.get("MutatingWebhookConfiguration", "railwright")
+        bundles = {hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]}
+        assert len(bundles) == 1
+        assert b"BEGIN CERTIFICATE" in base64.b64decode(bundles.pop())
+        for name in ("railwright-webhook-tls", "railwright-extender-tls"):
+            secret = await plane.api.get("Secret", name, NAMESPACE)
+            assert {"tls.crt", "tls.key"} <= set(secret["data"])
+
+        # kube-system and ourselves are out of reach of our own failurePolicy
+        for hook in configuration["webhooks"]:
+            excluded = [
+                value
+                for each in hook["namespaceSelector"]["matchExpressions"]
+                if each["key"] == "kubernetes.io/metadata.name" and each["operator"] == "NotIn"
+                for value in each["values"]
+            ]
+            assert {"kube-system", NAMESPACE} <= set(excluded), hook["name"]
+        pods = await plane.api.list("Pod", NAMESPACE)
+        deployments = await plane.api.list("Deployment", NAMESPACE)
+        assert {each["metadata"]["name"] for each in deployments} == {"railwright-webhook", "railwright-extender"}
+        assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]
+    finally:
+        await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
+
+
+async def test_the_pods_of_the_base_pass_the_restricted_level_of_their_namespace(plane, namespace):
+    """A server-side dry run of both pod templates in a namespace that enforces `restricted`."""
+    await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
+    try:
+        for account in ("railwright-webhook", "railwright-extender"):
+            body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+            await plane.api.create(body, namespace="strict")
+        rendered = await plane.kubectl("kustomize", str(BASE))
+        templates = [d["spec"]["template"] for d in yaml.safe_load_all(rendered) if d["kind"] == "Deployment"]
+        assert len(templates) == 2
+        for index, template in enumerate(templates):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{index}"}, "spec": template["spec"]}
+            await plane.api.create(pod, namespace="strict", dry_run=True)
+    finally:
+        await plane.remove_namespace("strict")
+
+
+async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):
+    """The roles are what the servers of every other test here run with; here is what they do not hold."""
+    for account in ("webhook", "extender"):
+        user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
+        for verb, resource in (
+            ("get", "secrets"),
+            ("list", "secrets"),
+            ("create", "pods"),
+            ("patch", "pods"),
+            ("delete", "nodes"),
+            ("update", "mutatingwebhookconfigurations.admissionregistration.k8s.io"),
+            ("create", "pods/exec"),
+            ("update", "configmaps"),
+        ):
+            answer = await plane.kubectl("auth", "can-i", verb, resource, f"--as={user}", "-A", check=False)
+            assert answer.strip() == "no", f"{user} may {verb} {resource}"
+
+
+async def test_a_server_without_its_role_is_not_ready_and_says_why(plane, site):
+    await site.policy((ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text())
+    kubeconfig = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody", ("system:authenticated",))
+    server = await plane.serve("extender", "--plain-http", f"--kubeconfig={kubeconfig}")
+    try:
+        async with plane.session.get(f"{server.ops_url}/readyz") as answer:
+            assert answer.status == 503
+            assert "nodes" in json.dumps(await answer.json()).lower()
+    finally:
+        await server.stop()

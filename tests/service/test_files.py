@@ -1,0 +1,207 @@
+import asyncio
+import contextlib
+import logging
+import os
+
+import pytest
+
+from cluster import files, policies
+
+POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {%s: {transport: tcp}}\n"
+NODE = "kind: Node\nmetadata: {name: %s}\n---\n"
+LATEST = 1.0  # seconds within which CONTRACT ruling 26 wants a change seen
+
+
+class Recorder:
+    """A sink that keeps the names of every replacement."""
+
+    def __init__(self):
+        self.states = []
+
+    def replace(self, objects):
+        self.states.append([one.metadata.name for one in objects])
+
+    def upsert(self, obj):
+        raise AssertionError(obj)
+
+    def remove(self, obj):
+        raise AssertionError(obj)
+
+
+@contextlib.asynccontextmanager
+async def running(watched):
+    task = asyncio.create_task(watched.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(condition, seconds=5.0):
+    """Wait for a condition; the seconds it took. The bound is for a busy machine, claims use the answer."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    while not condition():
+        assert loop.time() - start < seconds, "the condition did not come true"
+        await asyncio.sleep(0.01)
+    return loop.time() - start
+
+
+def replace_by_rename(path, text):
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def fabrics(store):
+    return [] if store.current is None else list(store.current.document.fabrics)
+
+
+async def test_a_policy_file_is_read_at_once_and_again_within_a_second_of_a_change(tmp_path):
+    path, store = tmp_path / "p.yaml", policies.PolicyStore()
+    path.write_text(POLICY % "one")
+    watched = files.PolicyFile(path, store)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        assert (fabrics(store), store.valid, watched.generation) == (["one"], True, 1)
+        path.write_text(POLICY % "two")
+        assert await until(lambda: fabrics(store) == ["two"]) < LATEST
+        replace_by_rename(path, POLICY % "three")
+        assert await until(lambda: fabrics(store) == ["three"]) < LATEST
+        assert watched.generation == store.generation == 3
+
+
+async def test_a_change_of_the_same_size_within_one_time_stamp_is_seen(tmp_path):
+    path, store = tmp_path / "p.yaml", policies.PolicyStore()
+    path.write_text(POLICY % "one")
+    stamp = path.stat()
+    watched = files.PolicyFile(path, store)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        path.write_text(POLICY % "two")
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        await until(lambda: fabrics(store) == ["two"])
+
+
+async def test_a_configmap_volumes_symlink_swap_is_seen(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "policy.yaml").write_text(POLICY % name)
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
+    store = policies.PolicyStore()
+    watched = files.PolicyFile(tmp_path / "policy.yaml", store)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        (tmp_path / "..new").symlink_to("two")
+        (tmp_path / "..new").replace(tmp_path / "..data")
+        assert await until(lambda: fabrics(store) == ["two"]) < LATEST
+
+
+async def test_a_bad_policy_keeps_the_last_good_one_warns_once_and_recovers(tmp_path, caplog):
+    path, store = tmp_path / "p.yaml", policies.PolicyStore()
+    path.write_text(POLICY % "one")
+    watched = files.PolicyFile(path, store, interval=0.01)
+    with caplog.at_level(logging.WARNING, "cluster.files"):
+        async with running(watched):
+            await asyncio.wait_for(watched.synced.wait(), 5)
+            replace_by_rename(path, POLICY.replace("tcp", "tpc") % "two")
+            await until(lambda: not store.valid)
+            assert (fabrics(store), watched.generation) == (["one"], 1)
+            os.utime(path)  # the same bad content under a new time stamp is no news
+            await asyncio.sleep(0.1)
+            assert len(caplog.records) == 1
+            assert "line 3: fabrics.two.transport" in caplog.text
+            replace_by_rename(path, POLICY % "one")
+            await until(lambda: store.valid)
+            assert watched.generation == 2
+
+
+@pytest.mark.parametrize("loss", ["deleted", "binary", "folder"])
+async def test_a_policy_file_that_cannot_be_read_keeps_the_last_good_one_and_is_not_valid(tmp_path, loss, caplog):
+    path, store = tmp_path / "p.yaml", policies.PolicyStore()
+    path.write_text(POLICY % "one")
+    watched = files.PolicyFile(path, store, interval=0.01)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        path.unlink()
+        if loss == "binary":
+            path.write_bytes(b"\xff\xfe")
+        elif loss == "folder":
+            path.mkdir()
+        await until(lambda: not store.valid)
+        assert fabrics(store) == ["one"]
+        await asyncio.sleep(0.1)  # ten looks, to show that none of them repeats the warning
+        assert len(caplog.records) == 1
+        if loss == "folder":
+            path.rmdir()
+        path.write_text(POLICY % "one")
+        await until(lambda: store.valid)
+
+
+async def test_a_short_absence_is_not_a_deletion(tmp_path):
+    path, store, states = tmp_path / "p.yaml", policies.PolicyStore(), []
+    store.subscribe(lambda told: states.append(told.valid))
+    path.write_text(POLICY % "one")
+    watched = files.PolicyFile(path, store)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        path.unlink()
+        await asyncio.sleep(0.3)  # longer than one look, shorter than a deletion
+        path.write_text(POLICY % "two")
+        await until(lambda: fabrics(store) == ["two"])
+        assert states == [True, True]
+
+
+async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
+    path, store = tmp_path / "p.yaml", policies.PolicyStore()
+    watched = files.PolicyFile(path, store, interval=0.01)
+    async with running(watched):
+        await until(lambda: caplog.records)
+        assert "there was no good one yet" in caplog.text
+        assert not watched.synced.is_set()
+        path.write_text(POLICY % "one")
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        assert fabrics(store) == ["one"]
+
+
+async def test_a_snapshot_replaces_every_sink_and_a_kind_that_is_gone_is_emptied(tmp_path):
+    path, nodes, pods = tmp_path / "s.yaml", Recorder(), Recorder()
+    path.write_text(NODE % "a" + NODE % "b" + "kind: Pod\nmetadata: {name: p, namespace: n}\n")
+    watched = files.SnapshotFile(path, {"Node": nodes, "Pod": pods})
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        assert (nodes.states, pods.states) == ([["a", "b"]], [["p"]])
+        replace_by_rename(path, NODE % "c")
+        assert await until(lambda: watched.generation == 2) < LATEST
+        assert (nodes.states[-1], pods.states[-1]) == (["c"], [])
+
+
+async def test_a_bad_snapshot_changes_no_sink_and_warns_once(tmp_path, caplog):
+    path, nodes = tmp_path / "s.yaml", Recorder()
+    path.write_text(NODE % "a")
+    watched = files.SnapshotFile(path, {"Node": nodes}, interval=0.01)
+    async with running(watched):
+        await asyncio.wait_for(watched.synced.wait(), 5)
+        path.write_text(NODE % "b" + "kind: Node\nmetadata: {name: [c]}\n")
+        await until(lambda: caplog.records)
+        assert (nodes.states, watched.generation) == ([["a"]], 1)
+        assert "Expected `str`, got `array`" in caplog.text
+        path.write_text(NODE % "b")
+        await until(lambda: watched.generation == 2)
+        assert nodes.states == [["a"], ["b"]]
+        assert len(caplog.records) == 1
+
+
+def test_a_sink_for_a_kind_no_snapshot_holds_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Nodde"):
+        files.SnapshotFile(tmp_path / "s", {"Nodde": Recorder()})
+
+
+async def test_the_watch_stops_when_it_is_cancelled(tmp_path):
+    watched = files.SnapshotFile(tmp_path / "s", {})
+    async with running(watched) as task:
+        await asyncio.sleep(0)
+    assert task.cancelled()

@@ -1,0 +1,94 @@
+"""`railwright certs issue --out`: files, second runs, exit codes."""
+
+import argparse
+import json
+import stat
+
+import pytest
+
+from cli.commands import certs
+
+NAMES = ("ca", "webhook", "extender", "client")
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    certs.configure(parser)
+    return certs.run(parser.parse_args(["issue", *arguments]))
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_pair_is_written_and_keys_are_the_owners_alone(tmp_path, capsys):
+    out = tmp_path / "pki"
+    assert run("--out", str(out)) == 0
+    assert set(content(out)) == {f"{name}.{kind}" for name in NAMES for kind in ("crt", "key")}
+    assert {stat.S_IMODE((out / f"{name}.key").stat().st_mode) for name in NAMES} == {0o600}
+    printed = capsys.readouterr()
+    assert "PRIVATE" not in printed.out + printed.err
+
+
+def test_a_second_run_keeps_every_byte_and_does_not_touch_the_files(tmp_path, capsys):
+    run("--out", str(tmp_path))
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    bytes_before = content(tmp_path)
+    capsys.readouterr()
+    assert run("--out", str(tmp_path), "-o", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["state"]) for each in told["certificates"]] == [(name, "kept") for name in NAMES]
+    assert content(tmp_path) == bytes_before
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_a_new_host_renews_the_servers_only(tmp_path, capsys):
+    run("--out", str(tmp_path))
+    before = content(tmp_path)
+    assert run("--out", str(tmp_path), "--host", "10.0.0.7") == 0
+    changed = {name for name, value in content(tmp_path).items() if before[name] != value}
+    assert changed == {"webhook.crt", "webhook.key", "extender.crt", "extender.key"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give --out DIR, --secrets or both"),
+        (("--out", "DIR", "--host", "https://x"), "https://x"),
+        (("--out", "DIR/file/below"), "file"),
+    ],
+)
+def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words):
+    (tmp_path / "file").write_text("")
+    assert run(*(each.replace("DIR", str(tmp_path)) for each in arguments)) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "40000", "x"])
+def test_a_life_out_of_range_is_refused_by_the_parser(tmp_path, capsys, days):
+    with pytest.raises(SystemExit) as ended:
+        run("--out", str(tmp_path), f"--days={days}")
+    assert ended.value.code == 2
+    assert "--days" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, "not: [a kubeconfig", "kind: Config", ""])
+def test_an_unreadable_kubeconfig_is_exit_2_and_named(tmp_path, capsys, content):
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    assert run("--secrets", f"--kubeconfig={path}") == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_an_api_server_that_is_not_there_is_exit_1(tmp_path, capsys):
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        """
+        {apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {token: t}}],
+         clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}],
+         contexts: [{name: c, context: {cluster: k, user: u}}]}
+        """
+    )
+    assert run("--secrets", f"--kubeconfig={path}") == 1
+    assert "cannot be reached" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from cli import __main__ as command_line
+from cli import output
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
+BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tpc}\n"
+
+
+def test_a_good_policy_is_named_valid_and_exits_0(capsys):
+    assert command_line.main(["policy", "validate", str(DATA / "contract.yaml")]) == 0
+    assert "valid (fabrics: roce; sha256:" in capsys.readouterr().out
+
+
+def test_errors_stand_one_a_line_with_file_line_and_path_and_exit_1(tmp_path, capsys):
+    file = tmp_path / "p.yaml"
+    file.write_text(BAD + "oops: " + "x" * 300 + "\n")
+    assert command_line.main(["policy", "validate", str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f'{file}:4: fabrics.f.transport: "tpc" is not allowed; it must be one of: ')
+    assert lines[1].startswith(f"{file}:5: oops: is not a known key")
+    assert lines[2] == "2 errors: this policy would be refused"
+
+
+def test_json_is_a_list_of_errors(tmp_path, capsys):
+    file = tmp_path / "p.yaml"
+    file.write_text(BAD)
+    assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 1
+    (error,) = json.loads(capsys.readouterr().out)
+    assert (error["file"], error["line"], error["path"]) == (str(file), 4, "fabrics.f.transport")
+    assert command_line.main(["policy", "validate", str(DATA / "contract.yaml"), "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_schema_is_printed_as_json(capsys):
+    assert command_line.main(["policy", "schema"]) == 0
+    assert "FabricPolicy" in json.loads(capsys.readouterr().out)["$defs"]
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["policy"], ["policy", "validate"], ["nonsense"], ["policy", "validate", "-o", "xml", "f"]]
+)
+def test_wrong_usage_exits_2(argv, capsys):
+    assert command_line.main(argv) == 2
+    assert "usage: railwright" in capsys.readouterr().err
+
+
+def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path, reason in ((tmp_path / "no", "No such file"), (tmp_path, "Is a directory"), (binary, "not UTF-8")):
+        assert command_line.main(["policy", "validate", str(path)]) == 2
+        assert reason in capsys.readouterr().err
+
+
+def test_a_files_content_never_drives_the_terminal(tmp_path, capsys):
+    file = tmp_path / "p\x1b[31m[red].yaml"
+    file.write_text('"\\e[31m[bold]": 1\n')
+    command_line.main(["policy", "validate", str(file)])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[red].yaml" in out
+
+
+def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
+    known = command_line.discover()
+    assert list(known) == sorted(known)
+    assert {"policy", "webhook", "extender"} <= set(known)
+    for module in known.values():
+        assert module.HELP
+        assert hasattr(module, "forward") or (hasattr(module, "configure") and hasattr(module, "run"))
+    assert command_line.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {name} " in shown for name in known)
+
+
+def test_output_is_added_to_leaves_that_lack_it_and_left_alone_elsewhere():
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    actions = parser.add_subparsers()
+    actions.add_parser("plain")
+    own = actions.add_parser("own")
+    own.add_argument("-o", choices=["sarif"])
+    output.add_option(parser)
+    assert parser.parse_args(["plain"]).output == "text"
+    assert parser.parse_args(["own", "-o", "sarif"]).o == "sarif"
+
+
+def run(*arguments: str, program: str = "railwright", **options) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from cli.__main__ import main; sys.argv[0] = sys.argv.pop(1); sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, program, *arguments],
+        text=True, capture_output=True, check=False, timeout=60, cwd=DATA.parents[2], **options,
+    )  # fmt: skip
+
+
+def test_standard_input_is_read_for_a_dash():
+    done = run("policy", "validate", "-", input=BAD)
+    assert (done.returncode, done.stdout.split(": ")[0]) == (1, "-:4")
+
+
+def test_kubectl_sees_its_own_name_in_the_usage():
+    assert run("policy", program="/x/kubectl-railwright").stderr.startswith("usage: kubectl railwright policy")
+
+
+def test_a_reader_that_stops_reading_is_no_error():
+    ends = os.pipe()
+    os.close(ends[0])
+    with os.fdopen(ends[1], "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli", "policy", "schema"],
+            stdout=closed, stderr=subprocess.PIPE, text=True, check=False, timeout=60, cwd=DATA.parents[2],
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_text_on_standard_input_that_is_not_utf8_is_unreadable():
+    done = run("policy", "validate", "-", input=b"\xff\xfe".decode("latin-1"), encoding="latin-1")
+    assert (done.returncode, done.stderr) == (2, "railwright: -: is not UTF-8 text\n")

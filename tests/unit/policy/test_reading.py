@@ -1,0 +1,276 @@
+import pathlib
+import re
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import documents, manifests, nodes, policies
+from fabric.policy import model
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
+CONTRACT = (DATA / "contract.yaml").read_text()
+HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+BROKEN = yaml.safe_load((DATA / "broken.yaml").read_text())
+
+
+def accepted(text: str) -> model.Policy:
+    result = policies.read(text)
+    assert isinstance(result, model.Policy), result
+    return result
+
+
+def rejected(text: str) -> tuple[policies.PolicyError, ...]:
+    result = policies.read(text)
+    assert isinstance(result, policies.Rejected), result
+    return result.errors
+
+
+@pytest.mark.parametrize("row", BROKEN, ids=[row["claim"] for row in BROKEN])
+def test_a_broken_document_gives_all_its_errors_with_path_line_and_fix(row):
+    errors = rejected(row["text"] if row.get("whole") else HEAD + row["text"])
+    assert [(error.line, error.path) for error in errors] == [(int(line), path) for line, path, _ in row["errors"]]
+    for error, (_, _, part) in zip(errors, row["errors"], strict=True):
+        assert part in error.message
+
+
+def test_there_are_at_least_forty_broken_documents():
+    assert len(BROKEN) >= 40
+
+
+def test_the_contracts_example_is_accepted_word_for_word():
+    document = accepted(CONTRACT).document
+    roce = document.fabrics["roce"]
+    assert [rail.name for rail in roce.rails] == ["rail0", "rail1", "rail2", "rail3"]
+    assert roce.rails[0] == model.Rail(
+        name="rail0",
+        network="prod/rdma-net-ipam-lan2",
+        interface="net1",
+        resource="nvidia.com/mlx5_0",
+        device="mlx5_0",
+    )
+    assert (roce.nccl.gid_index, roce.nccl.address_range, roce.nccl.debug) == (None, "192.168.0.0/16", "WARN")
+    assert roce.env == {"NCCL_NET_GDR_READ": "1"}
+    assert (roce.placement.rails, roce.placement.oversubscription, roce.placement.preset) == ("required", (1, 7), None)
+    assert document.node_shapes[0].numa[1].rails == ("rail2", "rail3")
+
+
+def test_the_defaults_are_those_of_ruling_6():
+    document = accepted(HEAD + "  f: {transport: pvrdma, rails: [{name: rail0}]}\n").document
+    fabric = document.fabrics["f"]
+    assert (document.default_fabric, document.accelerators) == (None, ("nvidia.com/gpu",))
+    assert (document.primary_interface, document.cluster_wide_networks) == ("eth0", 0)
+    assert (fabric.rails_per_pod, fabric.devices_per_rail, fabric.nccl.debug) == ("all", 1, None)
+    assert (fabric.security, fabric.nccl.derive, fabric.nccl.delivery) == (model.Security(), True, "env")
+    assert (fabric.placement.rails, fabric.placement.numa) == ("preferred", "preferred")
+    assert document.roles.launchers == "inject-if-accelerated"
+
+
+def test_a_null_means_the_same_as_no_key_wherever_an_optional_key_may_stand():
+    tree = yaml.safe_load(CONTRACT)
+    optional = [path for path in paths(tree) if is_optional(path)]
+    assert len(optional) > 50
+    for path in optional:
+        with_null, without = (meaning(yaml.safe_dump(replaced(tree, path, value))) for value in (None, ABSENT))
+        assert with_null == without, path
+
+
+def test_an_absent_section_and_an_empty_one_mean_the_same():
+    bare = accepted(HEAD + "  f: {transport: tcp}\n").document
+    for section in ("nccl", "mounts", "security", "preflight", "placement", "namespaces", "env", "rails"):
+        assert accepted(HEAD + f"  f: {{transport: tcp, {section}: }}\n").document == bare
+
+
+def test_anchors_aliases_and_merge_keys_are_expanded():
+    text = (
+        HEAD
+        + """\
+  a: &a
+    transport: roce
+    rails: &rails [{name: rail0}]
+    nccl: {trafficClass: 96}
+  b:
+    <<: *a
+    rails: *rails
+    nccl: {timeout: 20}
+"""
+    )
+    fabrics = accepted(text).document.fabrics
+    assert fabrics["b"].rails == fabrics["a"].rails
+    assert (fabrics["b"].nccl.timeout, fabrics["b"].nccl.traffic_class) == (20, None)
+
+
+def test_json_is_a_policy_too():
+    accepted('{"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"f": {"transport": "tcp"}}}')
+
+
+def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
+    keys = ("gidIndex", "trafficClass", "fifoTrafficClass", "serviceLevel")
+    accepted(HEAD + "  f: {transport: tcp, nccl: {" + ", ".join(f"{key}: -1" for key in keys) + "}}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9)),
+        "".join(f"k{i}: &a{i} [{'*a' + str(i - 1) if i else ''}]\n" for i in range(2000)),
+        "k0: &a0 {}\n" + "".join(f"k{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 50)),
+        "k0: &a0 {}\n" + "".join(f"k{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 5000)),
+        "[" * 100_000,
+        "- " * 100_000,
+        "a: " + "1:" * 100_000 + "1",
+        "a: !!int " + "9" * 100_000,
+        "x" * (2 * documents.MAX_BYTES),
+        "".join(f"k{i}: 1\n" for i in range(60_000)),
+    ],
+    ids=["laughs", "chain", "merges", "merge chain", "flow", "block", "base 60", "digits", "large", "unknown keys"],
+)
+@pytest.mark.timeout(30)
+def test_a_hostile_text_is_refused_in_bounded_time(text):
+    errors = rejected(text)
+    assert 0 < len(errors) <= 202
+
+
+def test_the_digest_names_the_text():
+    one, two = accepted(CONTRACT), accepted(CONTRACT + "# a comment\n")
+    assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
+    assert one.document == two.document
+    assert one.digest != two.digest
+    assert accepted(CONTRACT).digest == one.digest
+
+
+def test_no_value_reaches_a_sentence_unescaped_or_at_length():
+    long = "x" * 5000
+    text = HEAD + f'  f: {{transport: "a\\nb\\e[31m", nccl: {{addressRange: "{long}", debug: "\\u202e"}}}}\n'
+    for error in rejected(text):
+        assert error.message.isascii()
+        assert error.message.isprintable()
+        assert len(error.message) < 400
+
+
+def test_the_policy_of_a_configmap_gives_lines_of_the_manifest():
+    manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  policy.yaml: |\n" + "".join(
+        f"    {line}\n" for line in (HEAD + "\n  f:\n    transport: rocee\n").splitlines()
+    )
+    result = manifests.read(manifest)
+    assert isinstance(result, policies.Rejected)
+    assert manifest.splitlines()[(result.errors[0].line or 0) - 1].strip() == "transport: rocee"
+
+
+def test_a_configmap_without_the_key_is_named():
+    result = manifests.read("kind: ConfigMap\ndata: {policy.yml: x}\n")
+    assert isinstance(result, policies.Rejected)
+    assert 'data."policy.yaml"' in result.errors[0].message
+
+
+def test_the_base_manifest_holds_every_key_of_the_contract_and_is_accepted():
+    text = (DATA.parents[2] / "manifests" / "base" / "policy.yaml").read_text()
+    assert isinstance(manifests.read(text), model.Policy)
+    policy = yaml.safe_load(text)["data"]["policy.yaml"]
+    ours, contract = ({path for path in paths(yaml.safe_load(source)) if free(path)} for source in (policy, CONTRACT))
+    assert contract <= ours
+    assert all(f"{name}:" in policy for name in every_key())
+
+
+# --- random documents ---------------------------------------------------------------------------------
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(["rail0", "eth0", "roce", "AF_INET6", "fd00::/8", "64Gi", "default", "a/b", "CAP_X", "1e9999"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+TREE = yaml.safe_load(CONTRACT)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_change_of_values_makes_reading_raise(data):
+    tree = TREE
+    for _ in range(data.draw(st.integers(1, 5))):
+        path = data.draw(st.sampled_from(sorted(paths(tree), key=str)))
+        tree = replaced(tree, path, data.draw(VALUES))
+    assert isinstance(policies.read(yaml.safe_dump(tree, allow_unicode=True)), model.Policy | policies.Rejected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_change_of_the_text_makes_reading_raise(data):
+    text = CONTRACT
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 30)))
+        piece = data.draw(
+            st.text(max_size=5) | st.sampled_from(["\n", "  ", ": ", "- ", "&a ", "*a", "{", "]", '"', "<<: "])
+        )
+        text = text[:start] + piece + text[end:]
+    for result in (policies.read(text), manifests.read("kind: ConfigMap\n" + text)):
+        if isinstance(result, policies.Rejected):
+            assert all(error.message and (error.line is None or error.line > 0) for error in result.errors)
+
+
+@given(text=st.text(alphabet=st.characters(), max_size=60))
+def test_no_text_at_all_makes_reading_raise(text):
+    policies.read(text)
+
+
+@given(tree=VALUES)
+def test_yaml_is_read_as_the_reference_reads_it(tree):
+    text = yaml.safe_dump(tree, allow_unicode=True)
+    try:
+        ours = [documents.tree(root) for root in nodes.compose(text)]
+    except nodes.DocumentError as error:
+        assert "finite" in error.problem  # noqa: PT017 - the only refusal among plain values
+        return
+    assert ours == [yaml.safe_load(text)]
+
+
+# --- words over trees ---------------------------------------------------------------------------------
+ABSENT = object()
+
+
+def paths(tree, path=()):
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for step, child in children:
+        yield (*path, step)
+        yield from paths(child, (*path, step))
+
+
+def replaced(tree, path, value):
+    if not path:
+        return value
+    if isinstance(tree, list):
+        return [replaced(child, path[1:], value) if at == path[0] else child for at, child in enumerate(tree)]
+    changed = {key: replaced(child, path[1:], value) if key == path[0] else child for key, child in tree.items()}
+    return {key: child for key, child in changed.items() if child is not ABSENT}
+
+
+def meaning(text):
+    result = policies.read(text)
+    return result.document if isinstance(result, model.Policy) else {(e.path, e.message) for e in result.errors}
+
+
+def free(path):
+    """Keys the contract fixes: not those of free maps, and not positions of lists."""
+    return not any(isinstance(step, int) for step in path) and not {"env", "match"} & set(path[:-1])
+
+
+def is_optional(path):
+    required = {"apiVersion", "kind", "fabrics", "transport", "name", "match", "node"}
+    maps = {"env", "match", "devices", "fabrics", "annotations", "matchLabels"}
+    parent = path[-2] if len(path) > 1 else None
+    return isinstance(path[-1], str) and path[-1] not in required and parent not in maps
+
+
+def every_key():
+    for struct in vars(model).values():
+        if isinstance(struct, type) and issubclass(struct, model.Section):
+            yield from struct.__struct_encode_fields__

@@ -1,0 +1,107 @@
+import json
+import pathlib
+
+import jsonschema
+import pytest
+import yaml
+
+from cluster import documents, sentences
+from fabric.policy import model, presets, schema, selectors
+from fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
+
+CONTRACT = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "policies" / "contract.yaml").read_text())
+
+
+def test_the_published_schema_is_valid_and_takes_the_contracts_example():
+    published = schema.build()
+    jsonschema.Draft202012Validator.check_schema(published)
+    jsonschema.Draft202012Validator(published).validate(CONTRACT)
+
+
+def test_the_schema_is_the_same_text_every_time():
+    assert json.dumps(schema.build()) == json.dumps(schema.build())
+
+
+def test_changing_one_schema_changes_no_other():
+    schema.build()["$defs"].clear()
+    assert schema.build()["$defs"]
+
+
+def test_every_section_refuses_unknown_keys():
+    objects = [one for one in schema.build()["$defs"].values() if one.get("type") == "object"]
+    assert (
+        len(objects)
+        == sum(1 for one in vars(model).values() if isinstance(one, type) and issubclass(one, model.Section)) - 1
+    )
+    assert all(one["additionalProperties"] is False for one in objects)
+
+
+@pytest.mark.parametrize("target", schema.RULES)
+def test_every_form_carries_the_phrase_that_explains_it(target):
+    rule = schema.RULES[target]
+    assert ("pattern" in rule) == ("patternErrorMessage" in rule)
+
+
+def test_our_validator_and_a_stock_one_agree_on_what_is_wrong_with_whole_numbers():
+    tree = json.loads(json.dumps(CONTRACT))
+    tree["fabrics"]["roce"]["nccl"]["timeout"] = 20.0
+    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
+
+
+def test_a_form_is_not_fooled_by_a_last_newline():
+    tree = json.loads(json.dumps(CONTRACT))
+    tree["fabrics"]["roce"]["rails"][0]["device"] = "mlx5_0\n"
+    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["device"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        (LabelSelector(), {}, True),
+        (LabelSelector(match_labels={"a": "1"}), {"a": "1", "b": "2"}, True),
+        (LabelSelector(match_labels={"a": "1"}), {"a": "2"}, False),
+        (LabelSelector(match_labels={"a": "1"}), {}, False),
+        (requirement := LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="In", values=("1",)),)),
+         {"a": "1"}, True),
+        (requirement, {"a": "2"}, False),
+        (requirement, {}, False),
+        (absent := LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="NotIn", values=("1",)),)),
+         {}, True),
+        (absent, {"a": "2"}, True),
+        (absent, {"a": "1"}, False),
+        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="Exists"),)), {"a": ""}, True),
+        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="Exists"),)), {}, False),
+        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="DoesNotExist"),)), {}, True),
+        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="DoesNotExist"),)), {"a": "1"}, False),
+    ],
+)  # fmt: skip
+def test_a_selector_matches_as_kubernetes_does(selector, labels, expected):
+    assert selectors.matches(selector, labels) is expected
+
+
+def test_the_first_shape_whose_labels_are_all_there_wins():
+    document = FabricPolicy(
+        api_version="railwright.io/v1alpha1",
+        kind="FabricPolicy",
+        fabrics={},
+        node_shapes=tuple(
+            NodeShape(name=name, match=match)
+            for name, match in {"both": {"a": "1", "b": "1"}, "one": {"a": "1"}, "other": {"a": "1"}}.items()
+        ),
+    )
+    assert [getattr(selectors.shape_of(document, labels), "name", None) for labels in (
+        {"a": "1", "b": "1"}, {"a": "1"}, {"b": "1"}, {},
+    )] == ["both", "one", None, None]  # fmt: skip
+
+
+def test_a_preset_fills_the_domains_and_explicit_domains_win():
+    assert presets.domains(Placement()) == ()
+    assert presets.domains(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
+    assert presets.domains(Placement(preset="aws", domains=("rack",))) == ("rack",)
+    assert set(presets.DOMAINS) == set(
+        schema.build()["$defs"]["Placement"]["properties"]["preset"]["enum"]
+    ) - {None}  # fmt: skip
+
+
+def test_nulls_are_dropped_from_mappings_only():
+    assert documents.without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}

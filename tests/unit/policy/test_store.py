@@ -1,0 +1,32 @@
+from cluster import policies
+
+GOOD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
+BAD = GOOD.replace("tcp", "tpc")
+
+
+def test_a_new_store_has_no_policy_and_is_not_valid():
+    store = policies.PolicyStore()
+    assert (store.current, store.valid, store.errors, store.generation) == (None, False, (), 0)
+
+
+def test_the_last_good_policy_stays_through_a_bad_one_and_a_deletion():
+    store = policies.PolicyStore()
+    good = store.offer(GOOD)
+    assert (store.current, store.valid, store.generation) == (good, True, 1)
+    bad = store.offer(BAD)
+    assert isinstance(bad, policies.Rejected)
+    assert (store.current, store.valid, store.errors, store.generation) == (good, False, bad.errors, 1)
+    store.withdraw()
+    assert (store.current, store.valid, store.generation) == (good, False, 1)
+    assert "deleted" in store.errors[0].message
+    store.offer(GOOD)
+    assert (store.valid, store.errors, store.generation) == (True, (), 2)
+
+
+def test_subscribers_hear_of_every_change_of_state():
+    store, heard = policies.PolicyStore(), []
+    store.subscribe(lambda told: heard.append((told.valid, told.generation)))
+    store.offer(GOOD)
+    store.offer(BAD)
+    store.withdraw()
+    assert heard == [(True, 1), (False, 1), (False, 1)]
