@@ -1,0 +1,67 @@
+"""Structured logs: one JSON object a line on stderr.
+
+Owns the shape of a line. A caller passes values in `extra={"fields": {...}}` and never builds text from what users
+sent; whatever arrives here is escaped by the encoder and shortened, so that no value can forge a line or fill a disk.
+"""
+
+import datetime as dt
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, TextIO
+
+MESSAGE_LIMIT = 4096  # characters; a longer message is a mistake, not information
+TEXT_LIMIT = 2048  # characters of one field
+TRACE_LIMIT = 16384  # characters of a traceback; its end names the error, so its start is cut
+ITEMS_LIMIT = 64  # entries of one list or mapping
+DEPTH_LIMIT = 6  # levels of nesting
+
+
+def configure(level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Send every logger of this process to `stream` (stderr), one JSON object a line. Replaces earlier handlers."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of ASCII JSON: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:  # type: ignore[explicit-override]  # typing.override is 3.12's
+        """The line; never raises for what a record holds."""
+        line: dict[str, Any] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(_message(record), MESSAGE_LIMIT),
+        }
+        fields = getattr(record, "fields", None)
+        if fields:
+            line["fields"] = _plain(fields, 0)
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = self.formatException(record.exc_info)[-TRACE_LIMIT:]
+        # ASCII output escapes controls, terminal sequences and lone surrogates alike; DEL alone counts as printable
+        return json.dumps(line, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a wrong format string somewhere must not lose the line
+        return str(record.msg)
+
+
+def _plain(value: object, depth: int) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if depth < DEPTH_LIMIT and isinstance(value, Mapping):
+        kept = list(value.items())[:ITEMS_LIMIT]
+        return {_cut(str(key), TEXT_LIMIT): _plain(each, depth + 1) for key, each in kept}
+    if depth < DEPTH_LIMIT and isinstance(value, Sequence | Set) and not isinstance(value, str | bytes):
+        return [_plain(each, depth + 1) for each in list(value)[:ITEMS_LIMIT]]
+    return _cut(str(value), TEXT_LIMIT)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
