@@ -48,7 +48,11 @@ def read(body: bytes) -> tuple[views.Pod, list[str]]:
     if arguments.pod is None:
         raise requests.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
     if arguments.node_names is None:
-        hint = "set nodeCacheCapable: true for this extender" if bytes(arguments.nodes) not in _ABSENT else "expected a list"
+        hint = (
+            "set nodeCacheCapable: true for this extender"
+            if bytes(arguments.nodes) not in _ABSENT
+            else "expected a list"
+        )
         raise requests.MalformedError(f"NodeNames is missing: {hint}")
     return arguments.pod, arguments.node_names
 

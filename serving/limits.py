@@ -1,187 +1,69 @@
-"""Bounds on what a caller may send, and an answer to everything it sends: never a traceback, never a hang.
+"""What a request may be before a handler sees it: headers, size and speed of its body, and the numbers for all that.
 
-aiohttp has no deadline for a request's head or body (a slow caller would hold a connection for ever); `Guard` and the
-deadline round the body give it one.
+Owns the limits (threats T11 and T12: huge bodies, compressed bombs, dripping clients) and the reading of bodies.
+Knows no path and no handler.
 """
 
 import asyncio
-import logging
-import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
 
-from aiohttp import web
+import msgspec
+from aiohttp import HttpVersion11, web
 
-from serving import metrics, routes
-
-HEAD_SECONDS = 10.0  # from connection or first byte to a whole head; callers are schedulers and API servers
-BODY_SECONDS = 30.0  # the longest any of them would wait for the answer itself
-MOST_CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
-
-_log = logging.getLogger("railwright.serving")
-_guards: "weakref.WeakKeyDictionary[asyncio.BaseTransport, Guard]" = weakref.WeakKeyDictionary()
+from serving import routes
 
 
-class Guard(asyncio.Protocol):
-    """Stands before aiohttp's protocol and hangs up on a connection that does not finish its head in time."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes, seconds and counts. The defaults suit the service port; tests shorten the times."""
 
-    def __init__(self, inner: asyncio.Protocol, live: set["Guard"]) -> None:
-        self._inner = inner
-        self._live = live
-        self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._in_request = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller has connected; over TLS, after the handshake."""
-        self._transport = cast("asyncio.Transport", transport)
-        if len(self._live) >= MOST_CONNECTIONS:
-            self._transport.abort()
-            return
-        self._live.add(self)
-        _guards[transport] = self
-        self._watch()
-        self._inner.connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._unwatch()
-        if self in self._live:
-            self._live.discard(self)
-            self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of a head, or of a body already being read."""
-        if self._deadline is None and not self._in_request:
-            self._watch()
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """The caller has sent its last byte."""
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """The caller reads too slowly."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        self._inner.resume_writing()
-
-    def head_read(self) -> None:
-        """A whole head has arrived: the body has a deadline of its own."""
-        self._in_request = True
-        self._unwatch()
-
-    def answered(self) -> None:
-        """The connection is idle again, for as long as the caller likes to keep it."""
-        self._in_request = False
-
-    def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(HEAD_SECONDS, self._late)
-
-    def _unwatch(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _late(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    max_body: int
+    first_byte_seconds: float = 30.0  # Go's transports dial ahead of need; controller-runtime gives 32 s
+    header_seconds: float = 10.0  # from the first byte of a request to the end of its headers
+    body_seconds: float = 30.0  # from the headers to the last byte of the body
+    handshake_seconds: float = 10.0  # of TLS; client-go gives up after 10 s itself
+    keepalive_seconds: float = 300.0  # well over the 90 s after which client-go drops idle connections itself
+    lingering_seconds: float = 2.0  # how long the rest of a refused body is read, so that the answer arrives
+    finish_seconds: float = 10.0  # for what is in flight at the end; no caller waits longer for an answer
+    connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
+    backlog: int = 1024  # connections the kernel may queue while the loop is busy
 
 
-def application(
-    offered: Sequence[routes.Route], *, max_body: int, counters: metrics.Metrics, is_draining: Callable[[], bool]
-) -> web.Application:
-    """An aiohttp application that offers these routes and answers all else with JSON."""
-    app = web.Application(middlewares=[_answering(counters, is_draining)], client_max_size=max_body)
-    for route in offered:
-        app.router.add_route(route.method, route.path, _handler(route, max_body))
-    return app
-
-
-def _handler(route: routes.Route, max_body: int) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        body = await _body(request, max_body) if route.method == "POST" else b""
-        call = routes.Call(body=body, parameters=request.match_info, headers=request.headers, peer=request.remote or "")
-        try:
-            outcome = route.handle(call)
-            reply = outcome if isinstance(outcome, routes.Reply) else await outcome
-        except route.malformed as error:
-            raise routes.RefusedError(400, str(error)) from error
-        return web.Response(body=reply.body, status=reply.status, content_type=routes.JSON)
-
-    return handle
-
-
-async def _body(request: web.Request, max_body: int) -> bytes:
-    """The whole body, of the right type, not compressed, in time and within bounds."""
+def check(request: web.BaseRequest, max_body: int) -> None:
+    """Refuse by the headers alone. Raises HttpError 413, 415 or 417."""
+    headers = request.headers
+    if headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
+        raise routes.HttpError(415, "compressed bodies are not taken: send it without Content-Encoding")
     if request.content_type != routes.JSON:
-        raise routes.RefusedError(415, f"Content-Type {request.content_type!r} is not {routes.JSON}")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise routes.RefusedError(415, "Content-Encoding is not supported; send the body as it is")
-    if (request.content_length or 0) > max_body:
+        raise routes.HttpError(415, f"expected Content-Type: {routes.JSON}")
+    if headers.get("Expect", "100-continue").lower() != "100-continue":
+        raise routes.HttpError(417, "only Expect: 100-continue is known")
+    if (length := request.content_length) is not None and length > max_body:
         raise _too_large(max_body)
+
+
+async def read(request: web.BaseRequest, limits: Limits) -> bytes:
+    """The body. Raises HttpError: 413 as soon as it is too long, 408 if it does not end in time, 400 if broken."""
+    if "Expect" in request.headers and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # as aiohttp's own expect handler does: the answer has not begun yet
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise _too_large(max_body) from error
-    except TimeoutError as error:
-        raise routes.RefusedError(408, f"the body did not arrive within {BODY_SECONDS:.0f} s") from error
+        async with asyncio.timeout(limits.body_seconds):
+            return await _collected(request, limits.max_body)
+    except TimeoutError:
+        raise routes.HttpError(408, f"the body did not arrive within {limits.body_seconds:g} s") from None
+    except (web.RequestPayloadError, ValueError) as error:
+        raise routes.HttpError(400, f"the body is not what its headers announced: {type(error).__name__}") from None
 
 
-def _too_large(max_body: int) -> routes.RefusedError:
-    # the connection is closed, so that the rest of the body is not read
-    return routes.RefusedError(413, f"the body has more than {max_body} bytes", {"Connection": "close"})
+async def _collected(request: web.BaseRequest, max_body: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := await request.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size > max_body:
+            raise _too_large(max_body)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-Next = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Callable[[web.Request, Next], Awaitable[web.StreamResponse]]
-
-
-def _answering(counters: metrics.Metrics, is_draining: Callable[[], bool]) -> Middleware:
-    @web.middleware
-    async def middleware(request: web.Request, handler: Next) -> web.StreamResponse:
-        guard = _guards.get(request.transport) if request.transport else None
-        if guard is not None:
-            guard.head_read()
-        try:
-            response = await _answered(request, handler, counters)
-        finally:
-            if guard is not None:
-                guard.answered()
-        if is_draining():
-            response.force_close()  # pooled connections of the API server move to another replica
-        return response
-
-    return middleware
-
-
-async def _answered(request: web.Request, handler: Next, counters: metrics.Metrics) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except routes.RefusedError as error:
-        refused = error
-    except web.HTTPMethodNotAllowed as error:
-        allow = ", ".join(sorted(error.allowed_methods))
-        refused = routes.RefusedError(405, f"{request.method} is not allowed here; use {allow}", {"Allow": allow})
-    except web.HTTPException as error:
-        refused = routes.RefusedError(error.status, _REASONS.get(error.status, error.reason))
-    except (asyncio.CancelledError, ConnectionError):
-        raise
-    except Exception:  # noqa: BLE001 - whatever a handler does, the caller gets an answer and the server goes on
-        _log.exception("a handler failed", extra={"fields": {"path": request.path}})
-        refused = routes.RefusedError(500, "internal error; the server's log says more")
-    counters.count("http_rejected", str(refused.status))
-    response = web.Response(
-        body=routes.error_body(refused.status, refused.reason), status=refused.status, content_type=routes.JSON
-    )
-    response.headers.update(refused.headers)
-    if refused.headers.get("Connection") == "close":
-        response.force_close()
-    return response
-
-
-_REASONS = {404: "no such path; the API is /mutate/..., /validate/..., /scheduler/..., /volcano/..., /explain/..."}
+def _too_large(max_body: int) -> routes.HttpError:
+    return routes.HttpError(413, f"the body has more than {max_body} bytes, the limit of --max-body")

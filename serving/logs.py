@@ -7,8 +7,9 @@ sent; whatever arrives here is escaped by the encoder and shortened, so that no 
 import datetime as dt
 import json
 import logging
+import math
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 MESSAGE_LIMIT = 4096  # characters; a longer message is a mistake, not information
@@ -28,7 +29,7 @@ def configure(level: int = logging.INFO, stream: TextIO | None = None) -> None:
 class JsonFormatter(logging.Formatter):
     """A record as one line of ASCII JSON: time, level, logger, message, then the fields."""
 
-    def format(self, record: logging.LogRecord) -> str:  # type: ignore[explicit-override]  # typing.override is 3.12's
+    def format(self, record: logging.LogRecord) -> str:
         """The line; never raises for what a record holds."""
         line: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
@@ -53,12 +54,12 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object, depth: int) -> Any:
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if depth < DEPTH_LIMIT and isinstance(value, Mapping):
         kept = list(value.items())[:ITEMS_LIMIT]
         return {_cut(str(key), TEXT_LIMIT): _plain(each, depth + 1) for key, each in kept}
-    if depth < DEPTH_LIMIT and isinstance(value, Sequence | Set) and not isinstance(value, str | bytes):
+    if depth < DEPTH_LIMIT and isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
         return [_plain(each, depth + 1) for each in list(value)[:ITEMS_LIMIT]]
     return _cut(str(value), TEXT_LIMIT)
 

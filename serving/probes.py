@@ -1,31 +1,63 @@
-"""Readiness from named checks; liveness from the loop itself.
+"""Liveness and readiness: named checks, and the two answers the kubelet reads.
 
-A check is a function that returns "" while all is well and else the sentence that says what is not. A policy that
-turned bad later is none of them: the last good one serves, and one bad ConfigMap must not take every replica out.
+Owns which checks there are in this process and what they last said. A check is a function of nothing that returns
+None (or "") when all is well, else the reason in a sentence; it must not wait.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-Check = Callable[[], str]
+from serving import routes
+
+_LOG = logging.getLogger(__name__)
+
+Check = Callable[[], str | None]
 
 
 class Probes:
-    """The checks of one server."""
+    """The checks of this process. `draining` makes it not ready whatever the checks say."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
+        self._last: Mapping[str, str | None] = {}
         self.draining = False
 
     def add(self, name: str, check: Check) -> None:
-        """Add a check by its name, which /readyz shows."""
+        """Add a check that must hold for the server to be ready."""
         self._checks[name] = check
 
-    def readiness(self) -> tuple[bool, bytes]:
-        """(ready, body): every check with "ok" or what is wrong."""
-        results = {name: check() or "ok" for name, check in self._checks.items()}
+    def failures(self) -> Mapping[str, str | None]:
+        """Every check's reason, None where it holds. A change is logged once."""
+        results: dict[str, str | None] = {name: _asked(check) for name, check in self._checks.items()}
         if self.draining:
-            results["draining"] = "the server is stopping"
-        ready = all(result == "ok" for result in results.values())
-        return ready, msgspec.json.encode({"ready": ready, "checks": results})
+            results["draining"] = "this server is about to stop"
+        if results.keys() != self._last.keys() or any(bool(results[n]) != bool(self._last[n]) for n in results):
+            failing = {name: reason for name, reason in results.items() if reason}
+            _LOG.info("not ready" if failing else "ready", extra={"fields": {"failing": failing}})
+        self._last = results
+        return results
+
+    def live(self, _call: routes.Call) -> routes.Reply:
+        """GET /livez: that this is answered at all shows that the event loop turns."""
+        return routes.Reply(b'{"live":true}')
+
+    def ready(self, _call: routes.Call) -> routes.Reply:
+        """GET /readyz: 200 when every check holds, else 503; the body names each check and its reason."""
+        return ready_reply(self.failures())
+
+
+def ready_reply(failures: Mapping[str, str | None]) -> routes.Reply:
+    """The answer of /readyz for these checks."""
+    ready = not any(failures.values())
+    checks = {name: reason or "ok" for name, reason in failures.items()}
+    return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)
+
+
+def _asked(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception:  # noqa: BLE001 - a broken check must not break the probe
+        _LOG.exception("readiness check failed")
+        return "the check itself failed; the log of this server says more"

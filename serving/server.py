@@ -1,184 +1,211 @@
-"""Listening, answering, draining: the one shell of both servers.
+"""Listening, answering, draining: the shell of both servers, one process of it.
 
-After SIGTERM the server is not ready but goes on answering for the drain time, asking callers to reconnect elsewhere;
-then it stops listening, finishes what is in flight and ends. A background task that fails ends the process: a server
-that no longer hears of its cluster must not look healthy.
+After SIGTERM the server is not ready but answers on for the drain time, asking callers to connect anew, elsewhere;
+then it stops listening, finishes what is in flight and ends; a second signal ends it at once. A background task that
+fails ends the process: a server that no longer hears of its cluster must not look healthy.
 """
 
 import asyncio
+import collections
 import contextlib
-import datetime as dt
 import logging
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
-from aiohttp import web
+from serving import answers, connections, limits, listeners, metrics, probes, routes, settings, tls, tuning
 
-from serving import limits, metrics, probes, process, routes, settings, tls
+_LOG = logging.getLogger(__name__)
+_LAG_SECONDS = 0.5  # between two looks at the loop's delay
+_LAG_KEPT = 60  # looks: half a minute, so that a scrape each 15 or 30 s sees every stall
+_REPORT_SECONDS = 1.0  # between two reports of a worker to its parent
+_CLOSE_SECONDS = 2.0  # of TLS closing; a caller that has gone would otherwise hold the end up for 30 s
 
-KEEPALIVE_SECONDS = 3630.0  # longer than the 90 s after which the API server and Volcano drop idle connections
-FINISH_SECONDS = 10.0  # for what is in flight at the end; no caller waits longer for an answer
-BACKLOG = 1024
-_LAG_EVERY_SECONDS = 0.5
-_STALLED_SECONDS = 5.0  # a loop this late answers nobody in time
-
-_log = logging.getLogger("railwright.serving")
-Task = Callable[[], Awaitable[None]]
+Task = Callable[[], Coroutine[Any, Any, None]]
+Report = Callable[[Mapping[str, str | None]], bool]
+"""Tells the parent what the readiness checks say; False when there is no parent any more."""
 
 
 class Server:
-    """One server: its service port and its port for probes and metrics."""
+    """One server: its service port, its port for probes and metrics, and the tasks beside them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
         self,
         options: settings.Settings,
         offered: Sequence[routes.Route],
         checks: probes.Probes,
         counters: metrics.Metrics,
+        *,
         refresh: Callable[[], None] = lambda: None,
+        bounds: limits.Limits | None = None,
     ) -> None:
-        """`refresh` is called before /metrics is rendered, for gauges that are read rather than counted."""
-        self._options = options
-        self._offered = offered
-        self._checks = checks
-        self._counters = counters
-        self._refresh = refresh
-        self._stopping = asyncio.Event()
-        self._live: set[limits.Guard] = set()
-        self._lag = 0.0
-        self._failed = False
+        """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
 
-    async def run(self, tasks: Sequence[Task]) -> int:
-        """Serve until SIGTERM or SIGINT, with these tasks beside; returns the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
-        certificate = self._certificate()
-        background = [*tasks, self._measure_lag, *([certificate.run] if certificate else [])]
+        Raises tls.CertificateError.
+        """
+        self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
+        self._bounds = bounds or limits.Limits(max_body=options.max_body)
+        self._answers = answers.Answers(offered, self._bounds, counters)
+        self._service: connections.Connections | None = None
+        self._certificate = _certificate(options)
+        if self._certificate is not None:
+            checks.add("certificate", self._certificate.check)
+        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
+        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
+
+    def stop(self) -> None:
+        """What SIGTERM does: drain, then end. A second time: end at once."""
+        (self._hurrying if self._stopping.is_set() else self._stopping).set()
+
+    async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
+        """Serve until `stop` or a signal; `tasks` run beside and never end. Returns the process's exit code.
+
+        `announced` is called with the real addresses of both ports once they are open. Raises listeners.ListenError.
+        """
+        with listeners.pair(self._options) as (service, ops):
+            return await self._run(tasks, service, ops, lambda: announced(*map(listeners.address, (service, ops))))
+
+    async def run_worker(self, tasks: Sequence[Task], service: socket.socket, report: Report) -> int:
+        """Serve as one of several processes: the parent has the other port and is told of readiness."""
+
+        async def reporting() -> None:
+            while report(self._checks.failures()):
+                self._gauges()
+                await asyncio.sleep(_REPORT_SECONDS)
+            self.stop()
+            await asyncio.Event().wait()  # until the end of the server cancels it
+
+        return await self._run(tasks, service, None, None, reporting)
+
+    async def _run(
+        self,
+        tasks: Sequence[Task],
+        service: socket.socket,
+        ops: socket.socket | None,
+        announced: Callable[[], None] | None,
+        reporting: Task | None = None,
+    ) -> int:
+        background = [*tasks, self._measure_lag]
+        if self._certificate is not None:
+            background.append(self._certificate.watch)
+        failed = False
         try:
-            await self._serve(background, certificate)
-        except* Exception as failed:  # noqa: BLE001 - whatever it was ends the process, and is told
-            for error in failed.exceptions:
-                _log.error("a background task failed", exc_info=error)
-            self._failed = True
-        return 1 if self._failed else 0
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(_for_ever(task)) for task in background]
+                async with self._opened(service, ops):
+                    if announced is not None:
+                        announced()
+                    if reporting is not None:
+                        running.append(group.create_task(reporting()))
+                    tuning.freeze()
+                    await self._drained()
+                for task in running:
+                    task.cancel()
+        except* Exception as errors:  # noqa: BLE001 - whatever it was, the process ends and says why
+            failed = True
+            for error in errors.exceptions:
+                _LOG.critical("a background task failed, so this server ends", exc_info=error)
+        return 1 if failed else 0
 
-    async def _serve(self, background: Sequence[Task], certificate: tls.Source | None) -> None:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_for_ever(task)) for task in background]
-            async with self._service(certificate) as service, self._ops() as ops:
-                print(f"listening on {service}\nops listening on {ops}", file=sys.stderr, flush=True)  # noqa: T201
-                process.settle()
-                await self._stopping.wait()
-                await self._drain()
-            for task in running:
-                task.cancel()
+    @contextlib.asynccontextmanager
+    async def _opened(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
+        """Both ports open; at the end the service port closes first, so that its last state can be scraped."""
+        context = self._certificate.front if self._certificate else None
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(_signals(self.stop))
+            if ops is not None:
+                table = answers.Answers(self._ops_routes(), self._bounds, None)
+                await stack.enter_async_context(self._port(ops, table, None))
+            self._service = await stack.enter_async_context(self._port(service, self._answers, context))
+            yield
 
-    def _certificate(self) -> tls.Source | None:
-        options = self._options
-        if options.tls_cert is None or options.tls_key is None:
-            return None
-        source = tls.Source(options.tls_cert, options.tls_key, options.client_ca)
-        self._checks.add("certificate", lambda: source.problem(dt.datetime.now(dt.UTC)))
-        inner = self._refresh
-
-        def refresh() -> None:
-            inner()
-            self._counters.set("certificate_expiry_timestamp_seconds", source.expires.timestamp())
-
-        self._refresh = refresh
-        return source
-
-    def _service(self, certificate: tls.Source | None) -> contextlib.AbstractAsyncContextManager[settings.Address]:
-        app = limits.application(
-            self._offered,
-            max_body=self._options.max_body,
-            counters=self._counters,
-            is_draining=lambda: self._checks.draining,
+    @contextlib.asynccontextmanager
+    async def _port(
+        self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
+    ) -> AsyncIterator[connections.Connections]:
+        accepted = connections.Connections(table, self._bounds, table.rejected)
+        listener = await asyncio.get_running_loop().create_server(
+            accepted,
+            sock=bound,
+            backlog=self._bounds.backlog,
+            ssl=context,
+            ssl_handshake_timeout=self._bounds.handshake_seconds if context else None,
+            ssl_shutdown_timeout=_CLOSE_SECONDS if context else None,
         )
-        return _listening(app, self._options.listen, self._live, certificate)
+        try:
+            yield accepted
+        finally:
+            listener.close()
+            await self._finished(accepted)
 
-    def _ops(self) -> contextlib.AbstractAsyncContextManager[settings.Address]:
-        app = web.Application()
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        return _listening(app, self._options.ops_listen, set(), None)
+    async def _drained(self) -> None:
+        await self._stopping.wait()
+        self._checks.draining = self._answers.closing = True
+        _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.drain_seconds):
+                await self._hurrying.wait()
 
-    async def _livez(self, _: web.Request) -> web.Response:
-        """Answered by the loop itself; a loop that is far behind says so."""
-        alive = self._lag < _STALLED_SECONDS
-        return web.json_response({"alive": alive, "lag_seconds": round(self._lag, 3)}, status=200 if alive else 503)
+    async def _finished(self, accepted: connections.Connections) -> None:
+        """What is in flight has ended, or its time has, or somebody is in a hurry."""
+        finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
+        hurrying = asyncio.ensure_future(self._hurrying.wait())
+        await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        accepted.cut()
+        for waiting in (finishing, hurrying):
+            waiting.cancel()
+        await asyncio.gather(finishing, hurrying, return_exceptions=True)
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        ready, body = self._checks.readiness()
-        return web.Response(body=body, status=200 if ready else 503, content_type=routes.JSON)
+    def _ops_routes(self) -> Sequence[routes.Route]:
+        return (
+            routes.Route("/livez", self._checks.live, "GET"),
+            routes.Route("/readyz", self._checks.ready, "GET"),
+            routes.Route("/metrics", self._scraped, "GET"),
+        )
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    def _scraped(self, _call: routes.Call) -> routes.Reply:
+        self._gauges()
+        return routes.Reply(self._counters.exposition(), content_type=metrics.CONTENT_TYPE)
+
+    def _gauges(self) -> None:
         self._refresh()
-        self._counters.set("event_loop_lag_seconds", self._lag)
-        return web.Response(
-            body=self._counters.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
+        self._counters.event_loop_lag_seconds.set(max(self._lags))
+        if self._service is not None:
+            self._counters.connections.set(len(self._service.connections))
+        if self._certificate is not None:
+            self._counters.certificate_expiry.set(self._certificate.not_after.timestamp())
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            before = loop.time()
-            await asyncio.sleep(_LAG_EVERY_SECONDS)
-            self._lag = max(0.0, loop.time() - before - _LAG_EVERY_SECONDS)
-
-    async def _drain(self) -> None:
-        """Not ready, still answering. A second signal ends it at once."""
-        self._checks.draining = True
-        self._stopping.clear()
-        _log.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._options.drain_seconds):
-                await self._stopping.wait()
+            due = loop.time() + _LAG_SECONDS
+            await asyncio.sleep(_LAG_SECONDS)
+            self._lags.append(max(0.0, loop.time() - due))
 
 
-def log_start(options: settings.Settings) -> None:
-    """The effective settings, once."""
-    _log.info("starting", extra={"fields": settings.describe(options)})
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`; nothing outside the main thread, where no signal arrives."""
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _certificate(options: settings.Settings) -> tls.Source | None:
+    if options.tls_cert is None or options.tls_key is None:
+        return None
+    return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca))
 
 
 async def _for_ever(task: Task) -> None:
-    """A background task has no business ending."""
     await task()
     raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended; it should run as long as the server")
-
-
-@contextlib.asynccontextmanager
-async def _listening(
-    app: web.Application, at: settings.Address, live: set[limits.Guard], certificate: tls.Source | None
-) -> AsyncIterator[settings.Address]:
-    runner = web.AppRunner(
-        app, access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=FINISH_SECONDS
-    )
-    await runner.setup()
-    factory = runner.server
-    assert factory is not None  # noqa: S101 - set by setup()
-    listener = await asyncio.get_running_loop().create_server(
-        lambda: limits.Guard(factory(), live),
-        sock=_socket(at),
-        ssl=certificate.front if certificate else None,
-        backlog=BACKLOG,
-    )
-    try:
-        host, port = listener.sockets[0].getsockname()[:2]
-        yield settings.Address(host=host, port=port)
-    finally:
-        listener.close()
-        await runner.cleanup()
-
-
-def _socket(at: settings.Address) -> socket.socket:
-    """A bound socket; every interface means IPv6 and IPv4 where the machine has both."""
-    host = at.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104 - the contract's default
-    if at.host == "" and socket.has_dualstack_ipv6():
-        return socket.create_server((host, at.port), family=socket.AF_INET6, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, at.port), family=family)

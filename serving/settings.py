@@ -38,7 +38,7 @@ class Address(msgspec.Struct, frozen=True):
         except ValueError:
             return self.host == "localhost"
 
-    def __str__(self) -> str:  # type: ignore[explicit-override]  # typing.override is 3.12's
+    def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -223,7 +223,7 @@ def _parser(server: ServerName) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]  # typing.override is 3.12's
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\nTry '{self.prog} --help'; each option is also RAILWRIGHT_<NAME>.\n")
 
 

@@ -1,8 +1,8 @@
 """The serving certificate: loaded, checked whole, and replaced while connections live on.
 
-A fresh context is built and proven before it is used; a torn pair (new certificate, old key) never is, and the old one
-stays. The front context hands each handshake over to the newest good one, so that nothing is changed under a live
-context (loading a mismatched pair into one breaks all its later handshakes; measured).
+A pair is proven in a fresh context before it is used, because `load_cert_chain` with a torn pair leaves a live context
+unable to do any handshake (measured). A front context hands each handshake over to the newest good one through its
+SNI callback, which runs without SNI too.
 """
 
 import asyncio
@@ -10,100 +10,162 @@ import datetime as dt
 import logging
 import pathlib
 import ssl
+from collections.abc import Callable
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-POLL_SECONDS = 5.0  # a Secret mount is swapped by a symlink, which change notifications on the file miss
-_log = logging.getLogger("railwright.tls")
+_LOG = logging.getLogger(__name__)
+POLL_SECONDS = 5.0  # cert-manager and controller-runtime take 10; the kubelet itself takes up to a minute
+EXPIRY_MARGIN = dt.timedelta(seconds=60)  # not ready a minute before the end, so that no handshake meets it
+_LARGEST = 1 << 20  # bytes of a file; a chain is some KiB, and a hostile megabyte costs a second to parse
 
 
 class CertificateError(ValueError):
     """The files do not make a certificate that can be served; the message names them and what is wrong."""
 
 
-class Source:
-    """The certificate files of a server and the newest good context made of them."""
+class Files(msgspec.Struct, frozen=True):
+    """Where the certificate chain, its key and the authority of the callers are."""
 
-    def __init__(self, certificate: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None) -> None:
-        """Loads the pair. Raises CertificateError."""
-        self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._content: tuple[bytes, ...] = ()
-        self._failed: tuple[bytes, ...] = ()
-        self._current, self.expires = self._load()
-        self.front = _context()
-        self.front.load_cert_chain(certificate, key)
-        if client_ca is not None:
-            self.front.load_verify_locations(cafile=client_ca)
-            self.front.verify_mode = ssl.CERT_REQUIRED
+    certificate: pathlib.Path
+    key: pathlib.Path
+    client_ca: pathlib.Path | None = None
+
+
+class _Pems(msgspec.Struct, frozen=True):
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    pems: _Pems
+    context: ssl.SSLContext
+    not_after: dt.datetime
+
+
+def utc_now() -> dt.datetime:
+    """The wall clock, which is what a certificate's dates mean."""
+    return dt.datetime.now(dt.UTC)
+
+
+class Source:
+    """The certificate in use. Once there is a good one, it stays until there is a better one."""
+
+    def __init__(self, files: Files, *, now: Callable[[], dt.datetime] = utc_now) -> None:
+        """Loads the files. Raises CertificateError."""
+        self._files, self._now = files, now
+        self._complaint = ""
+        self._current = _load(files, now())
+        self.front = _load(files, now()).context  # of its own: a callback on a context would also be the swapped one's
         self.front.sni_callback = self._choose
 
-    def problem(self, now: dt.datetime) -> str:
-        """For readiness: "" while the certificate is valid."""
-        return "" if now < self.expires else f"{self._certificate} has ended at {self.expires.isoformat()}"
+    @property
+    def not_after(self) -> dt.datetime:
+        """When the certificate in use ends."""
+        return self._current.not_after
 
-    async def run(self) -> None:
-        """Looks at the files for ever and takes over what is good."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            await asyncio.to_thread(self.reload)
+    def check(self) -> str | None:
+        """A readiness check: None while the certificate in use is good for a while yet."""
+        if self._now() + EXPIRY_MARGIN < self.not_after:
+            return None
+        return f"the certificate of {self._files.certificate} ends at {self.not_after.isoformat()}: renew it"
 
     def reload(self) -> bool:
-        """Takes over changed files; True if it did. What is wrong is logged once, and the old certificate stays."""
-        content: tuple[bytes, ...] = ()
+        """Take over the files if they have changed and are good; True if so. A bad pair is logged once."""
         try:
-            content = self._read()
-            if content in (self._content, self._failed):
+            if _read(self._files) == self._current.pems:
+                self._complaint = ""
                 return False
-            self._current, self.expires = self._load()
-        except (CertificateError, OSError) as error:
-            if content != self._failed or not content:
-                fields = {"error": str(error), "certificate": str(self._certificate)}
-                _log.warning("certificate not taken over", extra={"fields": fields})
-            self._failed = content
+            self._current = _load(self._files, self._now())
+        except CertificateError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _LOG.warning("certificate not taken over, the old one stays", extra={"fields": {"reason": str(error)}})
             return False
-        _log.info("certificate taken over", extra={"fields": {"expires": self.expires.isoformat()}})
+        self._complaint = ""
+        _LOG.info("certificate taken over", extra={"fields": {"not_after": self.not_after.isoformat()}})
         return True
 
-    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current
+    async def watch(self, seconds: float = POLL_SECONDS) -> None:
+        """Look at the files for ever. Polling, because notifications on a file miss the swap of a Secret's link."""
+        while True:
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(self.reload)
 
-    def _load(self) -> tuple[ssl.SSLContext, dt.datetime]:
-        content = self._read()
-        chain, key = content[0], content[1]
-        try:
-            leaf = x509.load_pem_x509_certificate(chain)
-            private = serialization.load_pem_private_key(key, password=None)
-        except (ValueError, TypeError) as error:
-            raise CertificateError(
-                f"{self._certificate}, {self._key}: not a PEM certificate and key: {error}"
-            ) from error
-        public = private.public_key()
-        form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        if leaf.public_key().public_bytes(*form) != public.public_bytes(*form):
-            raise CertificateError(f"{self._certificate} is not the certificate of the key {self._key}")
-        context = _context()
-        try:
-            context.load_cert_chain(self._certificate, self._key)
-            if self._client_ca is not None:
-                context.load_verify_locations(cadata=content[2].decode("ascii"))
-                context.verify_mode = ssl.CERT_REQUIRED
-        except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise CertificateError(f"{self._certificate}: {error}") from error
-        if self._read() != content:
-            raise CertificateError(f"{self._certificate} changed while it was read; read again in {POLL_SECONDS:.0f} s")
-        self._content = content
-        return context, leaf.not_valid_after_utc
-
-    def _read(self) -> tuple[bytes, ...]:
-        paths = [self._certificate, self._key, *([self._client_ca] if self._client_ca else [])]
-        return tuple(path.read_bytes() for path in paths)
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
+        connection.context = self._current.context
 
 
-def _context() -> ssl.SSLContext:
+def _load(files: Files, now: dt.datetime) -> _Loaded:
+    pems = _read(files)
+    not_after = _checked(files, pems, now)
+    context = _context(files, pems)
+    if _read(files) != pems:  # OpenSSL reads the files itself, so they must still be what was checked
+        raise CertificateError(f"{files.certificate} and {files.key} changed while they were read")
+    return _Loaded(pems, context, not_after)
+
+
+def _read(files: Files) -> _Pems:
+    paths = _snapshot(files)
+    return _Pems(_bytes(paths.certificate), _bytes(paths.key), _bytes(paths.client_ca) if paths.client_ca else None)
+
+
+def _snapshot(files: Files) -> Files:
+    """The files through one resolution of each directory's `..data` link, which the kubelet swaps as a whole."""
+    resolved: dict[pathlib.Path, pathlib.Path] = {}
+
+    def through(path: pathlib.Path) -> pathlib.Path:
+        link = path.parent / "..data"
+        if path.parent not in resolved and link.is_symlink():
+            resolved[path.parent] = link.resolve()
+        found = resolved.get(path.parent, path.parent) / path.name
+        return found if found.exists() else path
+
+    return Files(through(files.certificate), through(files.key), through(files.client_ca) if files.client_ca else None)
+
+
+def _bytes(path: pathlib.Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST)
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from None
+
+
+def _checked(files: Files, pems: _Pems, now: dt.datetime) -> dt.datetime:
+    """When the leaf ends. Raises CertificateError unless the pair matches and is valid now."""
+    try:
+        leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
+        key = serialization.load_pem_private_key(pems.key, password=None)
+    except (ValueError, TypeError) as error:
+        pair = f"{files.certificate}, {files.key}"
+        raise CertificateError(f"{pair}: not a PEM certificate and an unencrypted key: {error}") from None
+    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    if leaf.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
+        raise CertificateError(f"{files.key} is not the key of {files.certificate}")
+    if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
+        span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
+        raise CertificateError(f"{files.certificate} is valid from {span}, and it is {now.isoformat()}")
+    return leaf.not_valid_after_utc
+
+
+def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the caller's certificate
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
+    paths = _snapshot(files)
+    try:
+        context.load_cert_chain(paths.certificate, paths.key)
+        if pems.client_ca is not None:
+            context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise CertificateError(
+            f"{files.certificate}, {files.key}, {files.client_ca or 'no client CA'}: {error}"
+        ) from None
     return context

@@ -4,7 +4,7 @@ Owns the vocabulary shared by the concerns (one file each beside this one) and b
 Knows no JSON Patch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +70,37 @@ class SetEnv(Change, frozen=True):
 AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv
 
 
+class Part(msgspec.Struct, frozen=True):
+    """What one concern found.
+
+    `entries` name everything the pod then has as the policy wants it, whether it was there or is added now: so the
+    record of an injected pod is the same when it is planned again.
+    """
+
+    changes: tuple[AnyChange, ...] = ()
+    entries: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    kept: Mapping[str, tuple[str, ...]] = {}  # container -> names the user set otherwise
+    skipped: Mapping[str, str] = {}  # concern -> why it was left out
+
+
+def join(parts: Sequence[Part]) -> Part:
+    """What several concerns found, as one; entries once each, in order."""
+    kept: dict[str, tuple[str, ...]] = {}
+    skipped: dict[str, str] = {}
+    for part in parts:
+        skipped.update(part.skipped)
+        for container, names in part.kept.items():
+            kept[container] = kept.get(container, ()) + names
+    return Part(
+        changes=tuple(change for part in parts for change in part.changes),
+        entries=tuple(dict.fromkeys(entry for part in parts for entry in part.entries)),
+        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+        kept=kept,
+        skipped=skipped,
+    )
+
+
 class Injection(msgspec.Struct, frozen=True):
     """The pod opted in: what to change, what to tell. No changes where it has all of it already."""
 
@@ -85,7 +116,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """The pod opted in and cannot have it: the message names the object, the key, the value and the fix."""
 
     fabric: str  # "" where the fabric itself is the trouble
-    reason: str  # a short word for the metric: unknown-fabric, network-syntax, missing-network, ...
+    reason: str  # a short word for the metric: unknown-fabric, networks, missing-network, ...
     message: str
 
 
@@ -100,3 +131,16 @@ class RefusedError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+_SHOWN = 100  # characters of a user's value that a message repeats
+
+
+def quoted(text: str) -> str:
+    """A user's value as messages show it: quoted, escaped and bounded."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def listed(words: Iterable[str]) -> str:
+    """Allowed values as messages show them."""
+    return ", ".join(words)

@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # the harness is the pac
 from plane import door  # found by the line above
 from plane import nodes as fleet
 from plane import plane as planes
+from plane import site as sites
 
 _failed: list[str] = []
 _kept: list[pathlib.Path] = []
@@ -95,3 +96,12 @@ async def extender_door():
     opened = await door.Door().open()
     yield opened
     await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(plane):
+    """railwright installed on the plane for one test: roles, policy ConfigMap, servers, registration."""
+    installation = sites.Site(plane)
+    await installation.prepare()
+    yield installation
+    await installation.remove()

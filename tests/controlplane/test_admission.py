@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+import pytest_asyncio
 from plane import api, waiting
 from plane import site as sites
 
@@ -43,7 +44,7 @@ def env(created: dict) -> dict:
     return {each["name"]: each.get("value") for each in created["spec"]["containers"][0].get("env", [])}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def installed(site, namespace):
     await site.policy(policy("1"))
     await site.start_webhook()

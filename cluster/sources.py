@@ -1,0 +1,97 @@
+"""Where a server's knowledge comes from: watches of the API server, or files in its place; one shape for both.
+
+Owns the choice, and what readiness and metrics ask of it: is everything read, and how old is it. Knows no server.
+"""
+
+import pathlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cluster import client as clients
+from cluster import files, policies, policy_map, reflector, resources, sinks
+
+Task = Callable[[], Coroutine[Any, Any, None]]
+Restarted = Callable[[str, str], None]
+"""Called with (kind, reason) when a watch begins anew."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`."""
+
+    kind: resources.Kind
+    snapshot_kind: str
+    sink: sinks.Sink[Any]
+
+
+class Sources:
+    """The running sources of one server."""
+
+    def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
+        self.store = store
+        self.client = client  # None where files take the cluster's place
+        self.tasks: list[Task] = []
+        self.reflectors: dict[str, reflector.Reflector] = {}
+        self.snapshot: files.SnapshotFile | None = None
+        self._missing: dict[str, Callable[[], bool]] = {}
+
+    def policy_problem(self) -> str:
+        """For readiness: "" once any policy has been in force; the last good one is good enough."""
+        if self.store.current is not None:
+            return ""
+        wrong = "; ".join(f"{error.path}: {error.message}" for error in self.store.errors[:3])
+        return f"no valid policy yet{': ' + wrong if wrong else ''}"
+
+    def cache_problem(self, stale_after: float | None = None) -> str:
+        """For readiness: "" once everything was read once and nothing is older than `stale_after` seconds."""
+        missing = [name for name, is_missing in self._missing.items() if is_missing()]
+        if missing:
+            return f"not read yet: {', '.join(missing)}"
+        if stale_after is None:
+            return ""
+        late = [f"{name} {each.age_seconds():.0f} s" for name, each in self.ages(stale_after)]
+        return f"not heard of for too long: {', '.join(late)}" if late else ""
+
+    def ages(self, over: float = -1.0) -> Sequence[tuple[str, reflector.Reflector]]:
+        """Reflectors last heard of more than `over` seconds ago."""
+        return [(name, each) for name, each in self.reflectors.items() if each.age_seconds() > over]
+
+    def watch(self, kind: resources.Kind, sink: sinks.Sink[Any], restarted: Restarted) -> None:
+        """Feed a sink from the API server."""
+        assert self.client is not None  # noqa: S101 - only called where there is one
+        source = reflector.Reflector(self.client, kind, sink, restarted=restarted)
+        self.reflectors[kind.name] = source
+        self._missing[kind.name] = lambda: not source.synced.is_set()
+        self.tasks.append(source.run)
+
+    def read(self, path: pathlib.Path, wanted: Mapping[str, sinks.Sink[Any]]) -> None:
+        """Feed sinks from a snapshot file."""
+        source = files.SnapshotFile(path, wanted)
+        self.snapshot = source
+        self._missing["snapshot"] = lambda: not source.synced.is_set()
+        self.tasks.append(source.run)
+
+
+async def connected(
+    *,
+    kubeconfig: str | None,
+    snapshot: pathlib.Path | None,
+    policy: pathlib.Path | None,
+    wanted: Sequence[Wanted],
+    restarted: Restarted,
+) -> Sources:
+    """The sources for these options. Nothing runs until the caller runs `tasks`; raises errors of cluster.errors."""
+    offline = snapshot is not None
+    client = None if offline else await clients.connect(kubeconfig)
+    sources = Sources(policies.PolicyStore(), client)
+    if policy is not None:
+        sources.tasks.append(files.PolicyFile(policy, sources.store).run)
+    elif client is not None:
+        sources.watch(resources.POLICY, policy_map.PolicyConfigMap(sources.store), restarted)
+    if snapshot is not None:
+        sources.read(snapshot, {each.snapshot_kind: each.sink for each in wanted})
+    else:
+        for each in wanted:
+            sources.watch(each.kind, each.sink, restarted)
+    return sources

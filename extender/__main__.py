@@ -1,0 +1,95 @@
+"""The extender's only wiring: settings, sources, state, verbs, routes, server."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from cluster import errors, resources, sources
+from extender import app, schedulers
+from extender import state as states
+from fabric.placement import ledger
+from serving import logs, metrics, probes, server, settings, tuning
+
+STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
+_EXPIRE_EVERY_SECONDS = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the extender until it is told to stop; returns the exit code."""
+    options = settings.parse("extender", argv, os.environ)
+    logs.configure()
+    tuning.raise_limits()
+    with asyncio.Runner(loop_factory=tuning.loop_factory()) as runner:
+        return runner.run(serve(options))
+
+
+async def serve(options: settings.Settings) -> int:
+    """One extender on these settings."""
+    counters, checks = metrics.Metrics("extender"), probes.Probes()
+    state = states.State(assume_seconds=options.assume_seconds)
+    try:
+        origin = await sources.connected(
+            kubeconfig=options.kubeconfig,
+            snapshot=options.snapshot,
+            policy=options.policy,
+            wanted=_wanted(state),
+            restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
+        )
+    except errors.ClusterError as error:
+        print(f"railwright extender: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        return 2
+
+    def counted(verb: str, nodes: int, unknown: int) -> None:
+        counters.extender_nodes.labels(verb).observe(nodes)
+        counters.extender_unknown_nodes.inc(unknown)
+
+    verbs = schedulers.Schedulers(state, lambda: origin.store.current, clock=time.monotonic, counted=counted)
+    checks.add("policy", origin.policy_problem)
+    checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
+
+    async def expire() -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
+            counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
+
+    def refresh() -> None:
+        _show(counters, origin)
+        for each in ledger.State:
+            counters.ledger_entries.labels(each).set(state.ledger.count(each))
+
+    post = origin.client.post if origin.client is not None else None
+    running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
+    try:
+        return await running.run([*origin.tasks, expire])
+    finally:
+        if origin.client is not None:
+            await origin.client.close()
+
+
+def _wanted(state: states.State) -> list[sources.Wanted]:
+    groups = states.PodGroups(state)
+    return [
+        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=states.Nodes(state)),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=states.Pods(state)),
+        sources.Wanted(kind=resources.PLUGINS_POD_GROUPS, snapshot_kind="PodGroup", sink=states.PodGroups(state)),
+        sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=groups),
+    ]
+
+
+def _show(counters: metrics.Metrics, origin: sources.Sources) -> None:
+    """Gauges of the policy and the caches, looked up when somebody reads them."""
+    counters.policy_valid.set(origin.store.valid)
+    counters.policy_generation.set(origin.store.generation)
+    if origin.store.current is not None:
+        counters.show_policy(origin.store.current.digest)
+    if origin.snapshot is not None:
+        counters.snapshot_generation.set(origin.snapshot.generation)
+    for name, each in origin.ages():
+        counters.cache_age_seconds.labels(name).set(each.age_seconds())
+        counters.cache_objects.labels(name).set(each.objects)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Who may read an explanation: whoever may `get` pods in its namespace, as the API server itself says.
+
+A bearer token is reviewed (TokenReview) and its user asked about (SubjectAccessReview). Without an API server there is
+nobody to ask, and only callers on this machine are answered.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+Post = Callable[[str, bytes], Awaitable[bytes]]
+"""POST to the API server: (path, body) -> body."""
+
+_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+
+
+async def denied(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
+    """None where the caller may read; else (status, reason)."""
+    if post is None:
+        return None if _is_loopback(peer) else (403, "without an API server, explanations are for this machine only")
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token ...)"'
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.strip()}}
+    answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
+    status = msgspec.json.decode(answer, type=_TokenReview).status
+    if not status.authenticated:
+        return 401, "the API server does not know this token"
+    return await _forbidden(status.user, namespace, post)
+
+
+async def _forbidden(user: _User, namespace: str, post: Post) -> tuple[int, str] | None:
+    wanted = {"namespace": namespace, "verb": "get", "version": "v1", "resource": "pods"}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or [],
+            "extra": user.extra or {},
+            "resourceAttributes": wanted,
+        },
+    }
+    answer = await post(_ACCESS_REVIEWS, msgspec.json.encode(review))
+    if msgspec.json.decode(answer, type=_AccessReview).status.allowed:
+        return None
+    return 403, f"{user.username} may not get pods in namespace {namespace}"
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        return ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False

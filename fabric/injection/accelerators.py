@@ -1,0 +1,49 @@
+"""Which containers compute: those that request an accelerator of the policy.
+
+Owns that question and the reading of a quantity a user wrote. Knows no fabrics.
+"""
+
+from collections.abc import Collection
+
+from fabric import quantity, views
+from fabric.injection import model
+
+
+def count(container: views.Container, accelerators: Collection[str]) -> int:
+    """How many accelerators a container requests, by request or limit."""
+    return sum(amount(container, name) for name in accelerators)
+
+
+def accelerated(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
+    """Indexes of the app containers that request one; init containers do not count (ruling 2)."""
+    return tuple(index for index, each in enumerate(pod.spec.containers) if count(each, accelerators) > 0)
+
+
+def amount(container: views.Container, resource: str) -> int:
+    """Units of a resource a container asks for: the larger of request and limit, 0 where it names neither."""
+    resources = container.resources
+    if resources is None:
+        return 0
+    written = (resources.requests.get(resource), resources.limits.get(resource))
+    return max((_whole(text, container, resource) for text in written if text is not None), default=0)
+
+
+def quantities(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
+    """Request and limit of a resource that both name, in units; (-1, -1) where they are not readable."""
+    try:
+        return quantity.whole(resources.requests[resource]), quantity.whole(resources.limits[resource])
+    except quantity.InvalidQuantityError:
+        return -1, -1
+
+
+def names(container: views.Container, resource: str) -> bool:
+    """True where a container names a resource at all, be it "0"."""
+    resources = container.resources
+    return resources is not None and (resource in resources.requests or resource in resources.limits)
+
+
+def _whole(text: views.Written, container: views.Container, resource: str) -> int:
+    try:
+        return quantity.whole(text)
+    except quantity.InvalidQuantityError as error:
+        raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None

@@ -1,0 +1,64 @@
+"""What an opted-in pod is to get: fabric, role, containers, rails, wishes; the common ground of all concerns.
+
+Owns the order in which these follow from each other. The concerns beside this file turn an aim into changes; binding
+uses it too, so that both speak of the same rails.
+"""
+
+import msgspec
+
+from fabric import views
+from fabric.injection import accelerators, facts, opt_in, rails, roles, targets, wishes
+from fabric.policy import model as policies
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """One pod, seen through one policy and the facts of one moment."""
+
+    pod: views.Pod
+    policy: policies.Policy
+    known: facts.Facts
+    fabric_name: str
+    fabric: policies.Fabric
+    role: roles.Role
+    targets: tuple[int, ...]
+    rails: tuple[rails.Chosen, ...]
+    wishes: wishes.Wishes
+
+    @property
+    def document(self) -> policies.FabricPolicy:
+        """The policy's document."""
+        return self.policy.document
+
+    @property
+    def host_network(self) -> bool:
+        """True where the pod has no network namespace of its own."""
+        return bool(self.pod.spec.host_network)
+
+    def container(self, index: int) -> views.Container:
+        """An app container."""
+        return self.pod.spec.containers[index]
+
+
+def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str, wished: wishes.Wishes) -> Aim:
+    """The aim for a pod that opted in to fabric `name`. Raises RefusedError."""
+    document = policy.document
+    fabric = document.fabrics[name]
+    computing = accelerators.accelerated(pod, document.accelerators)
+    role = roles.role_of(pod, document.roles, accelerated=bool(computing))
+    return Aim(
+        pod=pod,
+        policy=policy,
+        known=known,
+        fabric_name=name,
+        fabric=fabric,
+        role=role,
+        targets=targets.chosen(pod, computing),
+        rails=rails.choose(pod, fabric, document, known) if role.rails else (),
+        wishes=wished,
+    )
+
+
+def find(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Aim | None:
+    """The aim for a pod, None where it did not opt in. Raises RefusedError."""
+    name = opt_in.fabric_of(pod, policy.document, known)
+    return None if name is None else take(pod, policy, known, name, wishes.read(pod))

@@ -1,0 +1,100 @@
+"""Devices of the rails: how many of which resource, in which containers (rulings 10 to 13).
+
+Owns the count. A resource that networks draw on (their own annotation names it) is a pool: Multus hands its devices to
+attachments in turn, so it is requested once and covers every attachment. Any other is shared: each chosen container
+needs it for itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from fabric import names, networks
+from fabric.injection import accelerators, model, rails
+from fabric.injection import aim as aims
+
+
+def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Part:
+    """The devices the pod still lacks. Raises RefusedError."""
+    if not aim.role.rails:
+        return model.Part()
+    if "devices" in aim.wishes.skip:
+        return model.Part(skipped={"devices": f"by annotation {names.SKIP}"})
+    drawn = _drawn(aim, selections)
+    wanted = _wanted(aim, selections, drawn)
+    changes = tuple(change for resource in wanted for change in _changes(aim, resource, wanted[resource], drawn))
+    return model.Part(
+        changes=changes,
+        entries=("devices",) if wanted else (),
+        warnings=tuple(_warnings(aim, wanted)),
+    )
+
+
+def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Counter[str]:
+    """Attachments by the pool they draw on."""
+    known = aim.known.networks or {}
+    return Counter(resource for selection in selections if (resource := known.get(selection.key)))
+
+
+def _wanted(aim: aims.Aim, selections: Sequence[networks.Selection], drawn: Counter[str]) -> dict[str, int]:
+    """Devices by resource: those of the rails, and one for every further attachment that draws on a pool."""
+    wanted: Counter[str] = Counter()
+    for chosen in aim.rails:
+        if chosen.resource is not None:
+            wanted[chosen.resource] += aim.fabric.devices_per_rail
+    for resource, attachments in _others(aim, selections).items():
+        if resource in drawn and not rails.opted_out(aim.pod, resource):
+            wanted[resource] += attachments
+    return dict(wanted)
+
+
+def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Counter[str]:
+    """Attachments that are no rail's, by pool: the user's own."""
+    of_rails = Counter(chosen.network for chosen in aim.rails if chosen.network)
+    known = aim.known.networks or {}
+    others: Counter[str] = Counter()
+    for selection in selections:
+        if of_rails[selection.key] > 0:
+            of_rails[selection.key] -= 1
+        elif resource := known.get(selection.key):
+            others[resource] += 1
+    return others
+
+
+def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Mapping[str, int]) -> Iterator[model.AddResource]:
+    if resource in drawn and len(aim.targets) > 1:
+        chosen = model.listed(aim.container(index).name for index in aim.targets)
+        raise model.RefusedError(
+            "containers",
+            f"{resource} is handed to the pod's networks once, and {len(aim.targets)} containers are chosen "
+            f"({chosen}); name one in annotation {names.CONTAINERS}",
+        )
+    elsewhere = sum(
+        accelerators.amount(container, resource)
+        for index, container in enumerate(aim.pod.spec.containers)
+        if index not in aim.targets
+    )
+    for index in aim.targets:
+        own = accelerators.amount(aim.container(index), resource)
+        wanted = max(own, needed - elsewhere)  # never lowered
+        if wanted > 0 and not _has(aim, index, resource, wanted):
+            reason = f"{needed} devices of {resource} for the rails of fabric {aim.fabric_name}"
+            yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=wanted)
+
+
+def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:
+    """True where both request and limit are written and are what is wanted."""
+    resources = aim.container(index).resources
+    if resources is None or resource not in resources.requests or resource not in resources.limits:
+        return False
+    return accelerators.quantities(resources, resource) == (wanted, wanted)
+
+
+def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
+    if aim.known.offered is None:
+        return
+    for resource in wanted:
+        if resource not in aim.known.offered:
+            yield (
+                f"no node offers {resource} now; the pod waits until one does. Check the device plugin, "
+                f"or `resource` of the rail in the policy"
+            )

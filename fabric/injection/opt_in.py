@@ -1,0 +1,66 @@
+"""Whether a pod opted in, and to which fabric (rulings 1, 2).
+
+Owns the label on the pod and on its namespace. Refuses to look at what the pod would get.
+"""
+
+from collections.abc import Mapping
+
+from fabric import names, views
+from fabric.injection import accelerators, facts, model
+from fabric.policy import model as policies
+from fabric.policy import selectors
+
+
+def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Facts) -> str | None:
+    """The name of the fabric the pod opted in to, None where it did not. Raises RefusedError."""
+    label = pod.metadata.labels.get(names.FABRIC)
+    where = f"label {names.FABRIC}"
+    if label is None:
+        label = (known.namespace_labels or {}).get(names.FABRIC)
+        where = f"label {names.FABRIC} of namespace {known.namespace}"
+        if label is None or not accelerators.accelerated(pod, document.accelerators):
+            return None
+    if label == names.FABRIC_NONE:
+        return None
+    name = _resolved(label, where, document)
+    _may_use(name, document.fabrics[name], known)
+    return name
+
+
+def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:
+    """True where a label asks for a fabric; what the pod requests may still say no. Needs no policy."""
+    label = pod.metadata.labels.get(names.FABRIC, (namespace_labels or {}).get(names.FABRIC))
+    return label is not None and label != names.FABRIC_NONE
+
+
+def _resolved(label: str, where: str, document: policies.FabricPolicy) -> str:
+    allowed = model.listed([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
+    if label == names.FABRIC_DEFAULT and names.FABRIC_DEFAULT not in document.fabrics:
+        if document.default_fabric is None:
+            raise model.RefusedError(
+                "unknown-fabric",
+                f"{where}: the policy has no defaultFabric; name a fabric: {model.listed(document.fabrics)}",
+            )
+        label = document.default_fabric
+    if label not in document.fabrics:
+        what = "is empty" if not label else f"{model.quoted(label)} is no fabric of the policy"
+        raise model.RefusedError("unknown-fabric", f"{where} {what}; allowed are {allowed}")
+    return label
+
+
+def _may_use(name: str, fabric: policies.Fabric, known: facts.Facts) -> None:
+    selector = fabric.namespaces
+    if not selector.match_labels and not selector.match_expressions:
+        return
+    if known.namespace_labels is None:
+        raise model.RefusedError(
+            "namespace",
+            f"fabric {name} is limited to some namespaces and the labels of namespace {known.namespace} "
+            "are not known yet; try again",
+        )
+    if not selectors.matches(selector, known.namespace_labels):
+        raise model.RefusedError(
+            "namespace",
+            f"fabric {name} may not be used in namespace {known.namespace}: its labels do not match the policy's "
+            f"fabrics.{name}.namespaces; use another fabric or ask for the namespace to be labelled",
+        )

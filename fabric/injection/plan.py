@@ -1,0 +1,71 @@
+"""Pod + policy + facts -> everything to be done to the pod, or why not. The one entry to injection.
+
+Owns the order of the concerns and the naming of the pod in refusals. Pure: the same three values give the same plan,
+and a pod that has been through it once gets no change the second time.
+"""
+
+from fabric import views
+from fabric.injection import aim as aims
+from fabric.injection import (
+    attachments,
+    devices,
+    environment,
+    facts,
+    model,
+    mounts,
+    opt_in,
+    preflight,
+    record,
+    security,
+    wishes,
+)
+from fabric.policy import model as policies
+
+Outcome = model.Injection | model.Refusal | model.NotOptedIn
+
+
+def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome:
+    """What the pod needs. Never raises for what a pod holds."""
+    fabric = ""
+    try:
+        name = opt_in.fabric_of(pod, policy.document, known)
+        if name is None:
+            return model.NotOptedIn()
+        fabric = name
+        return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
+    except model.RefusedError as error:
+        return model.Refusal(fabric, error.reason, f"Pod {title(pod, known.namespace)}: {error.message}")
+
+
+def title(pod: views.Pod, namespace: str) -> str:
+    """How messages name a pod; at admission it may have no name yet."""
+    metadata = pod.metadata
+    return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
+
+
+def _injection(aim: aims.Aim) -> model.Injection:
+    attached = attachments.attach(aim)
+    part = model.join(
+        (
+            attached.part,
+            devices.request(aim, attached.selections),
+            mounts.mount(aim),
+            security.grant(aim),
+            environment.set_for(aim),
+            preflight.check(aim),
+            _bystander(aim),
+        )
+    )
+    written, warnings = record.write(aim, part)
+    return model.Injection(
+        fabric=aim.fabric_name,
+        role=aim.role.word,
+        containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
+        rails=tuple(chosen.name for chosen in aim.rails),
+        changes=part.changes + written,
+        warnings=part.warnings + warnings,
+    )
+
+
+def _bystander(aim: aims.Aim) -> model.Part:
+    return model.Part() if aim.role.rails else model.Part(skipped={"rails": aim.role.why})

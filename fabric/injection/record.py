@@ -1,0 +1,83 @@
+"""The record of CONTRACT section 5: what was done, by which policy; and whether everything fits (ruling 5).
+
+Owns the JSON and the bound of all annotations. The record is a function of the finished pod, so that planning an
+injected pod again gives the same text; what a user wrote there decides nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fabric import names
+from fabric.injection import aim as aims
+from fabric.injection import model
+
+VERSION = "0.1.0"  # of the record's writer; the same as the package's, which a test holds together
+MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The annotation's content, keys in this order."""
+
+    version: str
+    policy: str
+    fabric: str
+    role: str
+    containers: tuple[str, ...]
+    rails: tuple[str, ...]
+    added: tuple[str, ...]
+    kept: Mapping[str, tuple[str, ...]]
+    skipped: Mapping[str, str]
+
+
+def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+    """The change that writes the record, and warnings. Raises RefusedError where the rest does not fit."""
+    there = aim.pod.metadata.annotations.get(names.INJECTION)
+    text = _text(aim, part)
+    size = _size(aim, part.changes)
+    _check(size, part)
+    warnings: tuple[str, ...] = ()
+    if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
+        warnings = (f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",)
+        text = ""  # empties what a user may have forged
+    if (there or "") == text:
+        return (), warnings
+    change = model.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
+    return (change,), warnings
+
+
+def _text(aim: aims.Aim, part: model.Part) -> str:
+    record = Record(
+        version=VERSION,
+        policy=aim.policy.digest,
+        fabric=aim.fabric_name,
+        role=aim.role.word,
+        containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
+        rails=tuple(chosen.name for chosen in aim.rails),
+        added=part.entries,
+        kept=part.kept,
+        skipped=part.skipped,
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def _size(aim: aims.Aim, changes: Iterable[model.AnyChange]) -> int:
+    """Bytes of all annotations but the record, after the changes."""
+    annotations = dict(aim.pod.metadata.annotations)
+    annotations.pop(names.INJECTION, None)
+    for change in changes:
+        if isinstance(change, model.SetAnnotation):
+            annotations[change.key] = change.value
+    return sum(
+        len(key.encode(errors="replace")) + len(value.encode(errors="replace")) for key, value in annotations.items()
+    )
+
+
+def _check(size: int, part: model.Part) -> None:
+    ours = [change.key for change in part.changes if isinstance(change, model.SetAnnotation)]
+    if size > MAX_ANNOTATIONS and ours:
+        raise model.RefusedError(
+            "annotations",
+            f"annotations would be {size} bytes with {model.listed(ours)}; the limit is {MAX_ANNOTATIONS}: "
+            "remove some of the pod's own",
+        )

@@ -1,0 +1,99 @@
+"""What the chosen containers are granted: capabilities, and privilege where the policy needs it (ruling 16).
+
+Owns the order of objections: the container's own words, then the namespace's pod-security level.
+"""
+
+from collections.abc import Iterator
+
+from fabric import names, views
+from fabric.injection import aim as aims
+from fabric.injection import model, pod_security
+
+_NO_CONTEXT = views.SecurityContext()
+_NO_CAPABILITIES = views.Capabilities()
+
+
+def grant(aim: aims.Aim) -> model.Part:
+    """The grants of the policy. Raises RefusedError."""
+    wanted = aim.fabric.security
+    if not aim.role.rails or not (wanted.capabilities or wanted.privileged):
+        return model.Part()
+    if "security" in aim.wishes.skip:
+        return model.Part(skipped={"security": f"by annotation {names.SKIP}"})
+    level = pod_security.level(aim.known)
+    changes: list[model.AnyChange] = []
+    entries, warnings, skipped = [], [], {}
+    for capability in wanted.capabilities:
+        entry = f"security.{capability}"
+        if not pod_security.allows(level, capability):
+            skipped[entry] = f"pod-security level {level}"
+            warnings.append(_forbidden(aim, level, f"capability {capability}") + ": it is not added")
+        elif dropping := _dropping(aim, capability):
+            skipped[entry] = f"container {dropping} drops it"
+        else:
+            changes += _capability(aim, capability, entry)
+            entries.append(entry)
+    if wanted.privileged and (refused := _privileged_refused(aim, level)):
+        skipped["security.privileged"] = f"pod-security level {level}"
+        warnings.append(refused)
+    elif wanted.privileged:
+        changes += _privileged(aim)
+        entries.append("security.privileged")
+    return model.Part(tuple(changes), tuple(entries), tuple(warnings), skipped=skipped)
+
+
+def _capability(aim: aims.Aim, capability: str, entry: str) -> Iterator[model.AddCapability]:
+    for index in aim.targets:
+        if not {capability, f"CAP_{capability}", "ALL"} & set(_capabilities(aim, index).add or ()):
+            reason = f"fabric {aim.fabric_name} registers memory with the NIC"
+            yield model.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
+
+
+def _dropping(aim: aims.Aim, capability: str) -> str | None:
+    """A chosen container that drops the capability by name: its author means it."""
+    for index in aim.targets:
+        if {capability, f"CAP_{capability}"} & set(_capabilities(aim, index).drop or ()):
+            return aim.container(index).name
+    return None
+
+
+def _privileged_refused(aim: aims.Aim, level: str | None) -> str | None:
+    """The warning where privilege is left out. Raises RefusedError where the fabric cannot work without."""
+    if level is None:
+        return None
+    problem = _forbidden(aim, level, "privileged")
+    if pod_security.only_way(aim):
+        raise model.RefusedError(
+            "pod-security",
+            f"{problem}, and it is the only way to the devices of fabric {aim.fabric_name}; "
+            "run the pod in a privileged namespace or name a device-plugin resource in the policy",
+        )
+    return f"{problem}: it is not set"
+
+
+def _privileged(aim: aims.Aim) -> Iterator[model.SetPrivileged]:
+    for index in aim.targets:
+        container = aim.container(index)
+        context = container.security_context or _NO_CONTEXT
+        if context.privileged:
+            continue
+        for key, value in (
+            ("privileged", context.privileged),
+            ("allowPrivilegeEscalation", context.allow_privilege_escalation),
+        ):
+            if value is False:
+                raise model.RefusedError(
+                    "security",
+                    f"container {container.name}: securityContext.{key} is false, and fabric {aim.fabric_name} needs "
+                    f"a privileged container; remove it or use another fabric",
+                )
+        reason = f"fabric {aim.fabric_name} has no other way to its devices"
+        yield model.SetPrivileged(entry="security.privileged", reason=reason, container=index)
+
+
+def _forbidden(aim: aims.Aim, level: str | None, what: str) -> str:
+    return f"namespace {aim.known.namespace} enforces pod-security level {level}, which forbids {what}"
+
+
+def _capabilities(aim: aims.Aim, index: int) -> views.Capabilities:
+    return (aim.container(index).security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES

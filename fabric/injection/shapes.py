@@ -1,0 +1,109 @@
+"""Which RDMA devices the rails of a pod have, as far as that is known before a node is chosen (ruling 14).
+
+Owns what a pod's nodeSelector and required affinity say about node shapes. Knows no nodes: once one is chosen,
+`on_node` answers for its labels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from fabric import views
+from fabric.policy import model as policies
+from fabric.policy import selectors
+
+Devices = tuple[str, ...]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """`devices`: the one set there can be. `per_node`: there are several, so the node decides."""
+
+    devices: Devices | None = None
+    per_node: bool = False
+
+
+class Pins(msgspec.Struct, frozen=True):
+    """What must hold of a node's labels: allowed values, forbidden values (None = any value)."""
+
+    allowed: Mapping[str, frozenset[str]]
+    forbidden: Mapping[str, frozenset[str] | None]
+
+    def excludes(self, shape: policies.NodeShape) -> bool:
+        """True where no node of the shape can take the pod."""
+        return any(self._contradicts(key, value) for key, value in shape.match.items())
+
+    def implies(self, shape: policies.NodeShape) -> bool:
+        """True where every node that can take the pod has the shape's labels."""
+        return all(self.allowed.get(key) == frozenset({value}) for key, value in shape.match.items())
+
+    def _contradicts(self, key: str, value: str) -> bool:
+        if key in self.allowed and value not in self.allowed[key]:
+            return True
+        if key not in self.forbidden:
+            return False
+        forbidden = self.forbidden[key]
+        return forbidden is None or value in forbidden
+
+
+def before_binding(pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]) -> Known:
+    """The devices of the rails on every node the pod can go to."""
+    if not document.node_shapes:
+        return Known(_devices(rails, None))
+    possible = {_devices(rails, shape) for shape in _possible(pod, document)}
+    if len(possible) == 1:
+        return Known(possible.pop())
+    if None in possible and len(possible) == 2:  # nodes of no shape have no devices at all: only shaped ones count
+        return Known(next(each for each in possible if each is not None))
+    return Known(per_node=any(possible))
+
+
+def on_node(
+    document: policies.FabricPolicy, rails: Sequence[policies.Rail], labels: Mapping[str, str]
+) -> Devices | None:
+    """The devices of the rails on a node with these labels."""
+    return _devices(rails, selectors.shape_of(document, labels))
+
+
+def _devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
+    """None where some rail has no device, or there are no rails."""
+    own = shape.devices if shape else {}
+    devices = [own.get(rail.name, rail.device) for rail in rails]
+    return tuple(device for device in devices if device) if devices and all(devices) else None
+
+
+def _possible(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[policies.NodeShape | None]:
+    """The shapes of nodes that could take the pod; None for nodes of no shape."""
+    for pins in _pins(pod):
+        for shape in document.node_shapes:
+            if pins.excludes(shape):
+                continue
+            yield shape
+            if pins.implies(shape):
+                break
+        else:
+            yield None
+
+
+def _pins(pod: views.Pod) -> Iterator[Pins]:
+    """One for each term of the required affinity, any of which may hold, with the node selector in each."""
+    chosen = {key: frozenset({value}) for key, value in (pod.spec.node_selector or {}).items()}
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+    if not terms:
+        yield Pins(chosen, {})
+    for term in terms:
+        yield _term(chosen, term.match_expressions or ())
+
+
+def _term(chosen: Mapping[str, frozenset[str]], expressions: Sequence[views.Requirement]) -> Pins:
+    allowed, forbidden = dict(chosen), dict[str, frozenset[str] | None]()
+    for expression in expressions:
+        key, values = expression.key, frozenset(expression.values or ())
+        if expression.operator == "In":
+            allowed[key] = allowed[key] & values if key in allowed else values
+        elif expression.operator == "NotIn":
+            before = forbidden.get(key, frozenset())
+            forbidden[key] = None if before is None else before | values
+        elif expression.operator == "DoesNotExist":
+            forbidden[key] = None
+    return Pins(allowed, forbidden)

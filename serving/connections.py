@@ -1,0 +1,136 @@
+"""Connections of a port: their number, their deadlines, and what an unreadable request line gets.
+
+Owns what aiohttp has not (reliability.md T12): a silent or dripping client is dropped, and the number of clients is
+bounded. aiohttp's low-level `web.Server` is the factory of its protocol; ours makes a subclass with a timer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from serving import limits as bounds
+from serving import routes
+
+_LOG = logging.getLogger(__name__)
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Rejected = Callable[[int], None]
+"""Called with the status of every answer that no handler gave."""
+
+
+class Connections(web.Server):
+    """The connections of one port, made by the loop's server, closed by `finish`."""
+
+    def __init__(self, handle: Handle, limits: bounds.Limits, rejected: Rejected) -> None:
+        super().__init__(self._begun)
+        self._handle = handle
+        self.limits = limits
+        self.rejected = rejected
+
+    def __call__(self) -> web.RequestHandler:
+        """One connection's protocol."""
+        return _Connection(self)
+
+    async def finish(self, seconds: float) -> None:
+        """Close idle connections, let requests in flight end within `seconds`, then cut the rest."""
+        self.pre_shutdown()
+        await self.shutdown(seconds)
+
+    def cut(self) -> None:
+        """Close every connection now, whatever is in flight."""
+        for connection in self.connections:
+            connection.force_close()
+
+    async def _begun(self, request: web.BaseRequest) -> web.StreamResponse:
+        protocol = request.protocol
+        if isinstance(protocol, _Connection):
+            protocol.headers_arrived()
+        return await self._handle(request)
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's protocol with a deadline for the first byte and for the headers of each request."""
+
+    __slots__ = ("_deadline", "_idle", "_owner")
+
+    def __init__(self, owner: Connections) -> None:
+        super().__init__(
+            owner,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=owner.limits.keepalive_seconds,
+            lingering_time=owner.limits.lingering_seconds,
+            access_log=None,  # type: ignore[arg-type]  # documented: None switches it off
+            auto_decompress=False,  # a small compressed body may unfold to gigabytes
+        )
+        self._owner = owner
+        self._deadline: asyncio.TimerHandle | None = None
+        self._idle = True  # no request of this connection is being read or answered
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self._owner.connections) > self._owner.limits.connections:
+            self._owner.rejected(503)
+            self.force_close()
+            return
+        self._arm(self._owner.limits.first_byte_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if self._idle and data:
+            self._idle = False
+            self._arm(self._owner.limits.header_seconds)
+        super().data_received(data)
+
+    def headers_arrived(self) -> None:
+        """A request is whole up to its headers; its body has a deadline of its own."""
+        self._disarm()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._idle = True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """JSON instead of aiohttp's text, and no traceback for what a client sent."""
+        del message  # quotes the client's bytes
+        self._owner.rejected(status)
+        if status == 500:
+            _LOG.error("request failed outside its handler", exc_info=exc)
+        elif request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun, no other can be sent")
+        reason = f"not HTTP/1.1 as expected: {type(exc).__name__}" if status == 400 else "internal error"
+        answer = web.Response(body=routes.error_body(status, reason), status=status, content_type=routes.JSON)
+        answer.force_close()
+        return answer
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._deadline = self._loop.call_later(seconds, self._expire)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        self._deadline = None
+        self._owner.rejected(408)
+        self.force_close()
+
+    def log_debug(self, *args: Any, **kw: Any) -> None:
+        """Nothing: a client that hangs up is no news."""

@@ -1,0 +1,115 @@
+"""Whatever is sent to whatever path: a reason comes back, and the server answers on."""
+
+import json
+import pathlib
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from cli.demo import stage as stages
+
+WEBHOOK = ("/mutate/pods", "/mutate/bindings", "/validate/policy")
+EXTENDER = (
+    "/scheduler/filter",
+    "/scheduler/prioritize",
+    "/volcano/prioritize",
+    "/volcano/predicate",
+    "/volcano/allocate",
+    "/volcano/deallocate",
+    "/volcano/east/prioritize",
+    "/volcano/east/allocate",
+)
+ENDS = "/volcano/session-close"  # whose body says nothing: any JSON object will do
+BROKEN = {
+    "empty": b"",
+    "not JSON": b"{",
+    "null": b"null",
+    "a list": b"[]",
+    "a number": b"12345678901234567890123456789012345678901234567890",
+    "too deep": b'{"a":' * 20_000,
+    "not UTF-8": b'{"kind": "\xff\xfe"}',
+    "a lone surrogate": b'{"request": "\\ud800"}',
+    "NaN": b'{"task": NaN}',
+    "of another shape": b'{"task": 1, "Pod": 1, "request": 1, "kind": 1}',
+}
+WIRE = pathlib.Path(__file__).parents[1] / "data" / "wire"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stage(tmp_path_factory):
+    async with stages.opened(tmp_path_factory.mktemp("stage")) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def post(stage):
+    async with aiohttp.ClientSession() as session:
+
+        async def send(path: str, body: bytes, method: str = "POST", **headers: str):
+            own = path.startswith(("/mutate", "/validate"))
+            base = f"https://{stage.webhook.address}" if own else f"http://{stage.extender.address}"
+            given = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
+            url = base + path
+            async with session.request(method, url, data=body, headers=given, ssl=stage.trust) as response:
+                return response.status, await response.read(), response.headers
+
+        yield send
+
+
+def reason(body: bytes) -> str:
+    return json.loads(body)["error"]["reason"]
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("path", [*WEBHOOK, *EXTENDER])
+async def test_a_malformed_body_gets_400_with_a_reason(post, path, broken):
+    status, body, _ = await post(path, broken)
+    assert status == 400, body
+    assert reason(body)
+
+
+@pytest.mark.parametrize("broken", ["empty", "not JSON", "a list", "too deep"])
+async def test_session_close_wants_json_too(post, broken):
+    assert (await post(ENDS, BROKEN[broken]))[0] == 400
+    assert (await post(ENDS, b"{}"))[0] == 200
+
+
+@pytest.mark.parametrize("path", WEBHOOK)
+async def test_a_body_over_the_webhooks_limit_gets_413(post, path):
+    status, body, _ = await post(path, b'"' + b"x" * (7 * 1024 * 1024) + b'"')
+    assert status == 413
+    assert "7340032" in reason(body)
+
+
+@pytest.mark.parametrize("path", [WEBHOOK[0], EXTENDER[0]])
+async def test_the_wrong_content_type_method_and_path_are_named(post, path):
+    status, body, _ = await post(path, b"{}", Content_Type="text/plain")
+    assert (status, "application/json" in reason(body)) == (415, True)
+    status, _, headers = await post(path, b"", method="PUT")
+    assert (status, headers["Allow"]) == (405, "POST")
+    assert (await post(f"{path}/nothing/here", b"{}"))[0] == 404
+
+
+async def test_the_servers_answer_on_after_all_of_it(post):
+    for broken in BROKEN.values():
+        for path in (*WEBHOOK, *EXTENDER):
+            await post(path, broken)
+    status, body, _ = await post("/volcano/prioritize", (WIRE / "volcano-prioritize.json").read_bytes())
+    assert status == 200
+    assert set(json.loads(body)) == {"nodeScore", "errorMessage"}
+    review = json.loads(
+        (pathlib.Path(__file__).parents[1] / "data" / "wire" / "admission-pods-admin.json").read_bytes()
+    )
+    status, body, _ = await post("/mutate/pods?timeout=5s", json.dumps(review).encode())
+    assert status == 200
+    assert json.loads(body)["response"]["allowed"]
+
+
+async def test_an_explanation_is_given_on_loopback_when_there_is_no_api_server(post):
+    await post("/volcano/prioritize", (WIRE / "volcano-prioritize.json").read_bytes())
+    status, body, _ = await post("/explain/prod/rdma-test-master-0", b"", method="GET")
+    assert status in (200, 404)
+    status, body, _ = await post("/explain/prod/never-seen", b"", method="GET")
+    assert status == 404
+    assert "prod/never-seen" in reason(body)

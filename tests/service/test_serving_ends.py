@@ -1,0 +1,279 @@
+"""How a server ends: drained, in a hurry, by a failed task, and as several processes."""
+
+import asyncio
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+
+import pytest
+import shell
+
+from serving import routes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")
+
+
+class Gate:
+    """A handler that answers when told to."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, call: routes.Call) -> routes.Reply:
+        self.entered.set()
+        await self.opened.wait()
+        return routes.Reply(b'"late"')
+
+    @property
+    def table(self):
+        return (*shell.ECHO, routes.Route("/slow", self))
+
+
+async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_what_is_in_flight():
+    gate = Gate()
+    async with shell.running(gate.table, "--drain-seconds", "30") as server:
+        slow = await server.open()
+        late = asyncio.ensure_future(slow.ask(path="/slow"))
+        await gate.entered.wait()
+        kept = await server.open()
+        assert (await kept.ask(b"1")).headers.get("connection") is None
+        server.shell.stop()
+        await shell.until(lambda: server.shell._answers.closing)
+        answer = await server.ops("/readyz")
+        assert answer.status == 503
+        assert "draining" in json.loads(answer.body)["checks"]
+        assert (await server.ops("/livez")).status == 200
+        old = await kept.ask(b"2")  # a pooled connection is answered and let go
+        assert (old.status, old.headers["connection"]) == (200, "close")
+        new = await server.open()  # as is one whose caller has not heard yet
+        assert (await new.ask(b"3")).headers["connection"] == "close"
+        assert not server.ended.done()
+        assert not late.done()
+        server.shell._options = None  # nothing of the options is read any more
+        gate.opened.set()
+        assert (await late).body == b'"late"'
+        server.shell.stop()  # the rest of the drain is not worth waiting for
+        assert await server.ended == 0
+        for caller in (slow, kept, new):
+            await caller.close()
+
+
+async def test_a_request_in_flight_at_the_end_of_the_drain_is_finished_and_nobody_new_gets_in():
+    gate = Gate()
+    async with shell.running(gate.table) as server:
+        slow, idle = await server.open(), await server.open()
+        late = asyncio.ensure_future(slow.ask(path="/slow"))
+        await gate.entered.wait()
+        await idle.ask(b"1")
+        server.shell.stop()
+        assert await idle.hung_up()
+        with pytest.raises(ConnectionRefusedError):
+            await server.open()
+        assert (await server.ops("/livez")).status == 200  # probes and metrics until the very end
+        gate.opened.set()
+        assert (await late).body == b'"late"'
+        assert await server.ended == 0
+        await slow.close()
+        await idle.close()
+
+
+async def test_a_second_signal_cuts_what_is_in_flight():
+    gate = Gate()
+    async with shell.running(gate.table, "--drain-seconds", "600", finish_seconds=600) as server:
+        slow = await server.open()
+        late = asyncio.ensure_future(slow.ask(path="/slow"))
+        await gate.entered.wait()
+        server.shell.stop()
+        server.shell.stop()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await late
+        async with asyncio.timeout(10):
+            assert await server.ended == 0
+        await slow.close()
+
+
+async def test_a_request_that_never_ends_is_cut_when_its_time_is_over():
+    gate = Gate()
+    async with shell.running(gate.table, finish_seconds=0.2) as server:
+        slow = await server.open()
+        late = asyncio.ensure_future(slow.ask(path="/slow"))
+        await gate.entered.wait()
+        server.shell.stop()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await late
+        assert await server.ended == 0
+        await slow.close()
+
+
+@pytest.mark.parametrize("how", ["raises", "returns"])
+async def test_a_background_task_that_ends_ends_the_server_with_its_reason_in_the_log(caplog, how):
+    failing = asyncio.Event()
+
+    async def task() -> None:
+        await failing.wait()
+        if how == "raises":
+            raise LookupError("the watch of nodes is lost")
+
+    async with shell.running(tasks=[task]) as server:
+        caller = await server.open()
+        assert (await caller.ask(b"1")).status == 200
+        failing.set()
+        assert await server.ended == 1
+        await caller.close()
+    record = next(record for record in caplog.records if record.levelname == "CRITICAL")
+    expected = "the watch of nodes is lost" if how == "raises" else "should run as long as the server"
+    assert expected in str(record.exc_info[1])
+
+
+async def test_background_tasks_are_cancelled_at_the_end():
+    cancelled = asyncio.Event()
+
+    async def task() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with shell.running(tasks=[task]) as server:
+        server.shell.stop()
+        assert await server.ended == 0
+    assert cancelled.is_set()
+
+
+# --- as a user starts it ------------------------------------------------------------------------------
+
+
+class Started:
+    """The echo server in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process, self.lines = process, []
+        self.port = self.ops_port = 0
+        self.reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        async for line in self.process.stderr:
+            self.lines.append(line.decode())
+
+    async def listening(self) -> "Started":
+        def both() -> bool:
+            text = "".join(self.lines)
+            found = re.findall(r"^(?:ops )?listening on 127\.0\.0\.1:(\d+)\n", text, re.MULTILINE)
+            if len(found) == 2:
+                self.port, self.ops_port = map(int, found)
+            return len(found) == 2 or self.process.returncode is not None
+
+        await shell.until(both, 30)
+        assert self.port, "".join(self.lines)
+        return self
+
+    async def ask(self, body: bytes, path: str = "/echo", port: int = 0, method: str = "POST") -> shell.Answer:
+        caller = shell.Caller(*await asyncio.open_connection("127.0.0.1", port or self.port))
+        try:
+            return await caller.ask(body, path=path, method=method)
+        finally:
+            await caller.close()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(30):
+            code = await self.process.wait()
+            await self.reading
+        return code
+
+
+@pytest.fixture
+async def start():
+    started: list[Started] = []
+
+    async def begin(*arguments: str, **environment: str) -> Started:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-W",
+            "error",
+            str(PROGRAM),
+            *("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "0"),
+            *arguments,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+        started.append(Started(process))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        if each.process.returncode is None:
+            each.process.kill()
+        await each.ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_process_with_0_and_every_other_line_on_stderr_is_json(start, number):
+    server = await (await start()).listening()
+    assert (await server.ask(b"[1]")).body == b"[1]"
+    server.process.send_signal(number)
+    assert await server.ended() == 0
+    others = [line for line in server.lines if "listening on" not in line]
+    settings = json.loads(others[0])["fields"]
+    assert settings["plain_http"] is True
+    assert settings["server"] == "webhook"
+    assert all(json.loads(line)["level"] == "info" for line in others)
+
+
+async def test_a_port_that_is_taken_ends_the_start_with_a_sentence_and_no_traceback(start):
+    first = await (await start()).listening()
+    second = await start("--listen", f"127.0.0.1:{first.port}")
+    assert await second.ended() == 1
+    assert "Traceback" not in "".join(second.lines)
+    assert f"cannot listen on 127.0.0.1:{first.port}: Address already in use" in "".join(second.lines)
+
+
+async def test_workers_share_the_port_and_their_counters_are_added_up(start):
+    server = await (await start("--workers", "3")).listening()
+    answers = await asyncio.gather(*(server.ask(b"1", "/pid") for _ in range(60)))
+    assert len({answer.body for answer in answers}) > 1
+    ready = await server.ask(b"", "/readyz", server.ops_port, "GET")
+    assert ready.status == 200, ready.body
+    assert {f"worker-{number} policy" for number in (1, 2, 3)} <= json.loads(ready.body)["checks"].keys()
+    shown = (await server.ask(b"", "/metrics", server.ops_port, "GET")).body.decode()
+    assert 'railwright_webhook_requests_total{outcome="ok",path="/pid"} 60.0' in shown
+    assert 'railwright_policy_info{digest="sha256:new"} 1.0' in shown
+    assert 'railwright_policy_info{digest="sha256:old"} 0.0' in shown
+    server.process.send_signal(signal.SIGTERM)
+    assert await server.ended() == 0
+
+
+async def test_a_worker_that_is_not_ready_makes_the_server_not_ready(start):
+    server = await (await start("--workers", "2", ECHO_UNREADY="1")).listening()
+    ready = await server.ask(b"", "/readyz", server.ops_port, "GET")
+    assert ready.status == 503
+    assert json.loads(ready.body)["checks"]["worker-1 policy"] == "no policy yet"
+    server.process.send_signal(signal.SIGTERM)
+    assert await server.ended() == 0
+
+
+async def test_a_worker_that_dies_ends_the_whole_server_with_a_reason(start):
+    server = await (await start("--workers", "2")).listening()
+    os.kill(int((await server.ask(b"", "/pid")).body), signal.SIGKILL)
+    assert await server.ended() == 1
+    assert '"a worker ended, so this server ends"' in "".join(server.lines)
+
+
+async def test_workers_end_by_themselves_when_their_parent_is_killed(start):
+    server = await (await start("--workers", "2")).listening()
+    server.process.kill()
+    await server.process.wait()
+
+    async def refused() -> None:
+        while True:
+            try:
+                await server.ask(b"1")
+            except (ConnectionError, asyncio.IncompleteReadError):
+                return
+            await asyncio.sleep(0.05)
+
+    async with asyncio.timeout(20):
+        await refused()

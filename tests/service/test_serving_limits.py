@@ -1,0 +1,306 @@
+"""Every limit of a port, over real sockets: what is refused, how, and that the server answers on."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+import shell
+
+from serving import metrics, probes, routes
+
+
+class BadBodyError(ValueError):
+    pass
+
+
+def picky(call: routes.Call) -> routes.Reply:
+    if call.body == b"bad":
+        raise BadBodyError('the body says "bad"\n')
+    if call.body == b"bug":
+        raise KeyError("secret")
+    return routes.Reply(b"{}", outcome="allowed")
+
+
+async def asked(call: routes.Call) -> routes.Reply:
+    await asyncio.sleep(0)
+    if call.parameters["pod"] == "none":
+        raise routes.HttpError(404, "no decision on that pod is kept")
+    shown = {**call.parameters, "token": call.headers["authorization"], "peer": call.peer, "q": call.query.get("q")}
+    return routes.Reply(json.dumps(shown).encode())
+
+
+TABLE = (
+    *shell.ECHO,
+    routes.Route("/picky", picky, malformed=(BadBodyError,)),
+    routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
+    routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
+)
+
+
+@pytest.fixture
+async def counters():
+    return metrics.Metrics("webhook")
+
+
+@pytest.fixture
+async def plain(counters):
+    async with shell.running(
+        TABLE,
+        counters=counters,
+        max_body=1000,
+        first_byte_seconds=0.5,
+        header_seconds=0.5,
+        body_seconds=0.5,
+        lingering_seconds=0.2,
+    ) as server:
+        yield server
+
+
+def reason(answer: shell.Answer) -> str:
+    assert answer.headers["content-type"] == "application/json"
+    error = json.loads(answer.body)["error"]
+    assert error["code"] == answer.status
+    return error["reason"]
+
+
+async def still_answers(server: shell.Running) -> bool:
+    caller = await server.open()
+    answer = await caller.ask(b"[1]")
+    await caller.close()
+    return answer.status == 200 and answer.body == b"[1]"
+
+
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [
+        (404, {"path": "/nowhere"}),
+        (404, {"path": "/volcano//prioritize"}),
+        (405, {"method": "GET"}),
+        (405, {"method": "PUT"}),
+        (405, {"path": "/explain/a/b"}),
+        (413, {"body": b"x" * 1001}),
+        (413, {"Content_Length": str(1 << 40)}),
+        (415, {"Content_Type": ""}),
+        (415, {"Content_Type": "text/plain"}),
+        (415, {"Content_Encoding": "gzip"}),
+        (417, {"Expect": "a miracle", "body": b"1"}),
+        (400, {"path": "/picky", "body": b"bad"}),
+        (500, {"path": "/picky", "body": b"bug"}),
+    ],
+)
+async def test_a_request_outside_the_limits_gets_its_status_with_a_json_reason_and_the_server_answers_on(
+    plain, status, request_
+):
+    caller = await plain.open()
+    answer = await caller.ask(**request_)
+    assert answer.status == status
+    assert reason(answer)
+    await caller.close()
+    assert await still_answers(plain)
+
+
+async def test_a_wrong_method_is_told_the_right_one(plain):
+    caller = await plain.open()
+    answer = await caller.ask(method="DELETE")
+    assert answer.headers["allow"] == "POST"
+    await caller.close()
+
+
+async def test_an_exception_of_the_handler_never_shows_the_caller_its_text_and_is_logged_once(plain, caplog):
+    caller = await plain.open()
+    with caplog.at_level(logging.ERROR):
+        answer = await caller.ask(b"bug", path="/picky")
+    assert b"secret" not in answer.body
+    assert [record.getMessage() for record in caplog.records] == ["a handler failed"]
+    assert (await caller.ask(b"fine", path="/picky")).status == 200  # the same connection goes on
+    await caller.close()
+
+
+async def test_a_malformed_body_is_no_traceback_and_its_reason_is_escaped(plain, caplog):
+    caller = await plain.open()
+    answer = await caller.ask(b"bad", path="/picky")
+    assert reason(answer) == 'the body says "bad"\n'
+    assert not caplog.records
+    await caller.close()
+
+
+async def test_a_body_of_exactly_the_limit_is_taken(plain):
+    caller = await plain.open()
+    assert (await caller.ask(b"x" * 1000)).status == 200
+    await caller.close()
+
+
+async def test_a_chunked_body_is_cut_as_soon_as_it_is_too_long(plain):
+    caller = await plain.open()
+    await caller.send(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    for _ in range(11):
+        await caller.send(b"64\r\n" + b"x" * 100 + b"\r\n")  # and no last chunk
+    assert (await caller.answer()).status == 413
+    assert await caller.hung_up()
+    await caller.close()
+    assert await still_answers(plain)
+
+
+async def test_a_chunked_body_within_the_limit_is_taken(plain):
+    caller = await plain.open()
+    await caller.send(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
+    )
+    assert (await caller.answer()).body == b"[1,2]"
+    await caller.close()
+
+
+async def test_a_caller_that_waits_for_100_continue_gets_it(plain):
+    caller = await plain.open()
+    await caller.send(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    )
+    assert (await caller.answer()).status == 100
+    await caller.send(b"{}")
+    assert (await caller.answer()).body == b"{}"
+    await caller.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",  # silent
+        b"POST /ec",  # half a request line
+        b"POST /echo HTTP/1.1\r\nHost: x\r\n",  # half its headers
+    ],
+)
+async def test_a_caller_that_does_not_finish_its_headers_is_hung_up_on(plain, counters, sent):
+    caller = await plain.open()
+    if sent:
+        await caller.send(sent)
+    assert await caller.hung_up()
+    await caller.close()
+    assert counters.http_rejected.labels("408")._value.get() == 1
+    assert await still_answers(plain)
+
+
+async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(plain):
+    caller = await plain.open()
+
+    async def drip() -> None:
+        for byte in b"POST /echo HTTP/1.1\r\n" + b"X-A: aaaaaaaaaa\r\n" * 1000:
+            await caller.send(bytes([byte]))
+            await asyncio.sleep(0.02)  # the pace of the attack
+
+    dripping = asyncio.ensure_future(drip())
+    began = asyncio.get_running_loop().time()
+    assert await caller.hung_up()
+    assert asyncio.get_running_loop().time() - began < 5
+    dripping.cancel()
+    await asyncio.gather(dripping, return_exceptions=True)
+    await caller.close()
+
+
+async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_idle_connection_has_none(plain):
+    caller = await plain.open()
+    assert (await caller.ask(b"1")).status == 200
+    await asyncio.sleep(1.0)  # twice the deadline: idle is not slow
+    assert (await caller.ask(b"2")).status == 200
+    await caller.send(b"POST /echo HTT")
+    assert await caller.hung_up()
+    await caller.close()
+
+
+async def test_a_body_that_does_not_arrive_gets_408_and_never_reaches_the_handler(plain, counters):
+    caller = await plain.open()
+    await caller.send(
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n[1"
+    )
+    assert (await caller.answer()).status == 408
+    assert await caller.hung_up()
+    await caller.close()
+    assert b'outcome="ok"' not in counters.exposition()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",  # TLS to a plain port
+        b"NONSENSE\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nContent-Length: minus one\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, sent):
+    caller = await plain.open()
+    await caller.send(sent)
+    answer = await caller.answer()
+    assert answer.status == 400
+    assert reason(answer).startswith("not HTTP/1.1")
+    assert await caller.hung_up()
+    await caller.close()
+    assert not caplog.records
+    assert await still_answers(plain)
+
+
+async def test_connections_beyond_the_limit_are_refused_and_those_before_are_served():
+    async with shell.running(connections=3) as server:
+        first = [await server.open() for _ in range(3)]
+        for caller in first:
+            assert (await caller.ask(b"1")).status == 200
+        fourth = await server.open()
+        assert await fourth.hung_up()
+        assert (await first[0].ask(b"2")).status == 200
+        await first[1].close()
+        await shell.until(lambda: len(server.shell._service.connections) == 2)
+        fifth = await server.open()
+        assert (await fifth.ask(b"3")).status == 200
+        for caller in (*first, fourth, fifth):
+            await caller.close()
+
+
+async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(plain):
+    caller = await plain.open()
+    answer = await caller.ask(path="/explain/train/w-0?q=1&q=2", method="GET", Authorization="Bearer t")
+    shown = json.loads(answer.body)
+    assert shown == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
+    missing = await caller.ask(path="/explain/train/none", method="GET", Authorization="Bearer t")
+    assert missing.status == 404
+    await caller.close()
+
+
+async def test_a_path_parameter_reaches_a_plain_handler(plain):
+    caller = await plain.open()
+    assert (await caller.ask(path="/volcano/east/prioritize")).body == b"east"
+    await caller.close()
+
+
+async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(plain, counters):
+    caller = await plain.open()
+    await caller.ask(b"1", path="/picky")
+    await caller.ask(b"bad", path="/picky")
+    await caller.ask(b"1", path="/nowhere-with-a-name-of-the-callers-choice")
+    await caller.close()
+    text = counters.exposition().decode()
+    assert 'railwright_webhook_requests_total{outcome="allowed",path="/picky"} 1.0' in text
+    assert 'railwright_webhook_requests_total{outcome="malformed",path="/picky"} 1.0' in text
+    assert 'railwright_http_rejected_total{code="404"} 1.0' in text
+    assert "nowhere" not in text
+    assert "railwright_extender" not in text
+
+
+async def test_probes_name_every_check_and_its_reason():
+    checks = probes.Probes()
+    reasons = {"policy": None, "nodes": "the first list of nodes has not arrived"}
+    checks.add("policy", lambda: reasons["policy"])
+    checks.add("nodes", lambda: reasons["nodes"])
+    async with shell.running(checks=checks) as server:
+        answer = await server.ops("/readyz")
+        assert answer.status == 503
+        assert json.loads(answer.body) == {"ready": False, "checks": {"policy": "ok", "nodes": reasons["nodes"]}}
+        assert (await server.ops("/livez")).status == 200
+        reasons["nodes"] = None
+        assert (await server.ops("/readyz")).status == 200
+        assert (await server.ops("/metrics")).headers["content-type"].startswith("text/plain; version=")
+        assert (await server.ops("/nothing")).status == 404

@@ -1,0 +1,160 @@
+"""A server of ours in the test's own loop: real sockets, real TLS, free ports, stopped at the end."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import pathlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from certs import issue
+from serving import limits, metrics, probes, routes, server, settings
+
+DAY = dt.timedelta(days=1)
+
+
+def echo(call: routes.Call) -> routes.Reply:
+    return routes.Reply(call.body)
+
+
+ECHO = (routes.Route("/echo", echo),)
+
+
+class Running:
+    """A server that listens; `code` is its exit code once it has ended."""
+
+    def __init__(self, shell: server.Server, ended: asyncio.Task[int], port: int, ops_port: int) -> None:
+        self.shell, self.ended, self.port, self.ops_port = shell, ended, port, ops_port
+
+    async def open(self, context: ssl.SSLContext | None = None) -> "Caller":
+        name = "localhost" if context else None
+        return Caller(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name))
+
+    async def ops(self, path: str) -> "Answer":
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.ops_port))
+        try:
+            return await caller.ask(path=path, method="GET")
+        finally:
+            await caller.close()
+
+
+class Answer:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+
+class Caller:
+    """One connection, spoken to in bytes, so that a test may send what no client library would."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, body: bytes = b"", *, path="/echo", method="POST", **headers: str) -> Answer:
+        given = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value)
+        await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode() + body)
+        return await self.answer()
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(20):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            first, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+            return Answer(int(first.split()[1]), headers, body)
+
+    async def hung_up(self) -> bool:
+        """True once the server has closed this connection without another byte."""
+        async with asyncio.timeout(20):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    table: Sequence[routes.Route] = ECHO,
+    *arguments: str,
+    checks: probes.Probes | None = None,
+    counters: metrics.Metrics | None = None,
+    tasks: Sequence[server.Task] = (),
+    refresh: Callable[[], None] = lambda: None,
+    **bounds: Any,
+) -> AsyncIterator[Running]:
+    transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
+    places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+    options = settings.parse("webhook", [*places, "--drain-seconds", "0", *transport, *arguments], {})
+    shell = server.Server(
+        options,
+        table,
+        checks or probes.Probes(),
+        counters or metrics.Metrics("webhook"),
+        refresh=refresh,
+        bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
+    )
+    opened: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+    ended = asyncio.ensure_future(
+        shell.run(tasks, announced=lambda service, ops: opened.set_result((service.port, ops.port)))
+    )
+    await asyncio.wait((opened, ended), return_when=asyncio.FIRST_COMPLETED)
+    if not opened.done():
+        await ended
+    try:
+        yield Running(shell, ended, *opened.result())
+    finally:
+        shell.stop()
+        async with asyncio.timeout(30):
+            await ended
+
+
+class Authority:
+    """An authority in a directory, and pairs under it."""
+
+    def __init__(self, directory: pathlib.Path, name: str = "test") -> None:
+        self.now = dt.datetime.now(dt.UTC)
+        self.pair = issue.issue_authority(name, now=self.now, lifetime=10 * DAY)
+        self.path = directory / f"{name}-ca.crt"
+        self.path.write_bytes(self.pair.certificate_pem)
+
+    def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> issue.Pair:
+        return issue.issue_leaf(
+            self.pair,
+            common_name=name,
+            hosts=["localhost", "127.0.0.1"],
+            usages=[usage],
+            now=self.now,
+            lifetime=lifetime,
+        )
+
+    def context(self, client: tuple[pathlib.Path, pathlib.Path] | None = None) -> ssl.SSLContext:
+        """What a caller who trusts this authority connects with."""
+        context = ssl.create_default_context(cafile=str(self.path))
+        if client:
+            context.load_cert_chain(*client)
+        return context
+
+
+def write_pair(directory: pathlib.Path, pair: issue.Pair, name: str = "tls") -> tuple[pathlib.Path, pathlib.Path]:
+    certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
+    certificate.write_bytes(pair.certificate_pem)
+    key.write_bytes(pair.key_pem)
+    return certificate, key
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for a condition, not for a time."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.01)  # how often to look
