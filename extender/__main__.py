@@ -1,6 +1,7 @@
 """The extender's only wiring: settings, sources, state, verbs, routes, server."""
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from extender import state as states
 from fabric.placement import ledger
 from serving import logs, metrics, probes, server, settings, tuning
 
+_LOG = logging.getLogger("railwright.extender")
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
 
@@ -20,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until it is told to stop; returns the exit code."""
     options = settings.parse("extender", argv, os.environ)
     logs.configure()
+    _LOG.info("starting", extra={"fields": settings.describe(options)})
     tuning.raise_limits()
     with asyncio.Runner(loop_factory=tuning.loop_factory()) as runner:
         return runner.run(serve(options))

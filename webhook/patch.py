@@ -4,26 +4,27 @@ Owns pointers, escaping, and that every parent exists before its child: a patch 
 user whatever failurePolicy says. The same changes give the same bytes. Refuses to know why a change is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabric import quantity, views
 from fabric.injection import model
 
 Operation = dict[str, Any]
-_CONTAINER = "/spec/containers/"
 
 
 def operations(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[Operation]:
     """The operations that make the changes to the pod, in their order; [] for none."""
-    return _Builder(pod).build(changes) if changes else []
+    builder = _Builder(pod)
+    for change in changes:
+        builder.make(change)
+    return builder.operations
 
 
-def annotate(annotations: dict[str, str] | None, added: dict[str, str]) -> list[Operation]:
+def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
     """The operations that set annotations on an object that has these (None: it has no such map)."""
-    if annotations is None:
-        return [_add("/metadata/annotations", added)] if added else []
-    return [_add(f"/metadata/annotations/{escaped(key)}", value) for key, value in added.items()]
+    parent = [_add("/metadata/annotations", {})] if annotations is None and added else []
+    return parent + [_add(f"/metadata/annotations/{escaped(key)}", value) for key, value in added.items()]
 
 
 def escaped(key: str) -> str:
@@ -32,110 +33,77 @@ def escaped(key: str) -> str:
 
 
 class _Builder:
-    """Remembers which parents exist. A parent that is missing is added with its first child in it."""
+    """Collects operations and remembers which parents it has made."""
 
     def __init__(self, pod: views.Pod) -> None:
+        self.operations: list[Operation] = []
         self._pod = pod
-        self._made: dict[str, Any] = {}  # path -> the value of our own `add`, which later children join
+        self._made: set[str] = set()
 
-    def build(self, changes: Sequence[model.AnyChange]) -> list[Operation]:
-        operations: list[Operation] = []
-        for change in changes:
-            operations += self._operations(change)
-        return operations
-
-    def _operations(self, change: model.AnyChange) -> list[Operation]:
+    def make(self, change: model.AnyChange) -> None:
         match change:
             case model.SetAnnotation(key=key, value=value):
-                there = self._pod.metadata.annotations_or_none is not None
-                return self._put("/metadata/annotations", {key: value}, there)
+                parent = self._parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
+                self._add(f"{parent}/{escaped(key)}", value)
             case model.AddVolume(volume=volume):
-                return self._put("/spec/volumes", [volume], self._pod.spec.volumes_or_none is not None)
-            case model.SetEnv(container=index, name=name, value=value, index=None):
-                there = self._container(index).env_or_none is not None
-                return self._put(f"{_CONTAINER}{index}/env", [{"name": name, "value": value}], there)
-            case model.SetEnv(container=index, name=name, value=value, index=entry):
-                value = {"name": name, "value": value}
-                return [{"op": "replace", "path": f"{_CONTAINER}{index}/env/{entry}", "value": value}]
+                self._append("/spec/volumes", self._pod.spec.volumes_or_none, volume)
             case model.AddMount(container=index, mount=mount):
-                there = self._container(index).volume_mounts_or_none is not None
-                return self._put(f"{_CONTAINER}{index}/volumeMounts", [mount], there)
+                self._append(f"{_at(index)}/volumeMounts", self._container(index).volume_mounts_or_none, mount)
+            case model.SetEnv():
+                self._env(change)
             case model.AddResource():
-                return self._resource(change)
+                self._resource(change)
             case model.AddCapability(container=index, capability=capability):
-                return self._capability(index, capability)
+                context = self._context(index)
+                capabilities = context.capabilities if context else None
+                parent = self._parent(f"{_at(index)}/securityContext/capabilities", capabilities, {})
+                self._append(f"{parent}/add", capabilities.add if capabilities else None, capability)
             case model.SetPrivileged(container=index):
-                context = self._container(index).security_context
-                return self._put(f"{_CONTAINER}{index}/securityContext", {"privileged": True}, context is not None)
+                self._context(index)
+                self._add(f"{_at(index)}/securityContext/privileged", True)
 
-    def _resource(self, change: model.AddResource) -> list[Operation]:
+    def _env(self, change: model.SetEnv) -> None:
+        entry = {"name": change.name, "value": change.value}
+        path = f"{_at(change.container)}/env"
+        if change.index is None:
+            self._append(path, self._container(change.container).env_or_none, entry)
+        else:  # `add` to an index of a list would insert before it
+            self.operations.append({"op": "replace", "path": f"{path}/{change.index}", "value": entry})
+
+    def _resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
-        base = f"{_CONTAINER}{change.container}/resources"
-        amount = {change.resource: str(change.quantity)}
-        if resources is None:
-            return self._put_deep(base, {"requests": amount, "limits": amount})
-        there = {"requests": resources.requests_or_none, "limits": resources.limits_or_none}
-        written: list[Operation] = []
-        for part, present in there.items():
-            if present is None or not _equals(present.get(change.resource), change.quantity):
-                written += self._put(f"{base}/{part}", dict(amount), present is not None)
-        return written
+        base = self._parent(f"{_at(change.container)}/resources", resources, {})
+        requests = resources.requests_or_none if resources else None
+        limits = resources.limits_or_none if resources else None
+        for part, there in (("limits", limits), ("requests", requests)):
+            if not _equals((there or {}).get(change.resource), change.quantity):
+                parent = self._parent(f"{base}/{part}", there, {})
+                self._add(f"{parent}/{escaped(change.resource)}", str(change.quantity))
 
-    def _capability(self, index: int, capability: str) -> list[Operation]:
-        base = f"{_CONTAINER}{index}/securityContext"
+    def _context(self, index: int) -> views.SecurityContext | None:
         context = self._container(index).security_context
-        if context is None:
-            return self._put_deep(base, {"capabilities": {"add": [capability]}})
-        if context.capabilities is None:
-            made = self._made.get(f"{base}/capabilities")
-            if made is not None:
-                made["add"].append(capability)
-                return []
-            return self._put(f"{base}/capabilities", {"add": [capability]}, there=False)
-        return self._put(f"{base}/capabilities/add", [capability], context.capabilities.add is not None)
+        self._parent(f"{_at(index)}/securityContext", context, {})
+        return context
 
-    def _put(self, path: str, value: Any, there: bool) -> list[Operation]:  # noqa: FBT001 - the third fact of a put
-        """Add a one-entry map or list to the one at `path`, which is made if it is not there."""
-        if there:
-            if isinstance(value, dict):
-                return [_add(f"{path}/{escaped(key)}", each) for key, each in value.items()]
-            return [_add(f"{path}/-", each) for each in value]
-        made = self._made.get(path)
-        if made is None:
-            self._made[path] = value
-            return [_add(path, value)]
-        made.update(value) if isinstance(made, dict) else made.extend(value)
-        return []
+    def _append(self, path: str, there: object, value: object) -> None:
+        self._add(f"{self._parent(path, there, [])}/-", value)
 
-    def _put_deep(self, path: str, value: dict[str, Any]) -> list[Operation]:
-        """The same for a parent whose children are maps or lists themselves."""
-        made = self._made.get(path)
-        if made is None:
-            self._made[path] = {
-                key: {inner: dict(each) if isinstance(each, dict) else list(each) for inner, each in child.items()}
-                if key == "capabilities"
-                else dict(child)
-                for key, child in value.items()
-            }
-            return [_add(path, self._made[path])]
-        for key, child in value.items():
-            _grow(made, key, child)
-        return []
+    def _parent(self, path: str, there: object, empty: object) -> str:
+        """The path of a map or list that exists by now."""
+        if there is None and path not in self._made:
+            self._made.add(path)
+            self._add(path, empty)
+        return path
+
+    def _add(self, path: str, value: object) -> None:
+        self.operations.append(_add(path, value))
 
     def _container(self, index: int) -> views.Container:
         return self._pod.spec.containers[index]
 
 
-def _grow(made: dict[str, Any], key: str, child: Any) -> None:
-    there = made.setdefault(key, type(child)())
-    if isinstance(child, list):
-        there.extend(child)
-        return
-    for inner, each in child.items():
-        if isinstance(each, list):
-            _grow(there, inner, each)
-        else:
-            there[inner] = each
+def _at(index: int) -> str:
+    return f"/spec/containers/{index}"
 
 
 def _equals(written: views.Written | None, amount: int) -> bool:
@@ -145,5 +113,5 @@ def _equals(written: views.Written | None, amount: int) -> bool:
         return False
 
 
-def _add(path: str, value: Any) -> Operation:
+def _add(path: str, value: object) -> Operation:
     return {"op": "add", "path": path, "value": value}

@@ -1,0 +1,221 @@
+"""List and watch of one kind, for ever: the state machine that keeps a sink equal to the cluster.
+
+Owns every way a watch can end: resumed where it can be, listed anew where it must be (410, an unknown error in the
+stream), waited out with growing, jittered pauses where the API server is away. The sink keeps what it has meanwhile.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from cluster import client as clients
+from cluster import errors, resources, sinks
+
+PAGE = 500  # objects a list page: bounded memory here and in the API server
+WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as much again
+QUIET_SECONDS = 70.0  # bookmarks come each 60 s: longer silence is a dead connection
+ABSENT_SECONDS = 30.0  # how often to look whether an absent CRD has come
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
+_GONE = 410
+_log = logging.getLogger("railwright.cluster")
+T = TypeVar("T")
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T]):
+    items: list[T] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_versioned = msgspec.json.Decoder(_Versioned).decode
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+class _RelistError(Exception):
+    """The watch cannot be resumed; the text is the reason as metrics name it."""
+
+
+class Reflector:
+    """One kind of one cluster, kept in one sink."""
+
+    def __init__(  # noqa: PLR0913 - what tests vary comes by name
+        self,
+        client: clients.Client,
+        kind: resources.Kind,
+        sink: sinks.Sink[Any],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
+        restarted: Callable[[str, str], None] = lambda _kind, _reason: None,
+        quiet_seconds: float = QUIET_SECONDS,
+        absent_seconds: float = ABSENT_SECONDS,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.objects = 0
+        self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
+        self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
+        self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
+        self._heard = clock()
+        self._failures = 0
+        self._told = ""
+        listed: Any = _List[kind.view]  # type: ignore[name-defined]  # a type made from a value
+        self._decode_list = msgspec.json.Decoder(listed).decode
+        self._decode = msgspec.json.Decoder(kind.view).decode
+
+    def age_seconds(self) -> float:
+        """Seconds since the API server was last heard of for this kind."""
+        return self._clock() - self._heard
+
+    async def run(self) -> None:
+        """For ever; ends by cancellation only."""
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                version = await self._watch(version)
+            except _RelistError as error:
+                version = ""
+                self._restarted(self.kind.name, str(error))
+                await self._pause()
+            except errors.ApiError as error:
+                if error.status == _GONE:
+                    version = ""
+                    self._restarted(self.kind.name, "gone")
+                    continue
+                if error.status == 404 and self.kind.optional:
+                    version = ""
+                    await self._none_there()
+                    continue
+                self._tell(error)
+                self._restarted(self.kind.name, str(error.status))
+                await self._pause(error.retry_after)
+            except (errors.UnreachableError, msgspec.MsgspecError) as error:
+                self._tell(error)
+                self._restarted(
+                    self.kind.name, "unreachable" if isinstance(error, errors.UnreachableError) else "unread"
+                )
+                version = "" if isinstance(error, msgspec.MsgspecError) else version
+                await self._pause()
+
+    async def _list(self) -> str:
+        """Lists page by page and gives the sink all at once; the version to watch from."""
+        found: list[Any] = []
+        following = ""
+        while True:
+            query = self._query(limit=str(PAGE), **({"continue": following} if following else {}))
+            page = self._decode_list(await self._client.get(self.kind.path, query))
+            found.extend(page.items or ())
+            following = page.metadata.continue_
+            if not following:
+                break
+            await asyncio.sleep(0)  # others get the loop between two pages
+        self._sink.replace(found)
+        self.objects = len(found)
+        self._contact()
+        self.synced.set()
+        return page.metadata.resource_version
+
+    async def _watch(self, version: str) -> str:
+        """Feeds events until the stream ends; the version to resume from."""
+        seconds = WATCH_SECONDS * (1 + self._chance.random() / 2)
+        query = self._query(
+            watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
+        )
+        try:
+            async for line in self._client.stream(self.kind.path, query, self._quiet):
+                if line.strip():
+                    version = self._fed(line)
+        except errors.UnreachableError as error:
+            # the version reached is kept: what was fed need not be listed again
+            self._tell(error)
+            self._restarted(self.kind.name, "unreachable")
+            await self._pause()
+        return version
+
+    def _fed(self, line: bytes) -> str:
+        """One event into the sink; its resource version."""
+        event = _decode_event(line)
+        if event.type == "ERROR":
+            status = _decode_status(event.object)
+            if status.code != _GONE:
+                self._tell(errors.ApiError(status.code, status.reason, status.message, self.kind.path))
+            raise _RelistError("gone" if status.code == _GONE else str(status.code))
+        self._contact()
+        if event.type == "BOOKMARK":
+            return _decode_versioned(event.object).metadata.resource_version
+        obj = self._decode(event.object)
+        if event.type == "DELETED":
+            self._sink.remove(obj)
+            self.objects -= 1
+        else:
+            self._sink.upsert(obj)
+            self.objects += event.type == "ADDED"
+        return str(obj.metadata.resource_version)
+
+    async def _none_there(self) -> None:
+        """The CRD is absent: there are no such objects, until it comes."""
+        self._sink.replace([])
+        self.objects = 0
+        self._contact()
+        self.synced.set()
+        await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
+
+    def _query(self, **given: str) -> dict[str, str]:
+        return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
+
+    def _contact(self) -> None:
+        self._heard = self._clock()
+        self._failures = 0
+        self._told = ""
+
+    async def _pause(self, at_least: float = 0.0) -> None:
+        """Exponential with full jitter, capped; never less than the server asks for."""
+        longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        await asyncio.sleep(max(min(at_least, self._longest), self._chance.uniform(longest / 2, longest)))
+
+    def _tell(self, error: Exception) -> None:
+        """Logs a failure once, until it changes or the server is heard of again."""
+        text = str(error)
+        if text == self._told:
+            return
+        self._told = text
+        fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
+        _log.warning("watch failed", extra={"fields": fields})
+
+
+def _fix(error: Exception, kind: resources.Kind) -> str:
+    status = error.status if isinstance(error, errors.ApiError) else 0
+    return {
+        401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
+        403: f"the account needs the verbs list and watch on {kind.name}: apply the roles of manifests/base",
+        404: f"the API server does not know {kind.path}",
+    }.get(status, "the cache keeps what it has and the watch is tried again")

@@ -1,0 +1,73 @@
+"""The file is what NCCL's own reader takes from it (NVIDIA/nccl src/misc/param.cc)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.nccl import conf
+
+ONE_LINE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0"), max_size=40)
+NAMES = ONE_LINE.filter(lambda name: name != "" and "=" not in name and name[0] != "#")
+
+
+def test_lines_are_written_bare():
+    assert conf.emit([("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_NET", "AWS Libfabric")]) == (
+        "NCCL_IB_HCA==mlx5_0,mlx5_1\nNCCL_NET=AWS Libfabric\n"
+    )
+    assert conf.emit([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1\nA=2\n", {"A": "1"}),
+        ("# A=1\n #A=2\nB\n=3\n\nC=", {" #A": "2", "C": ""}),
+        ('A="x"\r\n B = y ', {"A": '"x"\r', " B ": " y "}),
+        ("A==x=y", {"A": "=x=y"}),
+        ("A=" + 2000 * "x", {"A": 1023 * "x"}),
+    ],
+)
+def test_it_is_read_as_nccl_reads_it(text, expected):
+    assert conf.parse(text) == expected
+
+
+@given(st.dictionaries(NAMES, ONE_LINE, max_size=6))
+def test_what_is_written_is_read_back(settings):
+    assert conf.parse(conf.emit(settings.items())) == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("A", "x\nNCCL_NET=evil"),
+        ("A\n", "x"),
+        ("A", "x\0"),
+        ("A", "x\r"),
+        ("#A", "x"),
+        ("A=B", "x"),
+        ("", "x"),
+        ("A", 1024 * "x"),
+        ("A", 512 * "\u00e9"),  # NCCL counts bytes
+    ],
+)
+def test_a_line_that_would_not_be_read_back_is_refused(name, value):
+    assert not conf.fits(name, value)
+    with pytest.raises(ValueError, match="does not fit into a line"):
+        conf.emit([(name, value)])
+
+
+def test_the_longest_value_fits():
+    assert conf.parse(conf.emit([("A", 1023 * "x")])) == {"A": 1023 * "x"}
+
+
+@pytest.mark.parametrize("name", ["NCCL_IB_HCA", "NCCL_DEBUG", "NCCL_NET", "FI_PROVIDER"])
+def test_what_is_read_after_nccl_starts_is_carried(name):
+    assert conf.carries(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_TLS", "OMPI_MCA_btl_tcp_if_include", "NCCL_CONF_FILE", "PATH"],
+)
+def test_what_is_read_before_or_elsewhere_is_not_carried(name):
+    assert not conf.carries(name)

@@ -1,0 +1,72 @@
+"""A log line is one line of JSON whatever users sent."""
+
+import io
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import logs
+
+HOSTILE = st.text(st.characters(codec=None, categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Lu", "Po")), max_size=50)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | HOSTILE | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(HOSTILE, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def written(message: object, *args: object, fields: object = None, error: BaseException | None = None) -> str:
+    trace = (type(error), error, error.__traceback__) if error else None
+    record = logging.LogRecord("test", logging.INFO, "", 0, message, args, trace)
+    if fields is not None:
+        record.fields = fields
+    return logs.JsonFormatter().format(record)
+
+
+@given(HOSTILE, TREES)
+def test_nothing_a_user_sends_breaks_the_line_or_reaches_the_terminal(text, tree):
+    line = written(text, fields={"sent": tree})
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line, parse_constant=pytest.fail)["message"] == json.loads(json.dumps(text))
+
+
+def test_long_values_are_cut_and_say_how_long_they_were():
+    line = json.loads(written("m" * 5000, fields={"body": "x" * 10_000, "many": list(range(1000))}))
+    assert line["message"].endswith("... (5000 characters)")
+    assert len(line["fields"]["body"]) < 2100
+    assert len(line["fields"]["many"]) == 64
+
+
+def test_a_deep_or_endless_value_ends():
+    loop: list[object] = []
+    loop.append(loop)
+    assert len(written("m", fields={"loop": loop})) < 5000
+
+
+def test_a_wrong_format_keeps_its_message():
+    assert json.loads(written("%d pods", "many"))["message"] == "%d pods"
+
+
+def test_an_exception_is_a_field_of_the_same_line():
+    line = written("failed", error=ValueError("a\nb"))
+    assert "\n" not in line
+    assert json.loads(line)["error"].endswith("ValueError: a\nb")
+
+
+def test_configured_logging_writes_to_the_stream_from_every_logger():
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    try:
+        logs.configure(stream=stream)
+        logging.getLogger("aiohttp.server").warning("heard")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    line = json.loads(stream.getvalue())
+    assert (line["logger"], line["level"], line["message"]) == ("aiohttp.server", "warning", "heard")
+    assert line["time"].endswith("+00:00")

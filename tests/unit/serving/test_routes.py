@@ -1,0 +1,67 @@
+"""Finding the route of a path."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import routes
+
+
+def answer(_call: routes.Call) -> routes.Reply:
+    return routes.Reply(b"")
+
+
+TABLE = routes.Table(
+    [
+        routes.Route("/volcano/prioritize", answer),
+        routes.Route("/volcano/{scope}/prioritize", answer),
+        routes.Route("/both", answer),
+        routes.Route("/both", answer, "GET"),
+        routes.Route("/explain/{namespace}/{pod}", answer, "GET"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected", "parameters"),
+    [
+        ("POST", "/volcano/prioritize", "/volcano/prioritize", {}),
+        ("POST", "/volcano/east/prioritize", "/volcano/{scope}/prioritize", {"scope": "east"}),
+        ("GET", "/both", "/both", {}),
+        ("GET", "/explain/train/w-0", "/explain/{namespace}/{pod}", {"namespace": "train", "pod": "w-0"}),
+    ],
+)
+def test_the_right_route_is_found_with_its_parameters(method, path, expected, parameters):
+    route, found = TABLE.find(method, path)
+    assert (route.path, dict(found)) == (expected, parameters)
+    assert route.method == method
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("POST", "/", 404, None),
+        ("POST", "/volcano//prioritize", 404, None),
+        ("POST", "/volcano/east/prioritize/", 404, None),
+        ("GET", "/volcano/prioritize", 405, "POST"),
+        ("DELETE", "/both", 405, "GET, POST"),
+        ("POST", "/explain/a/b", 405, "GET"),
+    ],
+)
+def test_everything_else_is_refused(method, path, status, allow):
+    with pytest.raises(routes.HttpError) as refused:
+        TABLE.find(method, path)
+    assert refused.value.status == status
+    assert refused.value.headers.get("Allow") == allow
+
+
+def test_a_route_given_twice_is_refused():
+    with pytest.raises(ValueError, match="POST /a is given twice"):
+        routes.Table([routes.Route("/a", answer), routes.Route("/a", answer)])
+
+
+@given(st.text())
+def test_any_reason_becomes_json(reason):
+    assert json.loads(routes.error_body(400, reason))["error"]["code"] == 400

@@ -1,0 +1,146 @@
+"""CONTRACT section 6: the options of both servers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import settings
+
+PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
+
+
+def refused(capsys, server, *argv, **environ) -> str:
+    with pytest.raises(SystemExit) as ended:
+        settings.parse(server, argv, environ)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (tmp_path / name).write_bytes(b"")
+    return ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
+
+
+@pytest.mark.parametrize(
+    ("server", "port", "max_body"), [("webhook", 9443, 7 * 2**20), ("extender", 8713, 256 * 2**20)]
+)
+def test_defaults_are_the_contracts(files, server, port, max_body):
+    found = settings.parse(server, files, {})
+    assert (found.listen, found.max_body) == (settings.Address("", port), max_body)
+    assert found.ops_listen == settings.Address("", 8080)
+    assert (found.workers, found.assume_seconds, found.drain_seconds) == (1, 30.0, 10.0)
+    assert (found.policy, found.snapshot, found.kubeconfig, found.client_ca) == (None, None, None, None)
+    assert not found.plain_http
+
+
+def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("")
+    environ = {
+        "RAILWRIGHT_LISTEN": "127.0.0.1:1",
+        "RAILWRIGHT_OPS_LISTEN": "127.0.0.1:2",
+        "RAILWRIGHT_PLAIN_HTTP": "true",
+        "RAILWRIGHT_POLICY": str(policy),
+        "RAILWRIGHT_SNAPSHOT": str(policy),
+        "RAILWRIGHT_KUBECONFIG": "",  # a chart's way of saying that it is not set
+        "RAILWRIGHT_WORKERS": "2",
+        "RAILWRIGHT_MAX_BODY": "1Mi",
+        "RAILWRIGHT_ASSUME_SECONDS": "5",
+        "RAILWRIGHT_DRAIN_SECONDS": "0.5",
+        "RAILWRIGHT_SERVICE_PORT": "tcp://10.0.0.1:443",  # what Kubernetes sets for a Service
+    }
+    found = settings.parse("webhook", ["--workers", "3"], environ)
+    assert (found.listen.port, found.ops_listen.port, found.workers, found.max_body) == (1, 2, 3, 1 << 20)
+    assert (found.policy, found.snapshot, found.kubeconfig) == (policy, policy, None)
+    assert (found.assume_seconds, found.drain_seconds, found.plain_http) == (5.0, 0.5, True)
+    assert not settings.parse("webhook", ["--plain-http=false", *_certificate(tmp_path)], environ).plain_http
+
+
+def _certificate(directory):
+    for name in ("c", "k"):
+        (directory / name).write_bytes(b"")
+    return ("--tls-cert", str(directory / "c"), "--tls-key", str(directory / "k"))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "loopback"),
+    [
+        (":9443", "", 9443, False),
+        ("0.0.0.0:1", "0.0.0.0", 1, False),  # noqa: S104 - parsed, not bound
+        ("[::1]:0", "::1", 0, True),
+        ("127.8.0.1:5", "127.8.0.1", 5, True),
+        ("localhost:65535", "localhost", 65535, True),
+        ("example.org:1", "example.org", 1, False),
+    ],
+)
+def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
+    found = settings.parse("webhook", [*files, "--listen", text], {}).listen
+    assert (found.host, found.port, found.is_loopback, str(found)) == (host, port, loopback, text)
+
+
+@pytest.mark.parametrize(
+    ("server", "argv", "said"),
+    [
+        ("webhook", (), "no certificate"),
+        ("webhook", ("--plain-http",), "--plain-http on :9443: listen on loopback"),
+        ("webhook", ("--plain-http", "--listen", "example.org:1"), "listen on loopback"),
+        ("webhook", ("--plain-http", "--allow-plain-http"), "--allow-plain-http is for the extender"),
+        ("extender", ("--plain-http",), "or add --allow-plain-http and a NetworkPolicy"),
+        ("extender", (*PLAIN, "--workers", "2"), "the extender is one process"),
+        ("webhook", (*PLAIN, "--workers", "0"), "--workers: '0' is not a whole number"),
+        ("webhook", (*PLAIN, "--workers", "-1"), "--workers"),
+        ("webhook", (*PLAIN, "--workers", "1000"), "1 to 64"),
+        ("webhook", (*PLAIN, "--listen", "127.0.0.1"), "not HOST:PORT"),
+        ("webhook", (*PLAIN, "--listen", "127.0.0.1:65536"), "not HOST:PORT"),
+        ("webhook", (*PLAIN, "--listen", "127.0.0.1:http"), "not HOST:PORT"),
+        ("webhook", (*PLAIN, "--listen", "::1:443"), "in brackets"),
+        ("webhook", (*PLAIN, "--listen", "127.0.0.1:8080"), "are the same port"),
+        ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--assume-seconds", "inf"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--max-body", "0"), "positive number of bytes"),
+        ("webhook", (*PLAIN, "--max-body", "7MiB"), "positive number of bytes"),
+        ("webhook", (*PLAIN, "--policy", "/nowhere/policy.yaml"), "--policy /nowhere/policy.yaml: No such file"),
+        ("webhook", (*PLAIN, "--policy", "/"), "--policy /: Is a directory"),
+        ("webhook", (*PLAIN, "--tls-cert", "x"), "--tls-cert and --tls-key go together"),
+        ("webhook", (*PLAIN, "--client-ca", "x"), "--plain-http contradicts"),
+        ("webhook", (*PLAIN, "--plain-http", "perhaps"), "neither true nor false"),
+        ("webhook", (*PLAIN, "--work", "2"), "unrecognized arguments"),
+    ],
+)
+def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server, argv, said):
+    assert said in refused(capsys, server, *argv)
+
+
+def test_a_wrong_variable_is_named_as_the_variable(capsys):
+    assert "RAILWRIGHT_WORKERS: 'x'" in refused(capsys, "webhook", *PLAIN, RAILWRIGHT_WORKERS="x")
+
+
+def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
+    (tmp_path / "s").write_text("")
+    assert "add --policy FILE" in refused(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
+
+
+def test_plain_http_beyond_loopback_is_the_extenders_with_a_second_word():
+    found = settings.parse("extender", ["--plain-http", "--allow-plain-http"], {})
+    assert found.listen == settings.Address("", 8713)
+
+
+def test_the_description_is_plain_and_holds_every_setting(files):
+    shown = settings.describe(settings.parse("webhook", [*files, "--listen", "[::1]:1"], {}))
+    assert set(shown) == set(settings.Settings.__struct_fields__)
+    assert shown["listen"] == "[::1]:1"
+    assert shown["tls_key"].endswith("tls.key")
+    assert all(isinstance(value, str | int | float | None) for value in shown.values())
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_address_or_a_value_error(text):
+    try:
+        found = settings._address(text)
+    except ValueError:
+        return
+    assert 0 <= found.port <= 65535
+    assert settings._address(str(found)) == found

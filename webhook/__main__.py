@@ -1,0 +1,90 @@
+"""The webhook's only wiring: settings, sources, state, routes, server."""
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Sequence
+
+from cluster import errors, events, resources, sources
+from serving import logs, metrics, probes, processes, server, settings
+from webhook import app, policy_events
+from webhook import state as states
+
+_NO_CLUSTER = 2  # exit code: usage, or a cluster that cannot be reached with what was given
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the webhook until it is told to stop; returns the exit code."""
+    options = settings.parse("webhook", argv, os.environ)
+    logs.configure()
+
+    async def wired(run: processes.Run) -> int:
+        return await serve(options, run)
+
+    return processes.start(options, wired)
+
+
+async def serve(options: settings.Settings, run: processes.Run) -> int:
+    """One webhook process on these settings."""
+    counters, checks = metrics.Metrics("webhook"), probes.Probes()
+    state = states.State()
+    try:
+        origin = await sources.connected(
+            kubeconfig=options.kubeconfig,
+            snapshot=options.snapshot,
+            policy=options.policy,
+            wanted=_wanted(state),
+            restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
+        )
+    except errors.ClusterError as error:
+        print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        return _NO_CLUSTER
+    checks.add("policy", origin.policy_problem)
+    checks.add("caches", origin.cache_problem)
+    shell = server.Server(
+        options,
+        app.offered(state, lambda: origin.store.current, counters),
+        checks,
+        counters,
+        refresh=lambda: _show(counters, origin),
+    )
+    try:
+        return await run(shell, [*origin.tasks, *_telling(origin)])
+    finally:
+        if origin.client is not None:
+            await origin.client.close()
+
+
+def _wanted(state: states.State) -> list[sources.Wanted]:
+    return [
+        sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
+        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods),
+        sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
+    ]
+
+
+def _telling(origin: sources.Sources) -> list[sources.Task]:
+    """Events about the policy, where there is a cluster to tell."""
+    if origin.client is None:
+        return []
+    posting = events.Events(origin.client, "railwright-webhook", now=lambda: dt.datetime.now(dt.UTC))
+    origin.store.subscribe(policy_events.PolicyEvents(posting))
+    return [posting.run]
+
+
+def _show(counters: metrics.Metrics, origin: sources.Sources) -> None:
+    """Gauges of the policy and the caches, looked up when somebody reads them."""
+    counters.policy_valid.set(origin.store.valid)
+    counters.policy_generation.set(origin.store.generation)
+    if origin.store.current is not None:
+        counters.show_policy(origin.store.current.digest)
+    if origin.snapshot is not None:
+        counters.snapshot_generation.set(origin.snapshot.generation)
+    for name, each in origin.ages():
+        counters.cache_age_seconds.labels(name).set(each.age_seconds())
+        counters.cache_objects.labels(name).set(each.objects)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

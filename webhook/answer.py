@@ -1,0 +1,21 @@
+"""What a handler hands back: the bytes for the API server, and what happened, for metrics and logs.
+
+Owns the words of outcomes. Counting and logging happen after the answer, elsewhere.
+"""
+
+import msgspec
+
+ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One review answered."""
+
+    body: bytes
+    outcome: str
+    fabric: str = ""  # "" where none is concerned
+    role: str = ""
+    reason: str = ""  # of a refusal, a short word
+    operations: int = 0
+    warnings: int = 0
+    dry_run: bool = False

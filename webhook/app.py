@@ -1,0 +1,49 @@
+"""The webhook's paths, each onto one handler; and what is counted of an answer.
+
+Owns the meeting of handlers with the policy in force and the caches. Between body and answer of a pod stands no await.
+"""
+
+from collections.abc import Callable
+
+from fabric.policy import model as policies
+from serving import metrics, routes
+from webhook import answer, bindings, pods, wire
+from webhook import policies as validation
+from webhook import state as states
+
+_MALFORMED = (wire.MalformedError,)
+PolicyOf = Callable[[], policies.Policy | None]
+
+
+def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics) -> list[routes.Route]:
+    """All routes."""
+
+    def mutate_pods(call: routes.Call) -> routes.Reply:
+        return _reply(pods.handle(call.body, policy_of(), state.facts), counters)
+
+    async def mutate_bindings(call: routes.Call) -> routes.Reply:
+        request = bindings.read(call.body)
+        if bindings.concerns_us(request) and not state.pods.knows(*bindings.pod_of(request)):
+            await state.pods.wait(*bindings.pod_of(request), seconds=bindings.WAIT_SECONDS)
+        return _reply(bindings.handle(request, policy_of(), state), counters)
+
+    def validate_policy(call: routes.Call) -> routes.Reply:
+        return _reply(validation.handle(call.body), counters)
+
+    return [
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED),
+        routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED),
+        routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
+    ]
+
+
+def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
+    if given.reason:
+        counters.webhook_refusals.labels(given.reason).inc()
+    if given.fabric:
+        counters.webhook_injections.labels(given.fabric, given.role, given.outcome).inc()
+    if given.operations:
+        counters.webhook_patch_operations.observe(given.operations)
+    if given.warnings:
+        counters.webhook_warnings.inc(given.warnings)
+    return routes.Reply(given.body, outcome=given.outcome)

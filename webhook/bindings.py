@@ -1,0 +1,69 @@
+"""POST /mutate/bindings: where a pod landed, written atomically with its node name. Never refuses.
+
+Owns the lookups by the Binding's words; what is written is `fabric.injection.binding`'s. Everything comes from caches:
+a pod that is not in them yet is waited for shortly, by the caller.
+"""
+
+from fabric import views
+from fabric.injection import binding, facts
+from fabric.policy import model as policies
+from webhook import answer, patch, state, wire
+
+WAIT_SECONDS = 0.25  # a watch is behind a Binding by milliseconds; the scheduler waits for this answer
+_READER = wire.Reader(wire.Binding, "Binding")
+
+
+def read(body: bytes) -> wire.Request[wire.Binding]:
+    """The request of a review. Raises wire.MalformedError."""
+    return _READER.read(body)
+
+
+def concerns_us(request: wire.Request[wire.Binding]) -> bool:
+    """True for the creation of a Binding to a node."""
+    bound = request.object
+    return request.operation == "CREATE" and bound is not None and bound.target.kind in {"", "Node"}
+
+
+def pod_of(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
+    """Namespace, name and uid ("" if the scheduler gives none) of the pod that is bound."""
+    metadata = request.object.metadata if request.object else views.ObjectMeta()
+    name = metadata.name or request.name
+    return (request.namespace or metadata.namespace, name, metadata.uid)
+
+
+def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, known: state.State) -> answer.Answer:
+    """The answer, out of the caches as they are."""
+    bound = request.object
+    if policy is None or bound is None or not concerns_us(request):
+        return _answer(request, ())
+    namespace, name, uid = pod_of(request)
+    pod = known.pods.find(namespace, name, uid)
+    if pod is None:
+        if known.pods.knows(namespace, name, uid):
+            return _answer(request, ())
+        return _answer(request, (f"railwright has not seen pod {namespace}/{name}: its placement is not recorded",))
+    return _placed(request, bound, pod, policy, known.facts(namespace), known.nodes.by_name.get(bound.target.name))
+
+
+def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
+    request: wire.Request[wire.Binding],
+    bound: wire.Binding,
+    pod: views.Pod,
+    policy: policies.Policy,
+    known: facts.Facts,
+    node: views.Node | None,
+) -> answer.Answer:
+    if node is None:
+        name = bound.target.name
+        return _answer(request, (f"railwright has not seen node {name}: the pod's placement is not recorded",))
+    added = binding.annotations_for(pod, policy, known, node)
+    if added is None:
+        return _answer(request, ())
+    operations = patch.annotate(bound.metadata.annotations_or_none, added)
+    body = wire.write(request.uid, wire.Verdict(operations=operations))
+    return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
+
+
+def _answer(request: wire.Request[wire.Binding], warnings: tuple[str, ...]) -> answer.Answer:
+    body = wire.write(request.uid, wire.Verdict(warnings=warnings))
+    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))

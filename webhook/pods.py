@@ -1,0 +1,86 @@
+"""POST /mutate/pods: a review of a pod -> the review that answers it. Pure, given policy and facts.
+
+Owns which operations concern us and how a plan reads to the caller: patch, warnings, audit annotations, refusal.
+"""
+
+from collections.abc import Callable
+
+from fabric import views
+from fabric.injection import facts, model, opt_in, plan
+from fabric.policy import model as policies
+from webhook import answer, patch, wire
+
+_READER = wire.Reader(views.Pod, "Pod")
+_FORBIDDEN = 403
+
+FactsOf = Callable[[str], facts.Facts]
+
+
+def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> answer.Answer:
+    """The answer. Raises wire.MalformedError for what is no review of a pod."""
+    request = _READER.read(body)
+    if request.operation != "CREATE" or request.sub_resource:
+        return _allowed(request)
+    pod = request.object
+    if pod is None:
+        raise wire.MalformedError("request.object is missing; a CREATE has one")
+    known = facts_of(request.namespace)
+    if policy is None:
+        return _without_policy(request, pod, known)
+    outcome = plan.plan(pod, policy, known)
+    match outcome:
+        case model.NotOptedIn():
+            return _allowed(request)
+        case model.Refusal(fabric=fabric, reason=reason, message=message):
+            return _refused(request, fabric, reason, message)
+        case model.Injection():
+            return _injected(request, pod, outcome)
+
+
+def _injected(request: wire.Request[views.Pod], pod: views.Pod, injection: model.Injection) -> answer.Answer:
+    operations = patch.operations(pod, injection.changes)
+    verdict = wire.Verdict(
+        operations=operations,
+        warnings=injection.warnings,
+        audit={
+            "fabric": injection.fabric,
+            "role": injection.role,
+            "rails": ",".join(injection.rails),
+            "changes": str(len(injection.changes)),
+        },
+    )
+    return answer.Answer(
+        body=wire.write(request.uid, verdict),
+        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        fabric=injection.fabric,
+        role=injection.role,
+        operations=len(operations),
+        warnings=len(injection.warnings),
+        dry_run=bool(request.dry_run),
+    )
+
+
+def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: facts.Facts) -> answer.Answer:
+    """Before a first policy was read, a labelled pod cannot be served and must not start half-equipped."""
+    if not opt_in.may_opt_in(pod, known.namespace_labels):
+        return _allowed(request)
+    where = plan.title(pod, request.namespace)
+    message = f"Pod {where}: railwright has no valid policy yet; correct ConfigMap railwright-policy and try again"
+    return _refused(request, "", "no-policy", message)
+
+
+def _refused(request: wire.Request[views.Pod], fabric: str, reason: str, message: str) -> answer.Answer:
+    verdict = wire.Verdict(
+        allowed=False, code=_FORBIDDEN, message=message, audit={"fabric": fabric or "unknown", "refused": reason}
+    )
+    return answer.Answer(
+        body=wire.write(request.uid, verdict),
+        outcome=answer.REFUSED,
+        fabric=fabric,
+        reason=reason,
+        dry_run=bool(request.dry_run),
+    )
+
+
+def _allowed(request: wire.Request[views.Pod]) -> answer.Answer:
+    return answer.Answer(body=wire.write(request.uid, wire.Verdict()), outcome=answer.ALLOWED)

@@ -1,0 +1,54 @@
+"""POST /validate/policy: a ConfigMap that would not be a valid policy is refused with all that is wrong with it.
+
+Owns the wording of that refusal; what is wrong is `cluster.policies`' to say.
+"""
+
+from cluster import policies
+from fabric import names, views
+from webhook import answer, wire
+
+_READER = wire.Reader(views.ConfigMap, "ConfigMap")
+_BAD_REQUEST = 400
+_MAX_MESSAGE = 16 * 1024  # characters; a policy with more errors than that is read from the top
+
+
+def handle(body: bytes) -> answer.Answer:
+    """The answer. Raises wire.MalformedError for what is no review of a ConfigMap."""
+    request = _READER.read(body)
+    config_map = request.object
+    if config_map is None or not _is_policy(request):
+        return _answer(request, None)
+    text = (config_map.data or {}).get(names.POLICY_KEY)
+    if text is None:
+        return _answer(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
+    result = policies.read(text)
+    if not isinstance(result, policies.Rejected):
+        return _answer(request, None)
+    count = len(result.errors)
+    lines = "\n".join(_line(error) for error in result.errors)
+    return _answer(request, f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:\n{lines}"[:_MAX_MESSAGE])
+
+
+def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
+    """Our one ConfigMap, written: a selector may be wider than the contract."""
+    name = request.name or (request.object.metadata.name if request.object else "")
+    return (
+        request.namespace == names.NAMESPACE
+        and name == names.POLICY_CONFIGMAP
+        and request.operation in {"CREATE", "UPDATE"}
+    )
+
+
+def _line(error: policies.PolicyError) -> str:
+    line = "" if error.line is None else f"line {error.line}: "
+    path = f"{error.path}: " if error.path else ""
+    return f"{line}{path}{error.message}"
+
+
+def _answer(request: wire.Request[views.ConfigMap], problem: str | None) -> answer.Answer:
+    if problem is None:
+        return answer.Answer(body=wire.write(request.uid, wire.Verdict()), outcome=answer.ALLOWED)
+    message = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}: {problem}"
+    verdict = wire.Verdict(allowed=False, code=_BAD_REQUEST, message=message)
+    body = wire.write(request.uid, verdict)
+    return answer.Answer(body=body, outcome=answer.REFUSED, reason="policy", dry_run=bool(request.dry_run))

@@ -1,0 +1,36 @@
+"""Events on the policy ConfigMap: a policy that is not in force is told where its author looks.
+
+Owns the wording. When a policy is read, and what is wrong with it, is `cluster.policies`'.
+"""
+
+from cluster import events, policies
+from fabric import names
+
+_ON = events.Involved(kind="ConfigMap", api_version="v1", namespace=names.NAMESPACE, name=names.POLICY_CONFIGMAP)
+
+
+class PolicyEvents:
+    """Called by the store after every read; tells of what is wrong, and once that it is right again."""
+
+    def __init__(self, posting: events.Events) -> None:
+        self._posting = posting
+        self._wrong = False
+
+    def __call__(self, store: policies.PolicyStore) -> None:
+        """The store has changed."""
+        if store.valid:
+            if self._wrong:
+                self._posting.post(_ON, warning=False, reason="PolicyInForce", message="the policy is valid again")
+            self._wrong = False
+            return
+        self._wrong = True
+        standing = "the last good policy stays in force" if store.current else "there is no policy in force"
+        self._posting.post(_ON, warning=True, reason="PolicyInvalid", message=f"{standing}; {_told(store.errors)}")
+
+
+def _told(errors: tuple[policies.PolicyError, ...]) -> str:
+    lines = (
+        f"{'' if error.line is None else f'line {error.line}: '}{f'{error.path}: ' if error.path else ''}{error.message}"
+        for error in errors
+    )
+    return "; ".join(lines)

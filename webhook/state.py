@@ -1,0 +1,195 @@
+"""What this server knows of the cluster: reducers that sources feed, and the facts handlers decide on.
+
+Owns which excerpt of each object is kept. One event loop owns it; handlers read it without waiting. Refuses to know
+where objects come from.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fabric import names, quantity, views
+from fabric.injection import facts
+
+Key = tuple[str, str]  # namespace, name
+
+
+class Namespaces:
+    """Labels of namespaces."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, Mapping[str, str]] = {}
+
+    def replace(self, objects: Sequence[views.Namespace]) -> None:
+        """The full list."""
+        self.labels = {each.metadata.name: each.metadata.labels for each in objects}
+
+    def upsert(self, obj: views.Namespace) -> None:
+        """One appeared or changed."""
+        self.labels[obj.metadata.name] = obj.metadata.labels
+
+    def remove(self, obj: views.Namespace) -> None:
+        """One is gone."""
+        self.labels.pop(obj.metadata.name, None)
+
+
+class Networks:
+    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them."""
+
+    def __init__(self) -> None:
+        self.resources: dict[Key, str | None] | None = None
+
+    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
+        """The full list."""
+        self.resources = {_key(each.metadata): _resource(each) for each in objects}
+
+    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
+        """One appeared or changed."""
+        if self.resources is not None:
+            self.resources[_key(obj.metadata)] = _resource(obj)
+
+    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
+        """One is gone."""
+        if self.resources is not None:
+            self.resources.pop(_key(obj.metadata), None)
+
+
+class Nodes:
+    """Nodes by name, and which resources some of them offers; None until a source has told all of them."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, views.Node] = {}
+        self.offered: frozenset[str] | None = None
+        self._counts: Counter[str] = Counter()
+        self._of: dict[str, frozenset[str]] = {}
+
+    def replace(self, objects: Sequence[views.Node]) -> None:
+        """The full list."""
+        self.by_name = {each.metadata.name: each for each in objects}
+        self._of = {each.metadata.name: _offers(each) for each in objects}
+        self._counts = Counter(resource for offers in self._of.values() for resource in offers)
+        self.offered = frozenset(self._counts)
+
+    def upsert(self, obj: views.Node) -> None:
+        """One appeared or changed; most changes are heartbeats, which offer what was offered before."""
+        self.by_name[obj.metadata.name] = obj
+        self._offer(obj.metadata.name, _offers(obj))
+
+    def remove(self, obj: views.Node) -> None:
+        """One is gone."""
+        self.by_name.pop(obj.metadata.name, None)
+        self._offer(obj.metadata.name, frozenset())
+
+    def _offer(self, name: str, offers: frozenset[str]) -> None:
+        before = self._of.get(name, frozenset())
+        if offers == before:
+            return
+        self._of[name] = offers
+        if not offers:
+            del self._of[name]
+        self._counts.update(offers - before)
+        self._counts.subtract(before - offers)
+        self._counts = +self._counts  # drops those nobody offers any more
+        if self.offered is not None:
+            self.offered = frozenset(self._counts)
+
+
+class Pods:
+    """Pods that may have opted in, by namespace and name, and the uids of all others; whoever waits is told of news."""
+
+    def __init__(self) -> None:
+        self._opted_in: dict[Key, views.Pod] = {}
+        self._others: dict[Key, str] = {}
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._opted_in)
+
+    def replace(self, objects: Sequence[views.Pod]) -> None:
+        """The full list."""
+        self._opted_in.clear()
+        self._others.clear()
+        for each in objects:
+            self._take(each)
+        self._tell()
+
+    def upsert(self, obj: views.Pod) -> None:
+        """One appeared or changed."""
+        self._take(obj)
+        self._tell()
+
+    def remove(self, obj: views.Pod) -> None:
+        """One is gone."""
+        self._opted_in.pop(_key(obj.metadata), None)
+        self._others.pop(_key(obj.metadata), None)
+
+    def find(self, namespace: str, name: str, uid: str) -> views.Pod | None:
+        """A pod that may have opted in. With a uid, a pod of the same name that was there before is not it."""
+        pod = self._opted_in.get((namespace, name))
+        return pod if pod is not None and uid in {"", pod.metadata.uid} else None
+
+    def knows(self, namespace: str, name: str, uid: str) -> bool:
+        """True when a source has told of this very pod."""
+        known = self._others.get((namespace, name))
+        return (known is not None and uid in {"", known}) or self.find(namespace, name, uid) is not None
+
+    async def wait(self, namespace: str, name: str, uid: str, seconds: float) -> bool:
+        """Wait until the pod is known; False if it was not within that time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.knows(namespace, name, uid):
+                    await self._news.wait()
+        return self.knows(namespace, name, uid)
+
+    def _take(self, pod: views.Pod) -> None:
+        key = _key(pod.metadata)
+        if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
+            self._opted_in[key] = pod
+            self._others.pop(key, None)
+        else:
+            self._others[key] = pod.metadata.uid
+            self._opted_in.pop(key, None)
+
+    def _tell(self) -> None:
+        """Wake all who wait now; who comes later waits for the next news."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class State:
+    """All reducers, and the excerpt of them that one admission decides on."""
+
+    def __init__(self) -> None:
+        self.namespaces = Namespaces()
+        self.networks = Networks()
+        self.nodes = Nodes()
+        self.pods = Pods()
+
+    def facts(self, namespace: str) -> facts.Facts:
+        """What is known now. Valid until the caller next waits: the maps in it are the caches themselves."""
+        return facts.Facts(
+            namespace=namespace,
+            namespace_labels=self.namespaces.labels.get(namespace),
+            networks=self.networks.resources,
+            offered=self.nodes.offered,
+        )
+
+
+def _key(metadata: views.ObjectMeta) -> Key:
+    return (metadata.namespace, metadata.name)
+
+
+def _resource(network: views.NetworkAttachmentDefinition) -> str | None:
+    return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
+
+
+def _offers(node: views.Node) -> frozenset[str]:
+    return frozenset(name for name, amount in node.status.allocatable.items() if _positive(amount))
+
+
+def _positive(amount: views.Written) -> bool:
+    try:
+        return quantity.parse(amount) > 0
+    except quantity.InvalidQuantityError:
+        return False
