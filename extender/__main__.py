@@ -1,7 +1,6 @@
 """The extender's only wiring: settings, sources, state, verbs, routes, server."""
 
 import asyncio
-import logging
 import os
 import sys
 import time
@@ -11,9 +10,8 @@ from cluster import errors, resources, sources
 from extender import app, schedulers
 from extender import state as states
 from fabric.placement import ledger
-from serving import logs, metrics, probes, server, settings, tuning
+from serving import logs, metrics, probes, processes, server, settings
 
-_LOG = logging.getLogger("railwright.extender")
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
 
@@ -22,13 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until it is told to stop; returns the exit code."""
     options = settings.parse("extender", argv, os.environ)
     logs.configure()
-    _LOG.info("starting", extra={"fields": settings.describe(options)})
-    tuning.raise_limits()
-    with asyncio.Runner(loop_factory=tuning.loop_factory()) as runner:
-        return runner.run(serve(options))
+
+    async def wired(run: processes.Run) -> int:
+        return await serve(options, run)
+
+    return processes.start(options, wired)
 
 
-async def serve(options: settings.Settings) -> int:
+async def serve(options: settings.Settings, run: processes.Run) -> int:
     """One extender on these settings."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
@@ -65,7 +64,7 @@ async def serve(options: settings.Settings) -> int:
     post = origin.client.post if origin.client is not None else None
     running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
     try:
-        return await running.run([*origin.tasks, expire])
+        return await run(running, [*origin.tasks, expire])
     finally:
         if origin.client is not None:
             await origin.client.close()

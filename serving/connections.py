@@ -80,7 +80,7 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._idle and data:
             self._idle = False
-            pass
+            self._arm(self._owner.limits.header_seconds)
         super().data_received(data)
 
     def headers_arrived(self) -> None:

@@ -25,7 +25,7 @@ def handle(body: bytes) -> answer.Answer:
     if not isinstance(result, policies.Rejected):
         return _answer(request, None)
     count = len(result.errors)
-    lines = "\n".join(_line(error) for error in result.errors)
+    lines = "\n".join(line(error) for error in result.errors)
     return _answer(request, f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:\n{lines}"[:_MAX_MESSAGE])
 
 
@@ -39,10 +39,11 @@ def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
     )
 
 
-def _line(error: policies.PolicyError) -> str:
-    line = "" if error.line is None else f"line {error.line}: "
+def line(error: policies.PolicyError) -> str:
+    """One error as people read it: line, path, sentence."""
+    where = "" if error.line is None else f"line {error.line}: "
     path = f"{error.path}: " if error.path else ""
-    return f"{line}{path}{error.message}"
+    return f"{where}{path}{error.message}"
 
 
 def _answer(request: wire.Request[views.ConfigMap], problem: str | None) -> answer.Answer:

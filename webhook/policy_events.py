@@ -5,6 +5,7 @@ Owns the wording. When a policy is read, and what is wrong with it, is `cluster.
 
 from cluster import events, policies
 from fabric import names
+from webhook import policies as validation
 
 _ON = events.Involved(kind="ConfigMap", api_version="v1", namespace=names.NAMESPACE, name=names.POLICY_CONFIGMAP)
 
@@ -25,12 +26,5 @@ class PolicyEvents:
             return
         self._wrong = True
         standing = "the last good policy stays in force" if store.current else "there is no policy in force"
-        self._posting.post(_ON, warning=True, reason="PolicyInvalid", message=f"{standing}; {_told(store.errors)}")
-
-
-def _told(errors: tuple[policies.PolicyError, ...]) -> str:
-    lines = (
-        f"{'' if error.line is None else f'line {error.line}: '}{f'{error.path}: ' if error.path else ''}{error.message}"
-        for error in errors
-    )
-    return "; ".join(lines)
+        told = "; ".join(validation.line(error) for error in store.errors)
+        self._posting.post(_ON, warning=True, reason="PolicyInvalid", message=f"{standing}; {told}")
