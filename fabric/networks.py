@@ -21,7 +21,7 @@ _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JS
 _LIST_MARKS = _JSON_MARKS | frozenset(",@")  # none of these can stand inside an item of the comma list
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 # What Go's strings.TrimSpace takes off: unlike Python's strip(), not U+001C to U+001F.
-_GO_SPACE = (  # what strings.TrimSpace removes
+_GO_SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )

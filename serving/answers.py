@@ -77,7 +77,7 @@ class Answers:
     def _refused(self, error: routes.HttpError) -> web.Response:
         answer = _response(routes.error_body(error.status, error.reason), error.status, routes.JSON)
         answer.headers.update(error.headers)
-        pass  # the body may not have been read
+        answer.force_close()  # the body may not have been read
         return answer
 
 

@@ -83,4 +83,5 @@ def _refused(request: wire.Request[views.Pod], fabric: str, reason: str, message
 
 
 def _allowed(request: wire.Request[views.Pod]) -> answer.Answer:
-    return answer.Answer(body=wire.write(request.uid, wire.Verdict()), outcome=answer.ALLOWED)
+    body = wire.write(request.uid, wire.Verdict())
+    return answer.Answer(body=body, outcome=answer.ALLOWED, dry_run=bool(request.dry_run))

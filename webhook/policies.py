@@ -3,13 +3,15 @@
 Owns the wording of that refusal; what is wrong is `cluster.policies`' to say.
 """
 
+from collections.abc import Sequence
+
 from cluster import policies
 from fabric import names, views
 from webhook import answer, wire
 
 _READER = wire.Reader(views.ConfigMap, "ConfigMap")
 _BAD_REQUEST = 400
-_MAX_MESSAGE = 16 * 1024  # characters; a policy with more errors than that is read from the top
+_MAX_MESSAGE = 16 * 1024  # characters of errors that are told one by one; nobody reads more in a terminal
 
 
 def handle(body: bytes) -> answer.Answer:
@@ -24,9 +26,7 @@ def handle(body: bytes) -> answer.Answer:
     result = policies.read(text)
     if not isinstance(result, policies.Rejected):
         return _answer(request, None)
-    count = len(result.errors)
-    lines = "\n".join(line(error) for error in result.errors)
-    return _answer(request, f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:\n{lines}"[:_MAX_MESSAGE])
+    return _answer(request, _told(result.errors))
 
 
 def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
@@ -37,6 +37,20 @@ def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
         and name == names.POLICY_CONFIGMAP
         and request.operation in {"CREATE", "UPDATE"}
     )
+
+
+def _told(errors: Sequence[policies.PolicyError]) -> str:
+    """All errors, a line each; what does not fit is counted."""
+    count = len(errors)
+    lines = [f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:"]
+    room = _MAX_MESSAGE - len(lines[0])
+    for number, error in enumerate(errors):
+        shown = line(error)
+        room -= len(shown) + 1
+        if room < 0:
+            return "\n".join([*lines, f"and {count - number} more; correct these first"])
+        lines.append(shown)
+    return "\n".join(lines)
 
 
 def line(error: policies.PolicyError) -> str:

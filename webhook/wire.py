@@ -18,6 +18,9 @@ MAX_WARNING = 256  # characters of one warning
 
 T = TypeVar("T")
 
+# a string that is not UTF-8 is no DecodeError to msgspec, though no other body raises anything else
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
 
 class MalformedError(ValueError):
     """The body is not a review this path can answer; the text says why. HTTP 400."""
@@ -88,7 +91,7 @@ class Reader(Generic[T]):
         """The request of a review. Raises MalformedError."""
         try:
             review: Review[T] = self._decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise MalformedError(_why(body, self._kind, error)) from None
         _check_envelope(review.api_version, review.kind)
         request = review.request
@@ -141,7 +144,7 @@ def _why(body: bytes, kind: str, error: Exception) -> str:
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
         pass  # the first error names the place already
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return f"the body is not JSON: {error}"
     except MalformedError as outer:
         return str(outer)

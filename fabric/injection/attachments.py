@@ -32,7 +32,7 @@ def attach(aim: aims.Aim) -> Attachments:
     except networks.InvalidNetworksError as error:
         raise model.RefusedError("networks", f"annotation {names.NETWORKS} {model.quoted(written)}: {error}") from None
     _check_known(aim, ours)
-    extra = _extra(aim) if _wanted(aim) else model.Part()
+    extra = _extra(aim) if _wanted(aim) else model.NOTHING
     change = model.SetAnnotation(
         entry="networks",
         reason=f"attaches the pod to {merged.added} rail networks of fabric {aim.fabric_name}",

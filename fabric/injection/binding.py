@@ -11,7 +11,7 @@ import msgspec
 from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import delivery, facts, model, shapes, tables
-from fabric.nccl import conf, derive
+from fabric.nccl import conf
 from fabric.policy import model as policies
 from fabric.policy import presets, selectors
 
@@ -54,19 +54,14 @@ def _node_lines(aim: aims.Aim, labels: Mapping[str, str]) -> str | None:
     """The pod's file with the devices of its node, where only the node decides them."""
     if not aim.role.rails or "env" in aim.wishes.skip:
         return None
-    route = delivery.plan(aim)
+    route = delivery.route(aim)
     if not route.per_node:
         return None
     rails = [chosen.rail for chosen in aim.rails]
-    derived = derive.derive(
-        aim.fabric,
-        rails,
-        shapes.on_node(aim.document, rails, labels),
-        aim.document.primary_interface,
-        aim.host_network,
-    )
-    devices = [(each.name, each.value) for each in derived if each.name == tables.HCA]
-    return conf.emit([*((each.name, each.value) for each in route.in_file), *devices]) if devices else None
+    devices = shapes.on_node(aim.document, rails, labels)
+    found = tables.of(aim.document).rank(aim.fabric_name, rails, devices, host_network=aim.host_network)
+    lines = [*route.in_file, *(each for each in found.all if each.name == tables.HCA)]
+    return conf.emit((each.name, each.value) for each in lines) if len(lines) > len(route.in_file) else None
 
 
 def _before_binding(pod: views.Pod) -> views.Pod:

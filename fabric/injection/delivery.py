@@ -1,6 +1,7 @@
 """How a rank's variables reach it: the container's environment, the file /etc/nccl.conf, or both (ruling 15).
 
-Owns the routes and the `nccl.conf` annotation's text. What the variables are is `environment`'s.
+Owns the routes and the `nccl.conf` annotation's text. What the variables are is `tables`', who wins is
+`environment`'s.
 """
 
 from collections.abc import Iterable
@@ -10,58 +11,61 @@ import msgspec
 from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import model, mounts, roles, shapes, tables
-from fabric.nccl import conf
-from fabric.nccl import model as nccl
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """Where variables go. `file`: lines of the pod's file. `mounted`: containers that get it.
+class Route(msgspec.Struct, frozen=True):
+    """Where the variables of a pod go."""
 
-    `in_env` says for each chosen container whether its environment may be added to at all.
-    """
-
-    wanted: tuple[nccl.Variable, ...]
-    in_file: tuple[nccl.Variable, ...]
-    env_only: tuple[nccl.Variable, ...]  # what environment gets when the file carries the rest
-    mounted: tuple[int, ...]
-    by_env: bool  # all of `wanted` go into environments
-    per_node: bool  # the device list is added to the file at binding
+    settings: tuple[tables.Setting, ...]  # all of them
+    in_env: tuple[tables.Setting, ...]  # what an environment is given; nothing where it has envFrom
+    others: tuple[tables.Setting, ...]  # what no file can carry
+    in_file: tuple[tables.Setting, ...]
+    text: str  # of the file, as far as it is known before binding
+    mounted: tuple[int, ...]  # containers that get the file
+    per_node: bool  # the device list joins the file at binding
 
 
-def plan(aim: aims.Aim) -> Plan:
+def route(aim: aims.Aim) -> Route:
     """The routes of a rank's variables."""
-    known = shapes.before_binding(aim.pod, aim.document, [chosen.rail for chosen in aim.rails])
-    wanted = tables.of(aim.document).rank(
-        aim.fabric_name,
-        [chosen.rail for chosen in aim.rails],
-        known.devices,
-        host_network=aim.host_network,
-    )
+    rails = [chosen.rail for chosen in aim.rails]
+    known = shapes.before_binding(aim.pod, aim.document, rails)
+    found = tables.of(aim.document).rank(aim.fabric_name, rails, known.devices, host_network=aim.host_network)
     mode = aim.wishes.delivery or aim.fabric.nccl.delivery
-    per_node = known.per_node and names_devices(aim, wanted) and any(_lets_us(aim.container(i)) for i in aim.targets)
-    everywhere = mode in {"file", "both"} or roles.ssh_launched(aim.pod)
-    mounted = tuple(i for i in aim.targets if everywhere or per_node or aim.container(i).env_from)
-    carried = any(aim.container(i).env_from for i in aim.targets) or everywhere
-    in_file = tuple(each for each in wanted if _carries(each)) if carried else ()
-    env_only = tuple(each for each in wanted if not _carries(each))
-    return Plan(wanted, in_file, env_only, mounted, mode != "file", per_node)
-
-
-def names_devices(aim: aims.Aim, wanted: Iterable[nccl.Variable]) -> bool:
-    """True where the policy leaves the list of devices to us."""
-    return aim.fabric.nccl.derive and tables.HCA not in {each.name for each in wanted}
-
-
-def deliver(aim: aims.Aim, plan: Plan) -> model.Part:
-    """The file: its annotation, its volume and its mounts. Raises RefusedError."""
-    text = conf.emit((each.name, each.value) for each in plan.in_file)
-    annotation, warnings = _annotation(aim, text)
-    if not plan.mounted:
-        return model.Part(changes=annotation, warnings=warnings)
-    placed = mounts.place(aim, mounts.NCCL_CONF_FILE, plan.mounted)
-    return msgspec.structs.replace(
-        placed, changes=annotation + placed.changes, warnings=warnings + tuple(_unreached(aim, plan))
+    per_node = known.per_node and _wants_devices(aim)
+    everywhere = mode != "env" or roles.ssh_launched(aim.pod)
+    with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
+    carrying = everywhere or bool(with_source)
+    return Route(
+        settings=found.all,
+        in_env=found.others if mode == "file" else found.all,
+        others=found.others,
+        in_file=found.carried if carrying else (),
+        text=found.text if carrying else "",
+        mounted=aim.targets if everywhere or per_node else with_source,
+        per_node=per_node,
     )
+
+
+def deliver(aim: aims.Aim, route: Route) -> model.Part:
+    """The file: its annotation, its volume and its mounts. Raises RefusedError."""
+    annotation, warnings = _annotation(aim, route.text)
+    if not route.mounted:
+        return model.Part(changes=annotation, warnings=warnings)
+    placed = mounts.place(aim, mounts.NCCL_CONF_FILE, route.mounted)
+    return msgspec.structs.replace(
+        placed, changes=annotation + placed.changes, warnings=(*warnings, *_unreached(aim, route))
+    )
+
+
+def _wants_devices(aim: aims.Aim) -> bool:
+    """True where the list of devices is ours to write: by derivation, and not set by every chosen container."""
+    if not aim.fabric.nccl.derive or tables.HCA in aim.fabric.env:
+        return False
+    return any(_leaves_devices(aim.container(index)) for index in aim.targets)
+
+
+def _leaves_devices(container: views.Container) -> bool:
+    return all(entry.name != tables.HCA for entry in container.env)
 
 
 def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
@@ -77,20 +81,11 @@ def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ..
     return (change,), (warning,)
 
 
-def _unreached(aim: aims.Aim, plan: Plan) -> Iterable[str]:
-    for index in plan.mounted:
+def _unreached(aim: aims.Aim, route: Route) -> Iterable[str]:
+    for index in route.mounted:
         container = aim.container(index)
         if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
             yield (
                 f"container {container.name} mounts {names.NCCL_CONF_PATH} itself: the settings of fabric "
                 f"{aim.fabric_name} do not reach it by file"
             )
-
-
-def _carries(variable: nccl.Variable) -> bool:
-    return conf.carries(variable.name) and conf.fits(variable.name, variable.value)
-
-
-def _lets_us(container: views.Container) -> bool:
-    """True where the container leaves the list of devices to us."""
-    return all(entry.name != tables.HCA for entry in container.env)

@@ -16,7 +16,7 @@ from fabric.injection import aim as aims
 def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Part:
     """The devices the pod still lacks. Raises RefusedError."""
     if not aim.role.rails:
-        return model.Part()
+        return model.NOTHING
     if "devices" in aim.wishes.skip:
         return model.Part(skipped={"devices": f"by annotation {names.SKIP}"})
     drawn = _drawn(aim, selections)

@@ -84,21 +84,26 @@ class Part(msgspec.Struct, frozen=True):
     skipped: Mapping[str, str] = {}  # concern -> why it was left out
 
 
+NOTHING = Part()
+
+
 def join(parts: Sequence[Part]) -> Part:
-    """What several concerns found, as one; entries once each, in order."""
+    """What several concerns found, as one; entries and warnings once each, in order."""
+    changes: list[AnyChange] = []
+    entries: dict[str, None] = {}
+    warnings: dict[str, None] = {}
     kept: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, str] = {}
     for part in parts:
+        if part is NOTHING:
+            continue
+        changes += part.changes
+        entries.update(dict.fromkeys(part.entries))
+        warnings.update(dict.fromkeys(part.warnings))
         skipped.update(part.skipped)
         for container, names in part.kept.items():
             kept[container] = kept.get(container, ()) + names
-    return Part(
-        changes=tuple(change for part in parts for change in part.changes),
-        entries=tuple(dict.fromkeys(entry for part in parts for entry in part.entries)),
-        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
-        kept=kept,
-        skipped=skipped,
-    )
+    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped)
 
 
 class Injection(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ def mount(aim: aims.Aim) -> model.Part:
     """The mounts of the policy. Raises RefusedError."""
     wanted = aim.fabric.mounts
     if not aim.role.rails or not (wanted.dev_infiniband or wanted.shared_memory is not None):
-        return model.Part()
+        return model.NOTHING
     if "mounts" in aim.wishes.skip:
         return model.Part(skipped={"mounts": f"by annotation {names.SKIP}"})
     parts = []

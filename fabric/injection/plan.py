@@ -68,4 +68,4 @@ def _injection(aim: aims.Aim) -> model.Injection:
 
 
 def _bystander(aim: aims.Aim) -> model.Part:
-    return model.Part() if aim.role.rails else model.Part(skipped={"rails": aim.role.why})
+    return model.NOTHING if aim.role.rails else model.Part(skipped={"rails": aim.role.why})

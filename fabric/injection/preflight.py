@@ -11,7 +11,7 @@ from fabric.injection import model
 def check(aim: aims.Aim) -> model.Part:
     """Says in the record why there is no preflight."""
     if not aim.role.rails:
-        return model.Part()
+        return model.NOTHING
     if "preflight" in aim.wishes.skip:
         return model.Part(skipped={"preflight": f"by annotation {names.SKIP}"})
     why = "not in this version" if aim.fabric.preflight.enabled else "disabled by policy"

@@ -17,7 +17,7 @@ def grant(aim: aims.Aim) -> model.Part:
     """The grants of the policy. Raises RefusedError."""
     wanted = aim.fabric.security
     if not aim.role.rails or not (wanted.capabilities or wanted.privileged):
-        return model.Part()
+        return model.NOTHING
     if "security" in aim.wishes.skip:
         return model.Part(skipped={"security": f"by annotation {names.SKIP}"})
     level = pod_security.level(aim.known)

@@ -6,7 +6,9 @@ another policy document it starts anew.
 
 from collections.abc import Sequence
 
-from fabric.nccl import derive
+import msgspec
+
+from fabric.nccl import conf, derive
 from fabric.nccl import model as nccl
 from fabric.policy import model as policies
 
@@ -14,7 +16,25 @@ HCA = "NCCL_IB_HCA"
 _KEPT = 1024  # results; a policy has few fabrics, but a pod's rails may be any subset
 _POLICIES = 2  # the one in force, and the one that a test or a comparison uses beside it
 
-Variables = tuple[nccl.Variable, ...]
+
+class Setting(msgspec.Struct, frozen=True):
+    """A variable as a change of a pod names it."""
+
+    name: str
+    value: str
+    entry: str  # in the record
+    reason: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The variables of a rank: all, and parted by whether a file can carry them."""
+
+    all: tuple[Setting, ...]
+    carried: tuple[Setting, ...]
+    others: tuple[Setting, ...]
+    text: str  # the file of those it can carry
+
+
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
 
 
@@ -23,29 +43,41 @@ class Tables:
 
     def __init__(self, document: policies.FabricPolicy) -> None:
         self.document = document
-        self._ranks: dict[_Key, Variables] = {}
+        self._ranks: dict[_Key, Settings] = {}
 
     def rank(
         self, name: str, rails: Sequence[policies.Rail], devices: tuple[str, ...] | None, *, host_network: bool
-    ) -> Variables:
+    ) -> Settings:
         """Literals and derived variables of a rank."""
-        key = (name, tuple(rail.name for rail in rails), devices, host_network)
+        key = (name, tuple([rail.name for rail in rails]), devices, host_network)
         found = self._ranks.get(key)
         if found is None:
             if len(self._ranks) >= _KEPT:
                 self._ranks.clear()
             fabric = self.document.fabrics[name]
             derived = derive.derive(fabric, rails, devices, self.document.primary_interface, host_network)
-            literals = literals_of(fabric, name)
-            found = literals + tuple(each for each in derived if each.name not in fabric.env)
+            literals = _literals(fabric, name)
+            found = _parted((*literals, *(each for each in derived if each.name not in fabric.env)))
             self._ranks[key] = found
         return found
 
 
-def literals_of(fabric: policies.Fabric, name: str) -> Variables:
-    """The policy's own variables."""
+def setting(variable: nccl.Variable) -> Setting:
+    """A variable with the words of its change."""
+    reason = f"{variable.reason} ({variable.source})"
+    return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
+
+
+def _parted(variables: Sequence[nccl.Variable]) -> Settings:
+    settings = tuple(setting(variable) for variable in variables)
+    carried = tuple(each for each in settings if conf.carries(each.name) and conf.fits(each.name, each.value))
+    others = tuple(each for each in settings if each not in carried)
+    return Settings(settings, carried, others, conf.emit((each.name, each.value) for each in carried))
+
+
+def _literals(fabric: policies.Fabric, name: str) -> list[nccl.Variable]:
     reason = "the policy says so"
-    return tuple(nccl.Variable(key, value, reason, f"fabrics.{name}.env") for key, value in fabric.env.items())
+    return [nccl.Variable(key, value, reason, f"fabrics.{name}.env") for key, value in fabric.env.items()]
 
 
 _cache: list[Tables] = []

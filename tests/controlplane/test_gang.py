@@ -16,6 +16,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 PLACEMENT, INJECTION, NETWORKS = (f"railwright.io/{key}" for key in ("placement", "injection", "networks"))
+JOB = "train"  # one name for all, for Volcano puts it into the pods' environment
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 # leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
 LEAVES = {"leaf-small": (4, 0), "leaf-right": (8, 0), "leaf-large": (12, 6), "leaf-fuller": (10, 7)}
@@ -114,8 +115,6 @@ def meaning(pod: dict) -> dict:
     containers = []
     for container in pod["spec"]["containers"]:
         env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
-        for own in ("MASTER_ADDR",):  # holds the job's own name
-            env.pop(own, None)
         resources = {
             kind: {name: quantity.parse(text) for name, text in container["resources"].get(kind, {}).items()}
             for kind in ("requests", "limits")
@@ -151,20 +150,20 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
 
     # The hand-written job first, alone and without us: what a pod should be, and where Volcano would put it.
     await schedulers.volcano(conf=CONF)
-    await plane.api.create(job("by-hand", 8, "handwritten.yaml"))
-    by_hand = await running(plane, "prod", "by-hand", 8)
+    await plane.api.create(job(JOB, 8, "handwritten.yaml"))
+    by_hand = await running(plane, "prod", JOB, 8)
     assert "leaf-right" not in leaves_of(by_hand), "the cluster is to be arranged so that Volcano prefers other leaves"
-    await remove_job(plane, "by-hand")
+    await remove_job(plane, JOB)
 
     # The same job with one label and no network part, still without our extender: not placed so either.
-    await plane.api.create(job("alone", 8))
-    alone = await running(plane, "prod", "alone", 8)
+    await plane.api.create(job(JOB, 8))
+    alone = await running(plane, "prod", JOB, 8)
     assert "leaf-right" not in leaves_of(alone)
-    await remove_job(plane, "alone")
+    await remove_job(plane, JOB)
 
     await schedulers.volcano(conf=with_extender(extender_door.url))
-    await plane.api.create(job("train", 8))
-    ours = await running(plane, "prod", "train", 8)
+    await plane.api.create(job(JOB, 8))
+    ours = await running(plane, "prod", JOB, 8)
     assert leaves_of(ours) == {"leaf-right"}
     assert len({pod["spec"]["nodeName"] for pod in ours}) == 8
     for admitted, written in zip(ours, by_hand, strict=True):
@@ -183,10 +182,11 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
 async def remove_job(plane, name: str) -> None:
     await plane.api.delete("batch.volcano.sh/v1alpha1/Job", name, "prod")
 
-    async def no_pods():
-        return not await plane.api.list("Pod", "prod", labels=f"volcano.sh/job-name={name}")
+    async def nothing_left():
+        pods = await plane.api.list("Pod", "prod", labels=f"volcano.sh/job-name={name}")
+        return not pods and await plane.api.get_or_none("batch.volcano.sh/v1alpha1/Job", name, "prod") is None
 
-    await waiting.wait(no_pods, describe=f"the pods of job {name} to be gone")
+    await waiting.wait(nothing_left, describe=f"job {name} and its pods to be gone")
 
 
 async def test_the_derived_environment_is_admitted_by_the_real_api_server(plane, nodes, prod, site):
@@ -212,10 +212,10 @@ async def test_infiniband_pods_get_devices_and_environment_and_no_networks(plane
     pods = {}
     for source in ("handwritten", "job"):
         manifest = yaml.safe_load((folder / f"{source}.yaml").read_text())
-        manifest["metadata"] = {"name": source, "namespace": "prod"}
+        manifest["metadata"] = {"name": JOB, "namespace": "prod"}
         await plane.api.create(manifest)
-        (pods[source],) = await running(plane, "prod", source, 1)
-        await remove_job(plane, source)
+        (pods[source],) = await running(plane, "prod", JOB, 1)
+        await remove_job(plane, JOB)
     assert meaning(pods["job"]) == meaning(pods["handwritten"])
     assert MULTUS not in pods["job"]["metadata"]["annotations"]
 

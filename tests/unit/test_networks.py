@@ -29,6 +29,7 @@ def told(selections):
         ('[{"name":"a","interfaceRequest":"old"}]', [("team", "a", "old")]),
         ('[{"name":"a","interfaceRequest":"old","interface":"new"}]', [("team", "a", "new")]),
         ('[{"Name":"a","NAMESPACE":"x","interface":null}]', [("x", "a", "")]),
+        ('[{"name":"a","Name":null}]', [("team", "a", "")]),
         ('[{"name":"a","mac":"02:00:00:00:00:01","ips":["10.0.0.1/24","fd00::1"]}]', [("team", "a", "")]),
         (
             '[{"name":"a","infiniband-guid":"02:00:00:00:00:00:00:01","default-route":["10.0.0.1"]}]',

@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
 NAMESPACE, CONFIGMAP, KEY = "railwright-system", "railwright-policy", "policy.yaml"
 _ROLES = ("webhook-rbac.yaml", "extender-rbac.yaml")
+_QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
 class Site:
@@ -47,15 +48,17 @@ class Site:
 
     async def start_webhook(self, *options: str) -> servers.Server:
         """The webhook over TLS as its own service account, ready."""
-        certificate, key = self.plane.certificates.server("railwright-webhook")
+        certificate, key = self.plane.certificates.server("webhook-serving")
         self.webhook = await self.plane.serve(
-            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", self.kubeconfig("webhook"), *options
+            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", self.kubeconfig("webhook"), *_QUICK, *options
         )
         return await self.webhook.ready()
 
     async def start_extender(self, *options: str) -> servers.Server:
         """The extender as its own service account, ready."""
-        self.extender = await self.plane.serve("extender", "--plain-http", self.kubeconfig("extender"), *options)
+        self.extender = await self.plane.serve(
+            "extender", "--plain-http", self.kubeconfig("extender"), *_QUICK, *options
+        )
         return await self.extender.ready()
 
     async def register(self, *namespaces: str) -> None:

@@ -32,7 +32,7 @@ ALL_FACTS = model.Nccl(
 )
 
 
-def derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", host_network=False):  # noqa: B008 - frozen
+def derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, host_network=False):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=RAILS, nccl=nccl)
     return [(v.name, v.value) for v in derive.derive(fabric, RAILS, devices, primary, host_network)]
 

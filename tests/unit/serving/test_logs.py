@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving import logs
@@ -27,6 +27,7 @@ def written(message: object, *args: object, fields: object = None, error: BaseEx
 
 
 @given(HOSTILE, TREES)
+@example("\x7f\x9b\u2028", None)
 def test_nothing_a_user_sends_breaks_the_line_or_reaches_the_terminal(text, tree):
     line = written(text, fields={"sent": tree})
     assert line.isascii()

@@ -1,0 +1,109 @@
+"""Pods, policies and facts for the tests of admission, and the strict application of what is answered."""
+
+import base64
+import copy
+import json
+import pathlib
+
+import jsonpatch
+import msgspec
+
+from cluster import policies
+from fabric import views
+from fabric.injection import facts, plan
+from webhook import patch
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "manifests" / "examples"
+WIRE = ROOT / "tests" / "data" / "wire"
+LANS = {("prod", f"rdma-net-ipam-lan{lan}"): None for lan in range(2, 6)}
+
+RAILS = """
+    - {name: rail0, network: prod/lan2, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    - {name: rail1, network: prod/lan3, resource: nvidia.com/mlx5_1, device: mlx5_1}
+"""
+
+
+def policy(text: str):
+    found = policies.read(text)
+    assert not isinstance(found, policies.Rejected), found.errors
+    return found
+
+
+def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
+    """A policy with one fabric `f`; `more` are further lines of it, indented by four."""
+    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\n"
+    return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
+
+
+def pod(*containers: dict, label: str | None = "f", annotations: dict | None = None, **spec) -> dict:
+    metadata: dict = {"name": "p", "namespace": "prod"}
+    if label is not None:
+        metadata["labels"] = {"railwright.io/fabric": label}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers) or [gpus(8)], **spec},
+    }
+
+
+def gpus(count: int, name: str = "c", **more) -> dict:
+    resources = {"requests": {"nvidia.com/gpu": str(count)}, "limits": {"nvidia.com/gpu": str(count)}}
+    return {"name": name, "image": "i", "resources": resources, **more}
+
+
+def cpu(name: str = "c", **more) -> dict:
+    return {"name": name, "image": "i", **more}
+
+
+def known(namespace: str = "prod", **more) -> facts.Facts:
+    more.setdefault("networks", {("prod", "lan2"): None, ("prod", "lan3"): None, **LANS})
+    return facts.Facts(namespace=namespace, **more)
+
+
+def view(tree: dict) -> views.Pod:
+    return msgspec.convert(tree, views.Pod)
+
+
+def planned(tree: dict, by, at: facts.Facts | None = None):
+    return plan.plan(view(tree), by, at or known())
+
+
+def admitted(tree: dict, by, at: facts.Facts | None = None) -> dict:
+    """The pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
+    outcome = planned(tree, by, at)
+    assert hasattr(outcome, "changes"), outcome
+    operations = patch.operations(view(tree), outcome.changes)
+    return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
+
+
+def refusal(tree: dict, by, at: facts.Facts | None = None) -> str:
+    outcome = planned(tree, by, at)
+    assert hasattr(outcome, "message"), outcome
+    return outcome.message
+
+
+def record(tree: dict) -> dict:
+    return json.loads(tree["metadata"]["annotations"]["railwright.io/injection"])
+
+
+def env(tree: dict, container: int = 0) -> dict:
+    return {each["name"]: each.get("value") for each in tree["spec"]["containers"][container].get("env", [])}
+
+
+def limits(tree: dict, container: int = 0) -> dict:
+    return tree["spec"]["containers"][container].get("resources", {}).get("limits", {})
+
+
+def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) -> bytes:
+    """A captured review with this object in it."""
+    body = json.loads((WIRE / name).read_text())
+    body["request"] |= {"object": tree, **request}
+    return json.dumps(body).encode()
+
+
+def operations(response: dict) -> list:
+    return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []

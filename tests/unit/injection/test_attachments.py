@@ -1,0 +1,85 @@
+"""Networks of rails in the pod's annotation (rulings 9 to 11)."""
+
+import pytest
+from admitting import admitted, env, fabric, known, planned, pod, record, refusal
+
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+
+
+def networks(tree: dict) -> str:
+    return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
+
+
+def test_ours_come_after_the_users_fully_qualified():
+    assert networks(admitted(pod(annotations={NETWORKS: " mine@x "}), fabric())) == " mine@x ,prod/lan2,prod/lan3"
+
+
+def test_a_network_the_user_lists_counts_towards_ours():
+    assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
+
+
+def test_interface_names_of_the_policy_are_asked_for():
+    by = fabric(rails="[{name: rail0, network: prod/lan2, interface: rail0}]")
+    assert networks(admitted(pod(), by)) == "prod/lan2@rail0"
+
+
+@pytest.mark.parametrize(
+    ("written", "top", "told"),
+    [
+        ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
+        ("a,,b", "", "entry 2: is empty"),
+        ("[{", "", "is read as JSON"),
+        ("mine@net2", "", "entry 2: is given the automatic name 'net2', which is the interface of entry 1"),
+        ("mine@eth0", "", "the pod's primary interface"),
+        ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
+    ],
+)
+def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, told):
+    message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
+    assert told in message
+    assert NETWORKS in message
+
+
+def test_a_rails_network_that_does_not_exist_is_refused():
+    message = refusal(pod(), fabric(), known(networks={("prod", "lan2"): None}))
+    assert "NetworkAttachmentDefinition prod/lan3 of fabric f does not exist" in message
+
+
+def test_a_users_network_that_does_not_exist_is_warned_about():
+    (warning,) = planned(pod(annotations={NETWORKS: "mine"}), fabric()).warnings
+    assert "NetworkAttachmentDefinition prod/mine does not exist" in warning
+
+
+def test_nothing_is_said_of_networks_where_the_cluster_is_not_known():
+    assert planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None)).warnings == ()
+
+
+def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
+    outcome = planned(pod(hostNetwork=True), fabric())
+    tree = admitted(pod(hostNetwork=True), fabric())
+    assert NETWORKS not in tree["metadata"]["annotations"]
+    assert "nvidia.com/mlx5_0" in tree["spec"]["containers"][0]["resources"]["limits"]
+    assert "NCCL_IB_HCA" in env(tree)
+    assert not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"} & env(tree).keys()
+    assert "hostNetwork is true" in outcome.warnings[0]
+    assert record(tree)["skipped"]["networks"] == "hostNetwork"
+
+
+def test_the_fabrics_annotations_are_added_where_absent():
+    by = fabric("    annotations: {a.b/c: ours, a.b/d: ours}\n")
+    tree = admitted(pod(annotations={"a.b/c": "theirs"}), by)
+    assert {key: tree["metadata"]["annotations"][key] for key in ("a.b/c", "a.b/d")} == {
+        "a.b/c": "theirs",
+        "a.b/d": "ours",
+    }
+
+
+def test_skip_leaves_concerns_out_and_the_record_says_so():
+    by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
+    skip = "networks,devices,mounts,security,env,preflight"
+    tree = admitted(pod(annotations={"railwright.io/skip": skip}), by)
+    assert set(record(tree)["skipped"]) == set(skip.split(","))
+    assert record(tree)["added"] == []
+    plain = pod(annotations={"railwright.io/skip": skip})
+    del tree["metadata"]["annotations"]["railwright.io/injection"]
+    assert tree == plain

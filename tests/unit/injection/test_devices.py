@@ -1,0 +1,106 @@
+"""How many devices, in which containers (rulings 10 to 13)."""
+
+import pytest
+from admitting import admitted, cpu, fabric, gpus, known, limits, planned, pod, record, refusal
+
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+ONE_POOL = """
+    - {name: rail0, network: prod/vf, resource: x.y/vf, device: mlx5_0}
+    - {name: rail1, network: prod/vf, resource: x.y/vf, device: mlx5_1}
+"""
+POOL = {("prod", "vf"): "x.y/vf", ("prod", "other"): "x.y/vf"}
+
+
+def amounts(tree: dict, container: int = 0) -> dict:
+    found = {name: text for name, text in limits(tree, container).items() if name != "nvidia.com/gpu"}
+    requests = tree["spec"]["containers"][container]["resources"]["requests"]
+    assert {name: requests[name] for name in found} == found
+    return found
+
+
+def test_each_rail_gets_its_device_as_request_and_limit():
+    assert amounts(admitted(pod(), fabric())) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+
+
+def test_rails_that_share_a_resource_are_summed():
+    assert amounts(admitted(pod(), fabric("    devicesPerRail: 2\n", rails=ONE_POOL), known(networks=POOL))) == {
+        "x.y/vf": "4"
+    }
+
+
+def test_the_resource_comes_from_the_network_where_the_policy_names_none():
+    by = fabric(rails="[{name: rail0, network: prod/vf}]")
+    assert amounts(admitted(pod(), by, known(networks=POOL))) == {"x.y/vf": "1"}
+
+
+def test_the_users_own_attachments_to_a_pool_are_covered_too():
+    tree = pod(annotations={NETWORKS: "other,vf"})
+    after = admitted(tree, fabric(rails=ONE_POOL), known(networks=POOL))
+    assert after["metadata"]["annotations"][NETWORKS] == "other,vf,prod/vf"
+    assert amounts(after) == {"x.y/vf": "3"}
+
+
+def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_only_in_one():
+    two = pod(gpus(4, "a"), gpus(4, "b"))
+    after = admitted(two, fabric())
+    assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+    by, at = fabric(rails=ONE_POOL), known(networks=POOL)
+    assert "2 containers are chosen (a, b); name one in annotation railwright.io/containers" in refusal(two, by, at)
+    two["metadata"]["annotations"] = {"railwright.io/containers": "b"}
+    after = admitted(two, by, at)
+    assert (amounts(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
+
+
+@pytest.mark.parametrize(("asked", "becomes"), [("1", "2"), ("2", "2"), ("5", "5"), ("2000m", "2000m"), ("1e0", "2")])
+def test_a_partial_request_is_completed_and_never_lowered(asked, becomes):
+    container = gpus(8)
+    for part in ("requests", "limits"):
+        container["resources"][part]["x.y/vf"] = asked
+    assert amounts(admitted(pod(container), fabric(rails=ONE_POOL), known(networks=POOL))) == {"x.y/vf": becomes}
+
+
+def test_what_another_app_container_asks_for_counts():
+    other = cpu("other", resources={"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}})
+    after = admitted(pod(other, gpus(8)), fabric(rails=ONE_POOL), known(networks=POOL))
+    assert amounts(after, 1) == {"x.y/vf": "1"}
+
+
+@pytest.mark.parametrize("part", ["requests", "limits"])
+def test_a_request_without_limit_or_the_reverse_gets_its_other_half(part):
+    container = gpus(8)
+    container["resources"][part]["nvidia.com/mlx5_0"] = "1"
+    assert amounts(admitted(pod(container), fabric()))["nvidia.com/mlx5_0"] == "1"
+
+
+@pytest.mark.parametrize("nothing", ["0", "0m", "0.0", 0])
+def test_zero_in_any_spelling_opts_the_resource_and_its_rail_out(nothing):
+    container = gpus(8)
+    container["resources"]["limits"]["nvidia.com/mlx5_0"] = nothing
+    tree = admitted(pod(container), fabric())
+    assert limits(tree)["nvidia.com/mlx5_0"] == nothing
+    assert "nvidia.com/mlx5_0" not in tree["spec"]["containers"][0]["resources"]["requests"]
+    assert tree["metadata"]["annotations"][NETWORKS] == "prod/lan3"
+    assert {"name": "NCCL_IB_HCA", "value": "=mlx5_1"} in tree["spec"]["containers"][0]["env"]
+    assert record(tree)["rails"] == ["rail1"]
+
+
+@pytest.mark.parametrize(("accelerators", "rails"), [(8, 4), (4, 2), (3, 2), (1, 1), (0, 1), (16, 4)])
+def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one(accelerators, rails):
+    four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
+    by = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
+    container = gpus(accelerators) if accelerators else cpu()
+    assert planned(pod(container), by).rails == tuple(f"r{n}" for n in range(rails))
+
+
+def test_a_resource_no_node_offers_is_warned_about():
+    outcome = planned(pod(), fabric(), known(offered=frozenset({"nvidia.com/mlx5_0"})))
+    (warning,) = outcome.warnings
+    assert "no node offers nvidia.com/mlx5_1" in warning
+
+
+def test_an_unreadable_quantity_is_refused_with_its_place():
+    container = gpus(8)
+    container["resources"]["limits"]["nvidia.com/mlx5_0"] = "many"
+    assert "container c: resource nvidia.com/mlx5_0: 'many' is not a Kubernetes quantity" in refusal(
+        pod(container), fabric()
+    )

@@ -1,0 +1,114 @@
+"""Who gets a fabric, and what is said to who asks for it wrongly (rulings 1, 2, 4, 6)."""
+
+import admitting
+import pytest
+from admitting import cpu, fabric, gpus, known, planned, pod, refusal
+
+from fabric.injection import model
+
+LABEL = "railwright.io/fabric"
+
+
+def test_a_pod_without_any_label_is_none_of_our_business():
+    assert planned(pod(label=None), fabric()) == model.NotOptedIn()
+
+
+def test_none_opts_out_even_where_the_namespace_opts_in():
+    assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == model.NotOptedIn()
+
+
+def test_the_namespace_opts_in_pods_with_an_accelerator_in_an_app_container():
+    at = known(namespace_labels={LABEL: "f"})
+    assert isinstance(planned(pod(label=None), fabric(), at), model.Injection)
+    assert planned(pod(cpu(), label=None), fabric(), at) == model.NotOptedIn()
+    init_only = pod(cpu(), label=None, initContainers=[gpus(1, "init")])
+    assert planned(init_only, fabric(), at) == model.NotOptedIn()
+    assert planned(pod(gpus(0), label=None), fabric(), at) == model.NotOptedIn()
+
+
+def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks_are_refused():
+    at = known(namespace_labels={LABEL: "nope"})
+    assert planned(pod(cpu(), label=None), fabric(), at) == model.NotOptedIn()
+    assert "label railwright.io/fabric of namespace prod 'nope'" in refusal(pod(label=None), fabric(), at)
+
+
+def test_default_is_the_policys_default_fabric():
+    assert planned(pod(label="default"), fabric()).fabric == "f"
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("", "label railwright.io/fabric is empty; allowed are f, default, none"),
+        ("g", "label railwright.io/fabric 'g' is no fabric of the policy; allowed are f, default, none"),
+    ],
+)
+def test_a_wrong_label_is_refused_with_what_is_allowed(label, told):
+    assert told in refusal(pod(label=label), fabric())
+
+
+def test_default_without_a_default_fabric_is_refused():
+    without = admitting.policy(
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tcp}\n"
+    )
+    assert "no defaultFabric" in refusal(pod(label="default"), without)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "told"),
+    [
+        ("skip", "networks,nope", "'nope' is not one of networks, devices, mounts, security, env, preflight"),
+        ("skip", "", "'' is not one of"),
+        ("delivery", "both", "'both' is not one of env, file"),
+        ("containers", "c,d", "'d' is not an app container of this pod; it has c"),
+        ("rails", "0", "ask for 1 to 2"),
+        ("rails", "3", "the fabric has 2 rails"),
+        ("rails", "rail9", "'rail9' is not a rail or a range; the fabric has rail0, rail1"),
+        ("rails", "rail1-rail0", "'rail1-rail0' is reversed"),
+        ("rails", "", "'' is not a rail"),
+        ("placement", "{}", "is written when a pod is bound"),
+    ],
+)
+def test_a_wrong_annotation_is_refused_naming_the_pod_the_key_and_the_value(annotation, value, told):
+    message = refusal(pod(annotations={f"railwright.io/{annotation}": value}), fabric())
+    assert told in message
+    assert message.startswith("Pod prod/p: ")
+    assert f"railwright.io/{annotation}" in message
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("1", ["rail0"]),
+        ("rail1", ["rail1"]),
+        ("rail1, rail0,rail1", ["rail0", "rail1"]),
+        ("rail0-rail1", ["rail0", "rail1"]),
+    ],
+)
+def test_fewer_rails_are_a_count_names_or_a_range(asked, given):
+    assert list(planned(pod(annotations={"railwright.io/rails": asked}), fabric()).rails) == given
+
+
+def test_rail_names_with_dashes_can_be_ranges_too():
+    rails = "[{name: r-0}, {name: r-1}, {name: r-2}]"
+    by = fabric(rails=rails)
+    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), by).rails == ("r-0", "r-1")
+
+
+def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
+    by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
+    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), model.Injection)
+    assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+
+
+def test_a_forged_record_decides_nothing():
+    forged = '{"fabric":"g","rails":[],"added":["networks","devices"]}'
+    tree = admitting.admitted(pod(annotations={"railwright.io/injection": forged}), fabric())
+    assert tree == admitting.admitted(pod(annotations={}), fabric())
+
+
+def test_a_pod_named_by_its_generator_is_named_so_in_refusals():
+    tree = pod(label="g")
+    tree["metadata"] = {"generateName": "train-", "labels": {LABEL: "g"}}
+    assert refusal(tree, fabric(), known("other")).startswith("Pod other/train-*: ")

@@ -1,0 +1,75 @@
+"""The record of an injection, and the bound of all annotations (ruling 5)."""
+
+import json
+import tomllib
+
+from admitting import ROOT, admitted, fabric, gpus, planned, pod, record, refusal
+
+from fabric.injection import model
+from fabric.injection import record as records
+
+
+def test_it_says_what_was_done_by_which_policy():
+    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    own = gpus(8, name="pytorch", env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
+    written = record(admitted(pod(own), by))
+    order = "version,policy,fabric,role,containers,rails,added,kept,skipped"
+    assert ",".join(written) == order
+    assert written == {
+        "version": "0.1.0",
+        "policy": by.digest,
+        "fabric": "f",
+        "role": "worker",
+        "containers": ["pytorch"],
+        "rails": ["rail0", "rail1"],
+        "added": [
+            "networks",
+            "devices",
+            "security.IPC_LOCK",
+            "env.NCCL_SOCKET_IFNAME",
+            "env.GLOO_SOCKET_IFNAME",
+            "env.TP_SOCKET_IFNAME",
+        ],
+        "kept": {"pytorch": ["NCCL_IB_HCA"]},
+        "skipped": {"preflight": "disabled by policy"},
+    }
+
+
+def test_its_version_is_the_packages():
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert package["project"]["version"] == records.VERSION
+
+
+def test_every_change_has_a_reason():
+    by = fabric(
+        "    security: {capabilities: [IPC_LOCK], privileged: true}\n"
+        "    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n"
+    )
+    outcome = planned(pod(), by)
+    assert isinstance(outcome, model.Injection)
+    assert all(change.reason for change in outcome.changes)
+
+
+def filler(left: int) -> dict:
+    """Annotations that leave so many bytes of the limit."""
+    return {"fill": "x" * (records.MAX_ANNOTATIONS - len("fill") - left)}
+
+
+def test_a_record_that_does_not_fit_is_dropped_with_a_warning():
+    tree = pod(annotations=filler(200))
+    outcome = planned(tree, fabric())
+    assert any("is left out" in warning for warning in outcome.warnings)
+    after = admitted(tree, fabric())
+    assert "railwright.io/injection" not in after["metadata"]["annotations"]
+    assert sum(len(k) + len(v) for k, v in after["metadata"]["annotations"].items()) <= records.MAX_ANNOTATIONS
+
+
+def test_networks_that_do_not_fit_are_refused():
+    assert "the limit is 262144" in refusal(pod(annotations=filler(20)), fabric())
+
+
+def test_the_preflight_that_this_version_lacks_is_not_claimed():
+    after = admitted(pod(), fabric("    preflight: {enabled: true}\n"))
+    assert record(after)["skipped"]["preflight"] == "not in this version"
+    assert "initContainers" not in after["spec"]
+    assert json.loads(after["metadata"]["annotations"]["railwright.io/injection"])

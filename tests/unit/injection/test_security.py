@@ -1,0 +1,81 @@
+"""Grants and mounts under the namespace's pod-security level (ruling 16)."""
+
+import pytest
+from admitting import admitted, fabric, gpus, known, planned, pod, record, refusal
+
+LEVEL = "pod-security.kubernetes.io/enforce"
+NO_PLUGIN = "[{name: rail0, device: vmw_pvrdma0}]"
+HOST_PATH = "    mounts: {devInfiniband: true}\n"
+PRIVILEGED = "    security: {privileged: true}\n"
+
+
+def enforcing(level: str):
+    return known(namespace_labels={LEVEL: level})
+
+
+@pytest.mark.parametrize(
+    "context",
+    [None, {}, {"capabilities": {}}, {"capabilities": {"add": ["NET_RAW"]}}, {"capabilities": {"drop": ["ALL"]}}],
+)
+def test_a_capability_is_added_to_what_is_there(context):
+    container = gpus(8) if context is None else gpus(8, securityContext=context)
+    after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK, SYS_NICE]}\n"))
+    capabilities = after["spec"]["containers"][0]["securityContext"]["capabilities"]
+    before = ((context or {}).get("capabilities") or {}).get("add", [])
+    assert capabilities["add"] == [*before, "IPC_LOCK", "SYS_NICE"]
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_a_forbidden_capability_is_left_out_with_a_warning(level):
+    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    outcome = planned(pod(), by, enforcing(level))
+    assert f"level {level}, which forbids capability IPC_LOCK" in outcome.warnings[0]
+    after = admitted(pod(), by, enforcing(level))
+    assert "securityContext" not in after["spec"]["containers"][0]
+    assert record(after)["skipped"]["security.IPC_LOCK"] == f"pod-security level {level}"
+
+
+@pytest.mark.parametrize("more", [HOST_PATH, PRIVILEGED])
+def test_a_forbidden_thing_that_is_the_only_way_to_the_devices_is_a_refusal_else_a_warning(more):
+    by = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
+    assert "the only way to the devices of fabric f" in refusal(pod(), by, enforcing("baseline"))
+    assert len(planned(pod(), fabric(more), enforcing("baseline")).warnings) == 1
+    assert planned(pod(), by, enforcing("privileged")).warnings == ()
+
+
+@pytest.mark.parametrize("key", ["privileged", "allowPrivilegeEscalation"])
+def test_a_container_that_forbids_itself_what_the_policy_needs_is_refused(key):
+    container = gpus(8, securityContext={key: False})
+    assert f"container c: securityContext.{key} is false" in refusal(pod(container), fabric(PRIVILEGED))
+
+
+def test_privilege_and_the_host_path_come_by_policy_only():
+    after = admitted(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
+    container = after["spec"]["containers"][0]
+    assert container["securityContext"] == {"privileged": True}
+    assert container["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
+    assert after["spec"]["volumes"] == [{"name": "railwright-infiniband", "hostPath": {"path": "/dev/infiniband"}}]
+
+
+def test_shared_memory_is_mounted_unless_something_is():
+    by = fabric("    mounts: {sharedMemory: 64Gi}\n")
+    after = admitted(pod(), by)
+    assert after["spec"]["volumes"] == [
+        {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
+    ]
+    own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev/shm/"}])
+    after = admitted(pod(own, volumes=[{"name": "own", "emptyDir": {}}]), by)
+    assert [volume["name"] for volume in after["spec"]["volumes"]] == ["own"]
+    assert "/dev/shm itself" in record(after)["skipped"]["mounts./dev/shm"]
+
+
+def test_a_volume_of_ours_that_is_somebody_elses_is_refused():
+    by = fabric("    mounts: {sharedMemory: 64Gi}\n")
+    tree = pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}])
+    assert "rename it" in refusal(tree, by)
+
+
+def test_a_capability_the_container_drops_by_name_stays_dropped():
+    container = gpus(8, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
+    after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK]}\n"))
+    assert after["spec"]["containers"][0]["securityContext"] == {"capabilities": {"drop": ["IPC_LOCK"]}}

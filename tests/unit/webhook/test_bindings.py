@@ -1,0 +1,130 @@
+"""What is written when a pod is bound."""
+
+import json
+
+import admitting
+import jsonpatch
+import msgspec
+from admitting import fabric, pod, view
+
+from fabric import views
+from webhook import bindings, state
+
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+PLACE = f"    placement: {{domains: [{LEAF}, {SPINE}]}}\n"
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
+"""
+CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
+
+
+def caches(*pods: dict, labels: dict | None = None) -> state.State:
+    known = state.State()
+    node = {"metadata": {"name": "gpu-3", "labels": labels or {LEAF: "leaf-1", SPINE: "spine-0"}}}
+    known.nodes.replace([msgspec.convert(node, views.Node)])
+    known.pods.replace([view(tree) for tree in pods])
+    return known
+
+
+def named(tree: dict, uid: str | None = None) -> dict:
+    """The pod that the captured Binding binds."""
+    metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
+    tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": uid or metadata["uid"]}
+    return tree
+
+
+def answer(known: state.State, by, body: bytes | None = None) -> dict:
+    request = bindings.read(body or CAPTURED.read_bytes())
+    return json.loads(bindings.handle(request, by, known).body)["response"]
+
+
+def annotations(known: state.State, by) -> dict:
+    given = answer(known, by)
+    assert given["allowed"]
+    bound = json.loads(CAPTURED.read_text())["request"]["object"]
+    return jsonpatch.apply_patch(bound, admitting.operations(given))["metadata"].get("annotations", {})
+
+
+def test_the_placement_names_node_shape_rails_and_domains_closest_first():
+    by = fabric(PLACE)
+    written = annotations(caches(named(admitting.admitted(pod(), by))), by)
+    assert json.loads(written["railwright.io/placement"]) == {
+        "node": "gpu-3",
+        "shape": None,
+        "rails": ["rail0", "rail1"],
+        "domains": ["leaf-1", "spine-0"],
+    }
+    assert list(written) == ["railwright.io/placement"]
+
+
+def test_a_binding_that_has_annotations_keeps_them():
+    by = fabric(PLACE)
+    body = json.loads(CAPTURED.read_text())
+    body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
+    given = answer(caches(named(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
+    assert [each["path"] for each in admitting.operations(given)] == ["/metadata/annotations/railwright.io~1placement"]
+
+
+def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way():
+    """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
+    by = fabric(PLACE)
+    tree = named(admitting.admitted(pod(), by))
+    tree["metadata"]["annotations"]["railwright.io/placement"] = '{"node":"gpu-7"}'
+    body = json.loads(CAPTURED.read_text())
+    body["request"]["object"]["metadata"]["annotations"] = dict(tree["metadata"]["annotations"])
+    given = answer(caches(tree), by, json.dumps(body).encode())
+    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(given))["metadata"]["annotations"]
+    assert json.loads(after.pop("railwright.io/placement"))["node"] == "gpu-3"
+    assert after.items() <= tree["metadata"]["annotations"].items()
+
+
+def test_the_devices_of_the_nodes_shape_are_written_where_only_the_node_decides():
+    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    written = annotations(caches(named(admitting.admitted(pod(), by)), labels={"gpu": "b"}), by)
+    assert written["railwright.io/nccl.conf"] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+    assert json.loads(written["railwright.io/placement"])["shape"] == "b"
+
+
+def test_they_join_the_lines_that_were_delivered_by_file_anyway():
+    by = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    written = annotations(caches(named(admitting.admitted(pod(), by)), labels={"gpu": "a"}), by)
+    assert written["railwright.io/nccl.conf"] == "NCCL_SOCKET_IFNAME==eth0\nNCCL_IB_HCA==mlx5_0,mlx5_1\n"
+
+
+def test_a_pod_that_pinned_its_shape_has_its_devices_already():
+    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    tree = admitting.admitted(pod(nodeSelector={"gpu": "b"}), by)
+    assert "railwright.io/nccl.conf" not in annotations(caches(named(tree), labels={"gpu": "b"}), by)
+
+
+def test_a_pod_that_did_not_opt_in_is_bound_without_a_word():
+    assert answer(caches(named(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
+
+
+def test_an_unknown_pod_or_node_is_bound_with_a_warning():
+    given = answer(caches(), fabric())
+    assert given["allowed"]
+    assert "has not seen pod prod/plain-6788d8cbb-s49hm" in given["warnings"][0]
+    known = caches(named(admitting.admitted(pod(), fabric())))
+    known.nodes.replace([])
+    given = answer(known, fabric())
+    assert given["allowed"]
+    assert "has not seen node gpu-3" in given["warnings"][0]
+
+
+def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
+    known = caches(named(admitting.admitted(pod(), fabric()), uid="earlier"))
+    assert "patch" not in answer(known, fabric())
+
+
+def test_without_a_policy_a_pod_is_bound():
+    assert answer(caches(named(pod())), None).keys() == {"uid", "allowed"}
+
+
+async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
+    known = caches()
+    request = bindings.read(CAPTURED.read_bytes())
+    assert not await known.pods.wait(*bindings.pod_of(request), seconds=0.01)
+    known.pods.upsert(view(named(pod())))
+    assert await known.pods.wait(*bindings.pod_of(request), seconds=0)

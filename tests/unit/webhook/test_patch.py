@@ -1,0 +1,210 @@
+"""Operations against a strict, independent RFC 6902 implementation: they apply, and hold every change."""
+
+import copy
+import json
+
+import jsonpatch
+import msgspec
+from admitting import view
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import views
+from fabric.injection import model
+from webhook import patch
+
+KEYS = st.text(st.sampled_from('abc/~.-0é"\\'), min_size=1, max_size=8)
+TEXT = st.text(max_size=8).filter(lambda text: text.isprintable())
+EMPTIES = {
+    "annotations": {},
+    "volumes": [],
+    "env": [],
+    "volumeMounts": [],
+    "resources": {},
+    "requests": {},
+    "limits": {},
+    "securityContext": {},
+    "capabilities": {},
+    "add": [],
+}
+
+
+def why(change_type, **fields):
+    return change_type(entry="e", reason="r", **fields)
+
+
+def set_in(tree: dict, key: str, how: str, full: object) -> object:
+    """Gives a parent one of the four forms it may have."""
+    if how != "absent":
+        tree[key] = {"null": None, "empty": copy.copy(EMPTIES[key]), "full": full}[how]
+    return tree.get(key)
+
+
+HOW = st.sampled_from(["absent", "null", "empty", "full"])
+
+
+@st.composite
+def containers(draw, name: str) -> dict:
+    tree: dict = {"name": name, "image": "i"}
+    set_in(tree, "env", draw(HOW), [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}])
+    set_in(tree, "volumeMounts", draw(HOW), [{"name": "data", "mountPath": "/data"}])
+    resources = set_in(tree, "resources", draw(HOW), {})
+    if resources is not None:
+        set_in(resources, "requests", draw(HOW), {"cpu": "1", "x/y": "1"})
+        set_in(resources, "limits", draw(HOW), {"cpu": "1", "x/y": "2"})
+    context = set_in(tree, "securityContext", draw(HOW), {"runAsUser": 0})
+    if context is not None:
+        capabilities = set_in(context, "capabilities", draw(HOW), {"drop": ["ALL"]})
+        if capabilities is not None:
+            set_in(capabilities, "add", draw(HOW), ["SYS_PTRACE"])
+    return tree
+
+
+@st.composite
+def pods(draw) -> dict:
+    metadata: dict = {"name": "p"}
+    set_in(metadata, "annotations", draw(HOW), {"theirs/key": "v"})
+    spec: dict = {"containers": [draw(containers("first")), draw(containers("second"))]}
+    set_in(spec, "volumes", draw(HOW), [{"name": "data"}])
+    return {"metadata": metadata, "spec": spec}
+
+
+INDEX = st.integers(0, 1)
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(why, st.just(model.SetAnnotation), key=KEYS, value=TEXT),
+        st.builds(
+            why, st.just(model.AddResource), container=INDEX, resource=st.just("x/y") | KEYS, quantity=st.integers(1, 9)
+        ),
+        st.builds(why, st.just(model.AddVolume), volume=st.fixed_dictionaries({"name": TEXT, "emptyDir": st.just({})})),
+        st.builds(
+            why,
+            st.just(model.AddMount),
+            container=INDEX,
+            mount=st.fixed_dictionaries({"name": TEXT, "mountPath": TEXT}),
+        ),
+        st.builds(why, st.just(model.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
+        st.builds(why, st.just(model.SetPrivileged), container=INDEX),
+        st.builds(why, st.just(model.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
+    ),
+    max_size=8,
+)
+
+
+def holds(result: dict, change: model.AnyChange) -> bool:
+    """True where a pod has what a change says."""
+    spec = result["spec"]
+    chosen = spec["containers"][getattr(change, "container", 0)]
+    match change:
+        case model.SetAnnotation(key=key, value=value):
+            return result["metadata"]["annotations"][key] == value
+        case model.AddResource(resource=name, quantity=amount):
+            return {chosen["resources"][kind][name] for kind in ("requests", "limits")} == {str(amount)}
+        case model.AddVolume(volume=volume):
+            return volume in spec["volumes"]
+        case model.AddMount(mount=mount):
+            return mount in chosen["volumeMounts"]
+        case model.AddCapability(capability=capability):
+            return capability in chosen["securityContext"]["capabilities"]["add"]
+        case model.SetPrivileged():
+            return chosen["securityContext"]["privileged"] is True
+        case model.SetEnv(name=name, value=value):
+            return {"name": name, "value": value} in chosen["env"]
+
+
+def applied(tree: dict, changes) -> dict:
+    operations = patch.operations(view(tree), changes)
+    return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
+
+
+def last_of_each(changes):
+    """Of changes to one key only the last can hold."""
+    keyed = {}
+    for number, change in enumerate(changes):
+        match change:
+            case model.SetAnnotation(key=key):
+                keyed["annotation", key] = change
+            case model.AddResource(container=container, resource=resource):
+                keyed["resource", container, resource] = change
+            case _:
+                keyed[number] = change
+    return list(keyed.values())
+
+
+@given(pods(), CHANGES.map(last_of_each))
+def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
+    result = applied(tree, changes)
+    assert all(holds(result, change) for change in changes)
+    msgspec.convert(result, views.Pod)  # a result that does not decode is an error to the user
+
+
+@given(pods(), CHANGES.map(last_of_each))
+def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
+    touched = {change.resource for change in changes if isinstance(change, model.AddResource)}
+    keys = {change.key for change in changes if isinstance(change, model.SetAnnotation)}
+    assert kept(tree, applied(tree, changes), touched | keys)
+
+
+def kept(before: object, after: object, touched: set[str]) -> bool:
+    """True where all of `before` is still in `after`: members in place, list entries first and in order."""
+    if before is None:
+        return True
+    if isinstance(before, dict):
+        return all(key in touched or kept(value, after[key], touched) for key, value in before.items() if value != {})
+    if isinstance(before, list):
+        return all(kept(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
+    return before == after
+
+
+@given(pods(), CHANGES.map(last_of_each))
+def test_the_same_changes_give_the_same_bytes_and_only_additions(tree, changes):
+    first, second = (patch.operations(view(tree), changes) for _ in range(2))
+    assert msgspec.json.encode(first) == msgspec.json.encode(second)
+    assert {operation["op"] for operation in first} <= {"add"}
+    parents = [op["path"] for op in first if op["value"] in ({}, [])]
+    assert len(parents) == len(set(parents)), "a parent made twice would empty itself"
+
+
+def test_no_changes_are_no_operations():
+    assert patch.operations(views.Pod(), ()) == []
+
+
+def test_slashes_and_tildes_of_keys_are_escaped():
+    change = why(model.SetAnnotation, key="a.b/c~d", value="v")
+    (operation,) = patch.operations(view({"metadata": {"annotations": {}}}), [change])
+    assert operation == {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "v"}
+
+
+def test_parents_come_before_children_and_once():
+    pod = view({"metadata": {}, "spec": {"containers": [{"name": "c"}]}})
+    changes = [why(model.AddResource, container=0, resource=f"x/{name}", quantity=1) for name in "ab"]
+    assert [(op["path"], op["value"]) for op in patch.operations(pod, changes)] == [
+        ("/spec/containers/0/resources", {}),
+        ("/spec/containers/0/resources/limits", {}),
+        ("/spec/containers/0/resources/limits/x~1a", "1"),
+        ("/spec/containers/0/resources/requests", {}),
+        ("/spec/containers/0/resources/requests/x~1a", "1"),
+        ("/spec/containers/0/resources/limits/x~1b", "1"),
+        ("/spec/containers/0/resources/requests/x~1b", "1"),
+    ]
+
+
+def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
+    env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}, {"name": "C", "value": "3"}]
+    tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
+    result = applied(tree, [why(model.SetEnv, container=0, name="B", value="2", index=1)])
+    assert result["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
+
+
+def test_an_amount_already_written_another_way_is_left_as_written():
+    resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
+    tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    result = applied(tree, [why(model.AddResource, container=0, resource="x/y", quantity=2)])
+    assert result["spec"]["containers"][0]["resources"] == {"requests": {"x/y": "2000m"}, "limits": {"x/y": "2"}}
+
+
+def test_annotate_makes_the_map_only_where_there_is_none():
+    assert patch.annotate(None, {}) == []
+    made = patch.annotate(None, {"a/b": "1"})
+    assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
+    assert patch.annotate({"a/b": "0"}, {"a/b": "1"}) == made[1:]

@@ -1,0 +1,152 @@
+"""Reviews of pods: bytes in, bytes out, on captured reviews."""
+
+import json
+
+import admitting
+import jsonpatch
+import pytest
+from admitting import cpu, fabric, gpus, pod, review
+
+from webhook import pods, wire
+
+BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n")
+
+
+def facts(namespace):
+    return admitting.known(namespace)
+
+
+def answer(body: bytes, by=BY) -> dict:
+    given = json.loads(pods.handle(body, by, facts).body)
+    assert (given["apiVersion"], given["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert given["response"]["uid"] == json.loads(body)["request"]["uid"]
+    return given["response"]
+
+
+def bench() -> dict:
+    tree = json.loads((admitting.WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
+    tree["metadata"]["labels"]["railwright.io/fabric"] = "f"
+    return tree
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pod(),
+        pod(annotations={}),
+        pod(cpu("a"), gpus(8, "b")),
+        bench(),
+        pod(gpus(8, env=[], volumeMounts=[]), volumes=[]),
+    ],
+    ids=["bare", "empty annotations", "second container", "captured", "empty lists"],
+)
+def test_the_patch_applies_strictly_and_the_second_answer_has_none(tree):
+    first = answer(review(tree))
+    assert first["allowed"]
+    assert first["patchType"] == "JSONPatch"
+    after = jsonpatch.apply_patch(tree, admitting.operations(first))
+    again = answer(review(after))
+    assert again["allowed"]
+    assert not {"patch", "patchType"} & again.keys()
+
+
+def test_the_same_review_gets_the_same_bytes():
+    assert pods.handle(review(bench()), BY, facts) == pods.handle(review(bench()), BY, facts)
+
+
+def test_only_additions_are_made_to_a_pod_without_forced_names():
+    assert {each["op"] for each in admitting.operations(answer(review(bench())))} == {"add"}
+
+
+def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
+    body = (admitting.WIRE / "admission-pods-bench.json").read_bytes()
+    assert answer(body).keys() == {"uid", "allowed"}
+
+
+def test_a_refusal_is_an_answer_that_names_the_fix():
+    given = answer(review(pod(label="g")))
+    assert not given["allowed"]
+    assert given["status"]["code"] == 403
+    assert "allowed are f, default, none" in given["status"]["message"]
+    assert "patch" not in given
+
+
+def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
+    tree = pod(label="g")
+    tree["metadata"] = {"generateName": "train-", "labels": {"railwright.io/fabric": "g"}}
+    assert "Pod webhook-bench/train-*: " in answer(review(tree))["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "request_", [{"operation": "UPDATE"}, {"operation": "DELETE", "object": None}, {"subResource": "status"}]
+)
+def test_only_the_creation_of_pods_is_touched(request_):
+    tree = request_.pop("object", pod())
+    assert answer(review(tree, **request_)).keys() == {"uid", "allowed"}
+
+
+def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
+    assert "no valid policy yet" in answer(review(pod()), None)["status"]["message"]
+    assert answer(review(pod(label=None)), None)["allowed"]
+    assert answer(review(pod(label="none")), None)["allowed"]
+
+
+def test_audit_annotations_say_what_was_done():
+    assert answer(review(pod()))["auditAnnotations"] == {
+        "fabric": "f",
+        "role": "worker",
+        "rails": "rail0,rail1",
+        "changes": str(len(admitting.planned(pod(), BY).changes)),
+    }
+
+
+def test_a_dry_run_is_answered_alike_and_marked():
+    given = pods.handle(review(pod(), dryRun=True), BY, facts)
+    assert given.dry_run
+    assert given.body == pods.handle(review(pod()), BY, facts).body
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[]", "does not decode"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "does not decode"),
+        (b"{}", "kind is ''; expected AdmissionReview"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}', "admissionReviewVersions: [v1]"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', "has no request"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}', "request.uid is missing"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":7}', "does not decode"),
+        (b'{"kind":7,"apiVersion":"admission.k8s.io/v1","request":{}}', "kind is 7; expected AdmissionReview"),
+        (review(None), "request.object is missing"),
+        (review({"spec": {"containers": 7}}), "containers"),
+        (
+            review({}, kind={"group": "apps", "version": "v1", "kind": "Deployment"}),
+            "request.kind is 'apps/v1/Deployment'",
+        ),
+        (
+            review({"spec": {"containers": 7}}, kind={"group": "", "version": "v1", "kind": "Node"}),
+            "this path takes v1 Pod",
+        ),
+    ],
+)
+def test_what_is_no_review_of_a_pod_is_malformed_with_the_reason(body, told):
+    with pytest.raises(wire.MalformedError, match=r"\S") as error:
+        pods.handle(body, BY, facts)
+    assert told in str(error.value)
+
+
+def test_a_v1beta1_review_is_malformed_even_where_it_decodes():
+    body = review(pod()).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")
+    with pytest.raises(wire.MalformedError, match="v1beta1"):
+        pods.handle(body, BY, facts)
+
+
+def test_warnings_are_bounded_in_number_and_length():
+    shown = wire.bounded([f"{n} {'x' * 300}" for n in range(20)])
+    assert len(shown) == wire.MAX_WARNINGS
+    assert max(map(len, shown)) == wire.MAX_WARNING
+    assert "13 more" in shown[-1]
+    assert wire.bounded(["a"]) == ["a"]

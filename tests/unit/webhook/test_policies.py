@@ -1,0 +1,58 @@
+"""A ConfigMap that is no policy is refused with everything that is wrong with it."""
+
+import json
+
+import admitting
+import pytest
+
+from webhook import policies
+
+GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
+BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
+
+
+def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str = "railwright-system") -> dict:
+    request = {
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "name": name,
+        "namespace": namespace,
+        "operation": "UPDATE",
+        "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.loads(policies.handle(json.dumps(body).encode()).body)["response"]
+
+
+def test_a_good_policy_is_allowed():
+    assert answer({"policy.yaml": GOOD}) == {"uid": "u", "allowed": True}
+
+
+def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
+    given = answer({"policy.yaml": BAD})
+    assert not given["allowed"]
+    message = given["status"]["message"]
+    assert "line 4: fabrics.f.transport" in message
+    assert "line 5:" in message
+    assert "colour" in message
+    assert given["status"]["code"] == 400
+
+
+@pytest.mark.parametrize("data", [None, {}, {"other": GOOD}])
+def test_one_without_the_key_is_refused(data):
+    assert "key policy.yaml is missing" in answer(data)["status"]["message"]
+
+
+def test_other_config_maps_are_none_of_our_business():
+    assert answer({"policy.yaml": BAD}, name="other")["allowed"]
+    assert answer({"policy.yaml": BAD}, namespace="other")["allowed"]
+
+
+def test_more_errors_than_anybody_reads_are_counted_and_none_is_cut_in_two():
+    text = BAD + "".join(f"unknown{number}: 1\n" for number in range(2000))
+    lines = answer({"policy.yaml": text})["status"]["message"].splitlines()
+    shown = [each for each in lines if each.startswith("line ")]
+    assert 50 < len(shown) < 200
+    total = int(lines[0].split(" error")[0].rpartition(" ")[2])
+    assert lines[-1] == f"and {total - len(shown)} more; correct these first"
+    assert len("\n".join(lines)) < 17 * 1024
