@@ -5,6 +5,7 @@ parsePodNetworkAnnotation; NPWG multi-net-spec v1) and rulings 9 and 10. Refuses
 whether a network exists; what a user wrote is never rewritten, only added to.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -25,6 +26,7 @@ _GO_SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+_REMEMBERED = 2048  # characters: a longer value is merged anew each time
 _SHOWN = 80  # characters of a bad entry that an error repeats
 
 
@@ -77,6 +79,12 @@ def merge(text: str, ours: Sequence[Selection], namespace: str) -> Merged:
     An entry of the user counts for one of ours with the same network (ruling 10). The form is kept unless
     one of the missing has a name that only JSON can carry. Raises InvalidNetworksError.
     """
+    if len(text) > _REMEMBERED:
+        return _merged(text, tuple(ours), namespace)
+    return _remembered(text, tuple(ours), namespace)
+
+
+def _merged(text: str, ours: tuple[Selection, ...], namespace: str) -> Merged:
     theirs = parse(text, namespace)
     missing = _missing(theirs, ours)
     if not missing:
@@ -88,6 +96,10 @@ def merge(text: str, ours: Sequence[Selection], namespace: str) -> Merged:
     else:
         written = _encode([*_list_as_json(text), *map(_json_item, missing)])
     return Merged(written, theirs + missing, len(missing))
+
+
+# Pods of a gang bring the same value; the bound keeps what users write from filling the memory.
+_remembered = functools.lru_cache(maxsize=512)(_merged)
 
 
 def interfaces(selections: Sequence[Selection], cluster_wide: int) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ class JsonFormatter(logging.Formatter):
             line["fields"] = _plain(fields, 0)
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = self.formatException(record.exc_info)[-TRACE_LIMIT:]
-        # ASCII output escapes controls, terminal sequences and lone surrogates alike; DEL alone counts as printable
-        return json.dumps(line, ensure_ascii=True).replace("\x7f", "\\u007f")
+        # ASCII output escapes controls, terminal sequences and lone surrogates alike
+        return json.dumps(line, ensure_ascii=True)
 
 
 def _message(record: logging.LogRecord) -> str:

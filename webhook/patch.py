@@ -4,7 +4,7 @@ Owns pointers, escaping, and that every parent exists before its child: a patch 
 user whatever failurePolicy says. The same changes give the same bytes. Refuses to know why a change is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fabric import quantity, views
@@ -41,28 +41,31 @@ class _Builder:
         self._made: set[str] = set()
 
     def make(self, change: model.AnyChange) -> None:
-        match change:
-            case model.SetAnnotation(key=key, value=value):
-                parent = self._parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
-                self._add(f"{parent}/{escaped(key)}", value)
-            case model.AddVolume(volume=volume):
-                self._append("/spec/volumes", self._pod.spec.volumes_or_none, volume)
-            case model.AddMount(container=index, mount=mount):
-                self._append(f"{_at(index)}/volumeMounts", self._container(index).volume_mounts_or_none, mount)
-            case model.SetEnv():
-                self._env(change)
-            case model.AddResource():
-                self._resource(change)
-            case model.AddCapability(container=index, capability=capability):
-                context = self._context(index)
-                capabilities = context.capabilities if context else None
-                parent = self._parent(f"{_at(index)}/securityContext/capabilities", capabilities, {})
-                self._append(f"{parent}/add", capabilities.add if capabilities else None, capability)
-            case model.SetPrivileged(container=index):
-                self._context(index)
-                self._add(f"{_at(index)}/securityContext/privileged", True)
+        """Add the operations of one change."""
+        _MAKERS[type(change)](self, change)
 
-    def _env(self, change: model.SetEnv) -> None:
+    def annotation(self, change: model.SetAnnotation) -> None:
+        parent = self._parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
+        self._add(f"{parent}/{escaped(change.key)}", change.value)
+
+    def volume(self, change: model.AddVolume) -> None:
+        self._append("/spec/volumes", self._pod.spec.volumes_or_none, change.volume)
+
+    def mount(self, change: model.AddMount) -> None:
+        there = self._container(change.container).volume_mounts_or_none
+        self._append(f"{_at(change.container)}/volumeMounts", there, change.mount)
+
+    def capability(self, change: model.AddCapability) -> None:
+        context = self._context(change.container)
+        there = context.capabilities if context else None
+        parent = self._parent(f"{_at(change.container)}/securityContext/capabilities", there, {})
+        self._append(f"{parent}/add", there.add if there else None, change.capability)
+
+    def privileged(self, change: model.SetPrivileged) -> None:
+        self._context(change.container)
+        self._add(f"{_at(change.container)}/securityContext/privileged", True)
+
+    def env(self, change: model.SetEnv) -> None:
         entry = {"name": change.name, "value": change.value}
         path = f"{_at(change.container)}/env"
         if change.index is None:
@@ -70,7 +73,7 @@ class _Builder:
         else:  # `add` to an index of a list would insert before it
             self.operations.append({"op": "replace", "path": f"{path}/{change.index}", "value": entry})
 
-    def _resource(self, change: model.AddResource) -> None:
+    def resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
         base = self._parent(f"{_at(change.container)}/resources", resources, {})
         requests = resources.requests_or_none if resources else None
@@ -96,10 +99,21 @@ class _Builder:
         return path
 
     def _add(self, path: str, value: object) -> None:
-        self.operations.append(_add(path, value))
+        self.operations.append({"op": "add", "path": path, "value": value})
 
     def _container(self, index: int) -> views.Container:
         return self._pod.spec.containers[index]
+
+
+_MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
+    model.SetAnnotation: _Builder.annotation,
+    model.AddVolume: _Builder.volume,
+    model.AddMount: _Builder.mount,
+    model.AddResource: _Builder.resource,
+    model.AddCapability: _Builder.capability,
+    model.SetPrivileged: _Builder.privileged,
+    model.SetEnv: _Builder.env,
+}
 
 
 def _at(index: int) -> str:
@@ -107,6 +121,8 @@ def _at(index: int) -> str:
 
 
 def _equals(written: views.Written | None, amount: int) -> bool:
+    if written == str(amount):
+        return True  # as nearly all are written
     try:
         return written is not None and quantity.parse(written) == amount
     except quantity.InvalidQuantityError:

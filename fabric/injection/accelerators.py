@@ -3,6 +3,7 @@
 Owns that question and the reading of a quantity a user wrote. Knows no fabrics.
 """
 
+import functools
 from collections.abc import Collection
 
 from fabric import quantity, views
@@ -24,14 +25,18 @@ def amount(container: views.Container, resource: str) -> int:
     resources = container.resources
     if resources is None:
         return 0
-    written = (resources.requests.get(resource), resources.limits.get(resource))
-    return max((_whole(text, container, resource) for text in written if text is not None), default=0)
+    most = 0
+    for part in (resources.requests_or_none, resources.limits_or_none):
+        text = part.get(resource) if part else None
+        if text is not None:
+            most = max(most, _whole(text, container, resource))
+    return most
 
 
 def quantities(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
     """Request and limit of a resource that both name, in units; (-1, -1) where they are not readable."""
     try:
-        return quantity.whole(resources.requests[resource]), quantity.whole(resources.limits[resource])
+        return _units(resources.requests[resource]), _units(resources.limits[resource])
     except quantity.InvalidQuantityError:
         return -1, -1
 
@@ -44,6 +49,11 @@ def names(container: views.Container, resource: str) -> bool:
 
 def _whole(text: views.Written, container: views.Container, resource: str) -> int:
     try:
-        return quantity.whole(text)
+        return _units(text)
     except quantity.InvalidQuantityError as error:
         raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1024)  # pods name few amounts, and a long text is refused before it is kept
+def _units(text: views.Written) -> int:
+    return quantity.whole(text)

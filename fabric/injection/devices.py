@@ -6,7 +6,7 @@ needs it for itself.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from fabric import names, networks
 from fabric.injection import accelerators, model, rails
@@ -29,38 +29,36 @@ def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Pa
     )
 
 
-def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Counter[str]:
-    """Attachments by the pool they draw on."""
-    known = aim.known.networks or {}
-    return Counter(resource for selection in selections if (resource := known.get(selection.key)))
+def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> set[str]:
+    """The pools that attachments draw on."""
+    known = aim.known.networks
+    return {resource for selection in selections if (resource := known.get(selection.key))} if known else set()
 
 
-def _wanted(aim: aims.Aim, selections: Sequence[networks.Selection], drawn: Counter[str]) -> dict[str, int]:
+def _wanted(aim: aims.Aim, selections: Sequence[networks.Selection], drawn: Collection[str]) -> dict[str, int]:
     """Devices by resource: those of the rails, and one for every further attachment that draws on a pool."""
-    wanted: Counter[str] = Counter()
+    wanted: dict[str, int] = {}
     for chosen in aim.rails:
         if chosen.resource is not None:
-            wanted[chosen.resource] += aim.fabric.devices_per_rail
-    for resource, attachments in _others(aim, selections).items():
-        if resource in drawn and not rails.opted_out(aim.pod, resource):
-            wanted[resource] += attachments
-    return dict(wanted)
+            wanted[chosen.resource] = wanted.get(chosen.resource, 0) + aim.fabric.devices_per_rail
+    for resource in _others(aim, selections) if drawn else ():
+        if not rails.opted_out(aim.pod, resource):
+            wanted[resource] = wanted.get(resource, 0) + 1
+    return wanted
 
 
-def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Counter[str]:
-    """Attachments that are no rail's, by pool: the user's own."""
+def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    """The pool of each attachment that is no rail's: the user's own."""
     of_rails = Counter(chosen.network for chosen in aim.rails if chosen.network)
     known = aim.known.networks or {}
-    others: Counter[str] = Counter()
     for selection in selections:
         if of_rails[selection.key] > 0:
             of_rails[selection.key] -= 1
         elif resource := known.get(selection.key):
-            others[resource] += 1
-    return others
+            yield resource
 
 
-def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Mapping[str, int]) -> Iterator[model.AddResource]:
+def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) -> Iterator[model.AddResource]:
     if resource in drawn and len(aim.targets) > 1:
         chosen = model.listed(aim.container(index).name for index in aim.targets)
         raise model.RefusedError(

@@ -68,9 +68,11 @@ def _size(aim: aims.Aim, changes: Iterable[model.AnyChange]) -> int:
     for change in changes:
         if isinstance(change, model.SetAnnotation):
             annotations[change.key] = change.value
-    return sum(
-        len(key.encode(errors="replace")) + len(value.encode(errors="replace")) for key, value in annotations.items()
-    )
+    return sum([_bytes(key) + _bytes(value) for key, value in annotations.items()])
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _check(size: int, part: model.Part) -> None:
