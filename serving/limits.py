@@ -45,6 +45,8 @@ async def read(request: web.BaseRequest, limits: Limits) -> bytes:
     if "Expect" in request.headers and request.version == HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # as aiohttp's own expect handler does: the answer has not begun yet
+    if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
+        return request.content.read_nowait()  # most bodies arrive with their headers: nothing to wait for, no timer
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await _collected(request, limits.max_body)

@@ -122,6 +122,7 @@ class Metrics:
         }
         self._requests = self.webhook_requests if server == "webhook" else self.extender_requests
         self._seconds = self.webhook_request_seconds if server == "webhook" else self.extender_request_seconds
+        self._answered: dict[tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]] = {}
         self._digest = ""
         self.certificate_expiry.set(math.inf)  # without a certificate nothing ends, and no alert should say so
         self.build_info.labels(VERSION, server).set(1)
@@ -136,8 +137,12 @@ class Metrics:
 
     def answered(self, path: str, outcome: str, seconds: float) -> None:
         """Count a request of this server by the route's path and what its handler made of it."""
-        self._requests.labels(path, outcome).inc()
-        self._seconds.labels(path).observe(seconds)
+        request = self._answered.get((path, outcome))
+        if request is None:  # looking a child up costs more than counting
+            request = self._requests.labels(path, outcome), self._seconds.labels(path)
+            self._answered[path, outcome] = request
+        request[0].inc()
+        request[1].observe(seconds)
 
     def show_policy(self, digest: str) -> None:
         """Make `digest` the one that policy_info shows."""

@@ -78,10 +78,10 @@ class _Builder:
         base = self._parent(f"{_at(change.container)}/resources", resources, {})
         requests = resources.requests_or_none if resources else None
         limits = resources.limits_or_none if resources else None
+        key, amount = escaped(change.resource), str(change.quantity)
         for part, there in (("limits", limits), ("requests", requests)):
-            if not _equals((there or {}).get(change.resource), change.quantity):
-                parent = self._parent(f"{base}/{part}", there, {})
-                self._add(f"{parent}/{escaped(change.resource)}", str(change.quantity))
+            if there is None or not _equals(there.get(change.resource), change.quantity):
+                self._add(f"{self._parent(f'{base}/{part}', there, {})}/{key}", amount)
 
     def _context(self, index: int) -> views.SecurityContext | None:
         context = self._container(index).security_context
@@ -121,8 +121,6 @@ def _at(index: int) -> str:
 
 
 def _equals(written: views.Written | None, amount: int) -> bool:
-    if written == str(amount):
-        return True  # as nearly all are written
     try:
         return written is not None and quantity.parse(written) == amount
     except quantity.InvalidQuantityError:

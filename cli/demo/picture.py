@@ -88,9 +88,11 @@ def _summary(outcome: play.Outcome) -> Table:
         _verdict(play.crossings(outcome.without), 0 if least == 1 else least),
     )
     added = len(difference(outcome))
-    table.add_row("lines of YAML the user did not write", Text(str(added), style="green"), Text("0", style="red"))
-    table.add_row("network of the ranks", Text("RDMA on 4 rails", style="green"), Text("TCP over eth0", style="red"))
-    table.add_row("placement written at binding", str(sum(map(bool, outcome.annotations))), "0")
+    rails = len(outcome.annotations[0].get("rails", ()))
+    table.add_row("network of the ranks", Text(f"RDMA on {rails} rails", style="green"), Text("TCP", style="red"))
+    table.add_row("pod YAML for that, by hand", Text("1 line", style="green"), Text(f"{added} lines", style="red"))
+    told = sum(map(bool, outcome.annotations))
+    table.add_row("pods that say where they landed", Text(f"{told} of {len(outcome.placed)}", style="green"), "none")
     return table
 
 

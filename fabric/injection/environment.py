@@ -12,19 +12,19 @@ from fabric.injection import delivery, model, tables
 from fabric.nccl import common, derive
 
 
-def set_for(aim: aims.Aim) -> model.Part:
+def set_for(aim: aims.Aim) -> list[model.Part]:
     """Environment and file of the pod. Raises RefusedError."""
+    parts: list[model.Part] = []
     if not aim.role.rails and not aim.role.pins:
-        return model.NOTHING
+        return parts
     if "env" in aim.wishes.skip:
-        return model.Part(skipped={"env": f"by annotation {names.SKIP}"})
-    parts = []
+        return [model.Part(skipped={"env": f"by annotation {names.SKIP}"})]
     if aim.role.rails:
         route = delivery.route(aim)
         parts += [*_ranks(aim, route), delivery.deliver(aim, route)]
     if aim.role.pins:
         parts += _pins(aim)
-    return model.join(parts)
+    return parts
 
 
 def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:

@@ -51,7 +51,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
             devices.request(aim, attached.selections),
             mounts.mount(aim),
             security.grant(aim),
-            environment.set_for(aim),
+            *environment.set_for(aim),
             preflight.check(aim),
             _bystander(aim),
         )

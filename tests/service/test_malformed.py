@@ -1,5 +1,6 @@
 """Whatever is sent to whatever path: a reason comes back, and the server answers on."""
 
+import io
 import json
 import pathlib
 
@@ -51,7 +52,7 @@ async def post(stage):
             base = f"https://{stage.webhook.address}" if own else f"http://{stage.extender.address}"
             given = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
             url = base + path
-            async with session.request(method, url, data=body, headers=given, ssl=stage.trust) as response:
+            async with session.request(method, url, data=io.BytesIO(body), headers=given, ssl=stage.trust) as response:
                 return response.status, await response.read(), response.headers
 
         yield send
