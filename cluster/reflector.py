@@ -141,7 +141,7 @@ class Reflector:
         self.objects = len(found)
         self._contact()
         self.synced.set()
-        return page.metadata.resource_version
+        return str(page.metadata.resource_version)
 
     async def _watch(self, version: str) -> str:
         """Feeds events until the stream ends; the version to resume from."""

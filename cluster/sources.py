@@ -32,8 +32,8 @@ class Sources:
         self.store = store
         self.client = client  # None where files take the cluster's place
         self.tasks: list[Task] = []
-        self.reflectors: dict[str, reflector.Reflector] = {}
-        self.snapshot: files.SnapshotFile | None = None
+        self._reflectors: dict[str, reflector.Reflector] = {}
+        self._snapshot: files.SnapshotFile | None = None
         self._missing: dict[str, Callable[[], bool]] = {}
 
     def policy_problem(self) -> str:
@@ -50,25 +50,33 @@ class Sources:
             return f"not read yet: {', '.join(missing)}"
         if stale_after is None:
             return ""
-        late = [f"{name} {each.age_seconds():.0f} s" for name, each in self.ages(stale_after)]
+        ages = {name: each.age_seconds() for name, each in self._reflectors.items()}
+        late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
         return f"not heard of for too long: {', '.join(late)}" if late else ""
 
-    def ages(self, over: float = -1.0) -> Sequence[tuple[str, reflector.Reflector]]:
-        """Reflectors last heard of more than `over` seconds ago."""
-        return [(name, each) for name, each in self.reflectors.items() if each.age_seconds() > over]
+    def readings(self) -> dict[str, Any]:
+        """What metrics show of all this, by the names `serving.metrics` gives it."""
+        current = self.store.current
+        return {
+            "policy_valid": self.store.valid,
+            "policy_generation": self.store.generation,
+            "policy_digest": current.digest if current else None,
+            "snapshot_generation": self._snapshot.generation if self._snapshot else None,
+            "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
+        }
 
     def watch(self, kind: resources.Kind, sink: sinks.Sink[Any], restarted: Restarted) -> None:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called where there is one
         source = reflector.Reflector(self.client, kind, sink, restarted=restarted)
-        self.reflectors[kind.name] = source
+        self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
 
     def read(self, path: pathlib.Path, wanted: Mapping[str, sinks.Sink[Any]]) -> None:
         """Feed sinks from a snapshot file."""
         source = files.SnapshotFile(path, wanted)
-        self.snapshot = source
+        self._snapshot = source
         self._missing["snapshot"] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
 

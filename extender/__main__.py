@@ -57,7 +57,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
     def refresh() -> None:
-        _show(counters, origin)
+        counters.show_sources(**origin.readings())
         for each in ledger.State:
             counters.ledger_entries.labels(each).set(state.ledger.count(each))
 
@@ -78,19 +78,6 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
         sources.Wanted(kind=resources.PLUGINS_POD_GROUPS, snapshot_kind="PodGroup", sink=states.PodGroups(state)),
         sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=groups),
     ]
-
-
-def _show(counters: metrics.Metrics, origin: sources.Sources) -> None:
-    """Gauges of the policy and the caches, looked up when somebody reads them."""
-    counters.policy_valid.set(origin.store.valid)
-    counters.policy_generation.set(origin.store.generation)
-    if origin.store.current is not None:
-        counters.show_policy(origin.store.current.digest)
-    if origin.snapshot is not None:
-        counters.snapshot_generation.set(origin.snapshot.generation)
-    for name, each in origin.ages():
-        counters.cache_age_seconds.labels(name).set(each.age_seconds())
-        counters.cache_objects.labels(name).set(each.objects)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ class SchedulingGroup(View, frozen=True):
 class PodSpec(View, frozen=True):
     """spec of a pod."""
 
-    containers: list[Container] = []
+    containers_or_none: list[Container] | None = msgspec.field(default=None, name="containers")
     init_containers: list[Container] | None = None
     volumes_or_none: list[Volume] | None = msgspec.field(default=None, name="volumes")
     node_name: str = ""
@@ -209,6 +209,11 @@ class PodSpec(View, frozen=True):
     host_network: bool | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+
+    @property
+    def containers(self) -> list[Container]:
+        """App containers; the API server sends null for a pod that names none, and refuses it only later."""
+        return self.containers_or_none or []
 
     @property
     def volumes(self) -> list[Volume]:

@@ -7,7 +7,7 @@ servers of one process (the demo, the tests) count apart.
 import importlib.metadata
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 import prometheus_client
@@ -153,6 +153,26 @@ class Metrics:
             self.policy_info.clear()
         self._digest = digest
         self.policy_info.labels(digest).set(1)
+
+    def show_sources(
+        self,
+        *,
+        policy_valid: bool,
+        policy_generation: int,
+        policy_digest: str | None,
+        snapshot_generation: int | None,
+        caches: Iterable[tuple[str, float, int]],
+    ) -> None:
+        """Set the gauges of the policy and of the caches: (kind, age in seconds, objects); None is not shown."""
+        self.policy_valid.set(policy_valid)
+        self.policy_generation.set(policy_generation)
+        if policy_digest is not None:
+            self.show_policy(policy_digest)
+        if snapshot_generation is not None:
+            self.snapshot_generation.set(snapshot_generation)
+        for kind, age, objects in caches:
+            self.cache_age_seconds.labels(kind).set(age)
+            self.cache_objects.labels(kind).set(objects)
 
     def exposition(self) -> bytes:
         """The text of /metrics."""

@@ -46,7 +46,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         app.offered(state, lambda: origin.store.current, counters),
         checks,
         counters,
-        refresh=lambda: _show(counters, origin),
+        refresh=lambda: counters.show_sources(**origin.readings()),
     )
     try:
         return await run(shell, [*origin.tasks, *_telling(origin)])
@@ -71,19 +71,6 @@ def _telling(origin: sources.Sources) -> list[sources.Task]:
     posting = events.Events(origin.client, "railwright-webhook", now=lambda: dt.datetime.now(dt.UTC))
     origin.store.subscribe(policy_events.PolicyEvents(posting))
     return [posting.run]
-
-
-def _show(counters: metrics.Metrics, origin: sources.Sources) -> None:
-    """Gauges of the policy and the caches, looked up when somebody reads them."""
-    counters.policy_valid.set(origin.store.valid)
-    counters.policy_generation.set(origin.store.generation)
-    if origin.store.current is not None:
-        counters.show_policy(origin.store.current.digest)
-    if origin.snapshot is not None:
-        counters.snapshot_generation.set(origin.snapshot.generation)
-    for name, each in origin.ages():
-        counters.cache_age_seconds.labels(name).set(each.age_seconds())
-        counters.cache_objects.labels(name).set(each.objects)
 
 
 if __name__ == "__main__":

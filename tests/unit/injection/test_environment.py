@@ -26,6 +26,12 @@ def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
     assert record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
 
+def test_where_nothing_travels_by_file_there_is_no_trace_of_one():
+    after = admitted(pod(), fabric())
+    assert CONF not in after["metadata"]["annotations"]
+    assert "volumes" not in after["spec"]
+
+
 def test_a_literal_beats_the_derived_value():
     assert env(admitted(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
 

@@ -64,6 +64,17 @@ def test_a_record_that_does_not_fit_is_dropped_with_a_warning():
     assert sum(len(k) + len(v) for k, v in after["metadata"]["annotations"].items()) <= records.MAX_ANNOTATIONS
 
 
+def test_a_record_that_just_fits_still_fits_the_second_time():
+    needed = sum(len(k) + len(v) for k, v in admitted(pod(), fabric())["metadata"]["annotations"].items())
+    once = admitted(pod(annotations=filler(needed)), fabric())
+    assert "railwright.io/injection" in once["metadata"]["annotations"]
+    assert planned(once, fabric()).changes == ()
+    assert (
+        "railwright.io/injection"
+        not in admitted(pod(annotations=filler(needed - 1)), fabric())["metadata"]["annotations"]
+    )
+
+
 def test_networks_that_do_not_fit_are_refused():
     assert "the limit is 262144" in refusal(pod(annotations=filler(20)), fabric())
 

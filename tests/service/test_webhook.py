@@ -1,0 +1,77 @@
+"""The webhook as it runs: a process over TLS, fed by files, its policy changed under it."""
+
+import asyncio
+import base64
+import json
+import time
+
+import admitting
+import aiohttp
+import jsonpatch
+import pytest_asyncio
+import yaml
+
+from cli.demo import stage as stages
+
+POLICY = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(tmp_path):
+    async with stages.opened(tmp_path) as opened:
+        yield opened
+
+
+async def ask(stage, path: str, body: bytes) -> dict:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"https://{stage.webhook.address}{path}?timeout=5s",
+            data=body,
+            headers={"Content-Type": "application/json"},
+            ssl=stage.trust,
+        ) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return (await answer.json())["response"]
+
+
+def patched(tree: dict, response: dict) -> dict:
+    return jsonpatch.apply_patch(tree, json.loads(base64.b64decode(response["patch"])))
+
+
+async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
+    tree = admitting.pod(label="default")
+    tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
+    after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+    assert "patch" not in await ask(stage, "/mutate/pods", admitting.review(after, namespace="prod"))
+    await stages.store(stage, [after])
+    node = stage.nodes[0]["metadata"]["name"]
+    binding = {
+        "metadata": {"name": "rank-0", "namespace": "prod", "uid": "u-1"},
+        "target": {"kind": "Node", "name": node},
+    }
+    body = admitting.review(binding, name="admission-bindings-admin.json", namespace="prod", uid="b-1")
+    bound = patched(binding, await ask(stage, "/mutate/bindings", body))
+    assert json.loads(bound["metadata"]["annotations"]["railwright.io/placement"])["node"] == node
+
+
+async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_never(stage):
+    document = yaml.safe_load(stage.policy_text)
+    fabric = document["fabrics"][document["defaultFabric"]]
+
+    async def marker() -> str | None:
+        tree = admitting.pod(label="default")
+        after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+        return admitting.env(after).get("MARKER")
+
+    for value in ("1", "2"):
+        fabric["env"] = {"MARKER": value}
+        (stage.folder / "policy.yaml").write_text(yaml.safe_dump(document))
+        written = time.monotonic()
+        while await marker() != value:
+            assert time.monotonic() - written < 5, "live within a second; this machine may be busy"
+            await asyncio.sleep(0.02)  # between two looks
+    (stage.folder / "policy.yaml").write_text("fabrics: {")
+    await stages._until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
+    assert await marker() == "2"
