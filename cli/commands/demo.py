@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -48,7 +49,9 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         else:
             console.print(picture.render(open_stage, outcome))
         if arguments.svg:
-            arguments.svg.write_text(console.export_svg(title="railwright demo", clear=False), encoding="utf-8")
+            arguments.svg.write_text(
+                _offline(console.export_svg(title="railwright demo", clear=False)), encoding="utf-8"
+            )
         if arguments.serve:
             print(f"webhook:  https://{open_stage.webhook.address}  ops http://{open_stage.webhook.ops}")
             print(f"extender: http://{open_stage.extender.address}  ops http://{open_stage.extender.ops}")
@@ -56,3 +59,8 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if not fine:
             print("railwright demo: the gang was not placed as well as possible", file=sys.stderr)
         return 0 if fine else 1
+
+
+def _offline(svg: str) -> str:
+    """The picture without rich's web fonts: it is to be looked at without a network."""
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

@@ -1,6 +1,7 @@
 """What the demo shows: the pod before and after, where each rank landed, and what it would have been without us."""
 
 import difflib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from cli.demo import play
 from cli.demo import stage as stages
+from fabric import names
 
 Tree = dict[str, Any]
 ADDED, REMOVED, PLAIN = "green", "red", "default"
@@ -53,12 +55,19 @@ def _difference(before: Tree, after: Tree) -> RenderableType:
 
 
 def _shown(pod: Tree) -> Tree:
-    metadata = {key: pod["metadata"].get(key) for key in ("labels", "annotations")}
-    return {"metadata": metadata, "spec": pod["spec"]}
+    """The parts a fabric concerns; the record, one line of JSON on the pod, is shown as the mapping it is."""
+    annotations = dict(pod["metadata"].get("annotations", {}))
+    if record := annotations.pop(names.INJECTION, None):
+        annotations[f"{names.INJECTION} (JSON)"] = {name: _joined(value) for name, value in json.loads(record).items()}
+    return {"metadata": {"labels": pod["metadata"].get("labels"), "annotations": annotations}, "spec": pod["spec"]}
+
+
+def _joined(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
 
 
 def _diff_lines(before: Tree, after: Tree) -> Iterator[str]:
-    one, other = (yaml.safe_dump(tree, sort_keys=True, width=110).splitlines() for tree in (before, after))
+    one, other = (yaml.safe_dump(tree, sort_keys=True, width=90).splitlines() for tree in (before, after))
     yield from (line for line in difflib.ndiff(one, other) if not line.startswith("?"))
 
 

@@ -45,6 +45,7 @@ def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str,
     fabric = document.fabrics[name]
     computing = accelerators.accelerated(pod, document.accelerators)
     role = roles.role_of(pod, document.roles, accelerated=bool(computing))
+    chosen = rails.choose(pod, fabric, document, known)  # a wrong annotation is refused whatever the role
     return Aim(
         pod=pod,
         policy=policy,
@@ -53,7 +54,7 @@ def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str,
         fabric=fabric,
         role=role,
         targets=targets.chosen(pod, computing),
-        rails=rails.choose(pod, fabric, document, known) if role.rails else (),
+        rails=chosen if role.rails else (),
         wishes=wished,
     )
 

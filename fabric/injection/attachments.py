@@ -76,7 +76,7 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
             f"spec.hostNetwork is true: fabric {aim.fabric_name} adds no networks and no NCCL_SOCKET_IFNAME; "
             "remove hostNetwork to get rails of the pod's own"
         )
-    ours = {chosen.network for chosen in aim.rails}
+    ours = {chosen.network for chosen in aim.rails} if _wanted(aim) else set()
     for position, selection in enumerate(selections, start=1):
         if selection.default_route:
             yield (

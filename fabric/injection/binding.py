@@ -60,7 +60,7 @@ def _node_lines(aim: aims.Aim, labels: Mapping[str, str]) -> str | None:
     rails = [chosen.rail for chosen in aim.rails]
     devices = shapes.on_node(aim.document, rails, labels)
     found = tables.of(aim.document).rank(aim.fabric_name, rails, devices, host_network=aim.host_network)
-    lines = [*route.in_file, *(each for each in found.all if each.name == tables.HCA)]
+    lines = [*route.in_file, *(each for each in found.carried if each.name == tables.HCA)]
     return conf.emit((each.name, each.value) for each in lines) if len(lines) > len(route.in_file) else None
 
 

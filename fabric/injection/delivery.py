@@ -4,13 +4,14 @@ Owns the routes and the `nccl.conf` annotation's text. What the variables are is
 `environment`'s.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import model, mounts, roles, shapes, tables
+from fabric.policy import model as policies
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -21,7 +22,7 @@ class Route(msgspec.Struct, frozen=True):
     others: tuple[tables.Setting, ...]  # what no file can carry
     in_file: tuple[tables.Setting, ...]
     text: str  # of the file, as far as it is known before binding
-    mounted: tuple[int, ...]  # containers that get the file
+    mounted: tuple[int, ...]  # containers that are to get the file; those that mount one of their own do not
     per_node: bool  # the device list joins the file at binding
 
 
@@ -31,18 +32,20 @@ def route(aim: aims.Aim) -> Route:
     known = shapes.before_binding(aim.pod, aim.document, rails)
     found = tables.of(aim.document).rank(aim.fabric_name, rails, known.devices, host_network=aim.host_network)
     mode = aim.wishes.delivery or aim.fabric.nccl.delivery
-    per_node = known.per_node and _wants_devices(aim)
+    per_node = known.per_node and _node_decides(aim, rails, found)
     everywhere = mode != "env" or roles.ssh_launched(aim.pod)
     with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
-    carrying = everywhere or bool(with_source)
+    mounted = aim.targets if everywhere or per_node else with_source
+    reached = any(not mounts.mounts_itself(aim.container(index), mounts.NCCL_CONF_FILE) for index in mounted)
+    carrying = reached and (everywhere or bool(with_source))
     return Route(
         settings=found.all,
         in_env=found.others if mode == "file" else found.all,
         others=found.others,
         in_file=found.carried if carrying else (),
         text=found.text if carrying else "",
-        mounted=aim.targets if everywhere or per_node else with_source,
-        per_node=per_node,
+        mounted=mounted,
+        per_node=per_node and reached,
     )
 
 
@@ -57,11 +60,18 @@ def deliver(aim: aims.Aim, route: Route) -> model.Part:
     )
 
 
-def _wants_devices(aim: aims.Aim) -> bool:
-    """True where the list of devices is ours to write: by derivation, and not set by every chosen container."""
-    if not aim.fabric.nccl.derive or tables.HCA in aim.fabric.env:
+def _node_decides(aim: aims.Aim, rails: Sequence[policies.Rail], found: tables.Settings) -> bool:
+    """True where the list of devices is ours to write and lacks only the node: another transport has no such list, the
+    policy may have a literal, and every chosen container may have set its own.
+    """
+    if _names_devices(found):
         return False
-    return any(_leaves_devices(aim.container(index)) for index in aim.targets)
+    some = tables.of(aim.document).rank(aim.fabric_name, rails, ("any",), host_network=aim.host_network)
+    return _names_devices(some) and any(_leaves_devices(aim.container(index)) for index in aim.targets)
+
+
+def _names_devices(settings: tables.Settings) -> bool:
+    return any(each.name == tables.HCA for each in settings.all)
 
 
 def _leaves_devices(container: views.Container) -> bool:

@@ -48,9 +48,11 @@ def _wanted(aim: aims.Aim, selections: Sequence[networks.Selection], drawn: Coll
 
 
 def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    """The pool of each attachment that is no rail's: the user's own."""
-    of_rails = Counter(chosen.network for chosen in aim.rails if chosen.network)
+    """The pool of each attachment that no rail's request covers: the user's own, and a rail's whose network draws on
+    another pool than the policy names for it.
+    """
     known = aim.known.networks or {}
+    of_rails = Counter(each.network for each in aim.rails if each.network and each.resource == known.get(each.network))
     for selection in selections:
         if of_rails[selection.key] > 0:
             of_rails[selection.key] -= 1
@@ -88,6 +90,13 @@ def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:
 
 
 def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
+    if aim.known.networks is None:
+        for chosen in aim.rails:
+            if chosen.resource is None and chosen.network is not None:
+                yield (
+                    f"rail {chosen.name}: no device is requested, because the policy names no `resource` and network "
+                    f"{'/'.join(chosen.network)} is not known here; name the resource in the policy"
+                )
     if aim.known.offered is None:
         return
     for resource in wanted:

@@ -34,6 +34,8 @@ def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:
         parts.append(_container(aim, index, () if with_source else route.in_env, route.settings))
         if with_source:
             parts.append(_left_out(aim, index, route))
+    if route.per_node:
+        parts.append(model.Part(skipped={f"env.{tables.HCA}": "written at binding"}))
     if route.mounted and route.in_file:
         parts.append(model.Part(entries=tuple(each.entry for each in route.in_file)))
     return parts

@@ -10,6 +10,8 @@ from fabric.injection import accelerators, facts, model
 from fabric.policy import model as policies
 from fabric.policy import selectors
 
+_NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every namespace, so known before any cache
+
 
 def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Facts) -> str | None:
     """The name of the fabric the pod opted in to, None where it did not. Raises RefusedError."""
@@ -50,15 +52,16 @@ def _resolved(label: str, where: str, document: policies.FabricPolicy) -> str:
 
 def _may_use(name: str, fabric: policies.Fabric, known: facts.Facts) -> None:
     selector = fabric.namespaces
-    if not selector.match_labels and not selector.match_expressions:
+    read = {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}
+    if not read:
         return
-    if known.namespace_labels is None:
+    if known.namespace_labels is None and read != {_NAME_LABEL}:
         raise model.RefusedError(
             "namespace",
             f"fabric {name} is limited to some namespaces and the labels of namespace {known.namespace} "
             "are not known yet; try again",
         )
-    if not selectors.matches(selector, known.namespace_labels):
+    if not selectors.matches(selector, {_NAME_LABEL: known.namespace, **(known.namespace_labels or {})}):
         raise model.RefusedError(
             "namespace",
             f"fabric {name} may not be used in namespace {known.namespace}: its labels do not match the policy's "

@@ -4,6 +4,8 @@ Owns the order of the concerns and the naming of the pod in refusals. Pure: the 
 and a pod that has been through it once gets no change the second time.
 """
 
+from collections.abc import Mapping
+
 from fabric import views
 from fabric.injection import aim as aims
 from fabric.injection import (
@@ -20,6 +22,16 @@ from fabric.injection import (
     wishes,
 )
 from fabric.policy import model as policies
+
+_ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the outside in
+    model.SetAnnotation: 0,
+    model.AddResource: 1,
+    model.AddVolume: 2,
+    model.AddMount: 2,
+    model.AddCapability: 3,
+    model.SetPrivileged: 3,
+    model.SetEnv: 4,
+}
 
 Outcome = model.Injection | model.Refusal | model.NotOptedIn
 
@@ -62,7 +74,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
         role=aim.role.word,
         containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
         rails=tuple(chosen.name for chosen in aim.rails),
-        changes=part.changes + written,
+        changes=(*sorted(part.changes, key=lambda change: _ORDER[type(change)]), *written),
         warnings=part.warnings + warnings,
     )
 

@@ -21,7 +21,10 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _ALPHA_ROLE = "mpi_role_type"  # mpi-operator v1alpha1 and v1alpha2
 _VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
-_MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1
+_RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
+_MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
+_OPERATOR = "training.kubeflow.org/operator-name"  # mpi-operator: v2beta1, which starts ranks by ssh
+_MPI_OPERATOR = "mpi-operator"
 _INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
 
 
@@ -35,6 +38,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 _WORKER = Role(WORKER, rails=True)
+_ACTING_LAUNCHER = Role(LAUNCHER, rails=True, pins=True)  # a rank that also starts the others
 
 
 def role_of(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role:
@@ -43,8 +47,10 @@ def role_of(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role
     said = roles.volcano_tasks.get(task) if task else None
     if said == "never":
         return Role(EXCLUDED, rails=False, why=f"the policy's roles.volcanoTasks says never for task {task}")
-    word = _word(pod)
-    if said == "always" or word == WORKER:
+    word = _word(pod, accelerated=accelerated)
+    if said == "always":
+        return _ACTING_LAUNCHER if word == LAUNCHER else _WORKER
+    if word == WORKER:
         return _WORKER
     return _DECISIONS[word](pod, roles, accelerated)
 
@@ -52,20 +58,26 @@ def role_of(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role
 def ssh_launched(pod: views.Pod) -> bool:
     """True where ranks start by ssh, so that the container's environment never reaches them (webhooks.md 5.1).
 
-    Recognised by the mounted Secret of mpi-operator v2beta1 or of Volcano's ssh and mpi plugins.
+    Recognised by the labels of a worker of mpi-operator v2beta1, by its mounted Secret or that of Volcano's ssh and mpi
+    plugins, and by any Secret mounted as root's keys.
     """
-    if not pod.spec.volumes_or_none:
+    labels = pod.metadata.labels
+    if labels.get(_OPERATOR) == _MPI_OPERATOR and labels.get(names.KUBEFLOW_ROLE) == WORKER:
+        return True
+    secrets = {volume.name for volume in pod.spec.volumes_or_none or () if volume.secret is not None}
+    if not secrets:
         return False
-    job = pod.metadata.labels.get(names.VOLCANO_JOB)
-    ours = {_MPI_SSH_VOLUME} if names.KUBEFLOW_ROLE in pod.metadata.labels else set()
-    ours |= {f"{job}-ssh"} if job else set()
-    secrets = {volume.name for volume in pod.spec.volumes if volume.secret is not None} & ours
-    return bool(secrets) and any(
-        mount.name in secrets for container in pod.spec.containers for mount in container.volume_mounts
+    job = labels.get(names.VOLCANO_JOB)
+    keys = {_MPI_SSH_VOLUME} if names.KUBEFLOW_ROLE in labels else set()
+    keys |= {f"{job}-ssh"} if job else set()
+    return any(
+        mount.name in secrets and (mount.name in keys or f"{mount.mount_path}/".startswith(f"{names.SSH_HOME}/"))
+        for container in pod.spec.containers
+        for mount in container.volume_mounts
     )
 
 
-def _word(pod: views.Pod) -> str:
+def _word(pod: views.Pod, *, accelerated: bool) -> str:
     labels = pod.metadata.labels
     steps = {labels.get(names.TRAINER_STEP), labels.get(names.JOBSET_REPLICATED_JOB)}
     if steps & _INITIALIZERS:
@@ -76,6 +88,8 @@ def _word(pod: views.Pod) -> str:
     if labels.get(names.RAY_NODE_TYPE) == "head":
         return HEAD
     if labels.get(names.RAY_NODE_TYPE) == "redis-cleanup":
+        return SUBMITTER
+    if not accelerated and names.RAY_NODE_TYPE not in labels and _has_env(pod, _RAY_SUBMISSION):
         return SUBMITTER
     volcano = names.VOLCANO_JOB in labels
     return LAUNCHER if volcano and _has_env(pod, _VOLCANO_MPI) else WORKER
@@ -88,7 +102,7 @@ def _has_env(pod: views.Pod, name: str) -> bool:
 def _launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
     acts = accelerated or names.KUBEFLOW_REPLICA_INDEX in pod.metadata.labels  # mpi-operator's runLauncherAsWorker
     if roles.launchers == "always" or (roles.launchers == "inject-if-accelerated" and acts):
-        return Role(LAUNCHER, rails=True, pins=True)
+        return _ACTING_LAUNCHER
     never = roles.launchers == "never"
     why = "the policy's roles.launchers says never" if never else "a launcher without accelerators sends no data"
     return Role(LAUNCHER, rails=False, pins=True, why=why)

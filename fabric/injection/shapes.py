@@ -49,12 +49,18 @@ def before_binding(pod: views.Pod, document: policies.FabricPolicy, rails: Seque
     """The devices of the rails on every node the pod can go to."""
     if not document.node_shapes:
         return Known(_devices(rails, None))
-    possible = {_devices(rails, shape) for shape in _possible(pod, document)}
-    if len(possible) == 1:
-        return Known(possible.pop())
-    if None in possible and len(possible) == 2:  # nodes of no shape have no devices at all: only shaped ones count
-        return Known(next(each for each in possible if each is not None))
-    return Known(per_node=any(possible))
+    nodes = set(_possible_devices(pod, document, rails))
+    return Known(nodes.pop()) if len(nodes) == 1 else Known(per_node=any(nodes))
+
+
+def _possible_devices(
+    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+) -> Iterator[Devices | None]:
+    """The sets there can be. Nodes of no shape count only where the rails name their devices without one."""
+    default = _devices(rails, None)
+    for shape in _possible(pod, document):
+        if shape is not None or default is not None:
+            yield default if shape is None else _devices(rails, shape)
 
 
 def on_node(

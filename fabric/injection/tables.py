@@ -13,6 +13,7 @@ from fabric.nccl import model as nccl
 from fabric.policy import model as policies
 
 HCA = "NCCL_IB_HCA"
+_INTERFACE = "NCCL_SOCKET_IFNAME"
 _KEPT = 1024  # results; a policy has few fabrics, but a pod's rails may be any subset
 _POLICIES = 2  # the one in force, and the one that a test or a comparison uses beside it
 
@@ -56,7 +57,7 @@ class Tables:
                 self._ranks.clear()
             fabric = self.document.fabrics[name]
             derived = derive.derive(fabric, rails, devices, self.document.primary_interface, host_network)
-            literals = _literals(fabric, name)
+            literals = _literals(fabric, name, host_network=host_network)
             found = _parted((*literals, *(each for each in derived if each.name not in fabric.env)))
             self._ranks[key] = found
         return found
@@ -75,9 +76,14 @@ def _parted(variables: Sequence[nccl.Variable]) -> Settings:
     return Settings(settings, carried, others, conf.emit((each.name, each.value) for each in carried))
 
 
-def _literals(fabric: policies.Fabric, name: str) -> list[nccl.Variable]:
+def _literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
+    """The policy's own; on the host network none that names the pod's interface (ruling 11)."""
     reason = "the policy says so"
-    return [nccl.Variable(key, value, reason, f"fabrics.{name}.env") for key, value in fabric.env.items()]
+    return [
+        nccl.Variable(key, value, reason, f"fabrics.{name}.env")
+        for key, value in fabric.env.items()
+        if not (host_network and key == _INTERFACE)
+    ]
 
 
 _cache: list[Tables] = []

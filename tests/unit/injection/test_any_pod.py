@@ -1,0 +1,171 @@
+"""Pods nobody would write, labels of every framework and policies of every transport: a plan is always an answer, and
+an answer that was carried out asks for nothing more.
+"""
+
+import admitting
+from admitting import fabric
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fabric.injection import model
+
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2}}
+"""
+UNNAMED = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
+POLICIES = (
+    fabric(top=SHAPES, rails=UNNAMED),
+    fabric("    nccl: {delivery: file}\n", top=SHAPES + "roles: {launchers: never}\n", rails=UNNAMED),
+    fabric(transport="erdma", top=SHAPES, rails=UNNAMED),
+    fabric(transport="efa", rails="[{name: rail0, resource: x.y/vf}]"),
+    fabric("    env: {NCCL_SOCKET_IFNAME: eth0}\n    forceEnv: [NCCL_SOCKET_IFNAME]\n", transport="tcp", rails=""),
+    fabric(
+        "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",
+        transport="pvrdma",
+        rails="[{name: rail0, device: vmw0}]",
+    ),
+    fabric(
+        "    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n    nccl: {derive: false}\n"
+        "    env: {A: b, NCCL_X: ' #= '}\n",
+        rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]",
+        top="roles: {launchers: always, volcanoTasks: {t: always, u: never}}",
+    ),
+)
+FACTS = tuple(
+    admitting.known(namespace_labels=labels, networks=networks, offered=offered)
+    for labels in (None, {}, {"pod-security.kubernetes.io/enforce": "restricted"}, {"railwright.io/fabric": "default"})
+    for networks in (None, {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None})
+    for offered in (None, frozenset({"x.y/vf"}))
+)
+
+words = st.text(max_size=12)
+quantities = st.one_of(
+    st.sampled_from(["0", "0.0", "1", "8", "500m", "2Gi", "1e400000", "-1", "", "many"]), st.integers(), st.floats()
+)
+resources = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "x.y/vf", "x.y/shared", "cpu"]), quantities, max_size=3)
+own_names = st.one_of(
+    words,
+    st.sampled_from(
+        ["NCCL_IB_HCA", "NCCL_DEBUG", "MPI_HOST", "RAY_JOB_SUBMISSION_ID", "PRTE_MCA_prte_if_exclude", "NCCL_NET"]
+    ),
+)
+entries = st.fixed_dictionaries(
+    {"name": own_names}, optional={"value": words, "valueFrom": st.just({"secretKeyRef": {"name": "s"}})}
+)
+mounts = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["ssh-auth", "j-ssh", "railwright-shm", "railwright-nccl-conf"]),
+        "mountPath": st.sampled_from(["/root/.ssh", "/dev/shm", "/etc/nccl.conf", "/dev/infiniband", "", "/"]),
+    }
+)
+contexts = st.fixed_dictionaries(
+    {},
+    optional={
+        "privileged": st.booleans(),
+        "allowPrivilegeEscalation": st.booleans(),
+        "capabilities": st.fixed_dictionaries(
+            {}, optional={"add": st.lists(st.sampled_from(["ALL", "X"])), "drop": st.just(["CAP_IPC_LOCK"])}
+        ),
+    },
+)
+containers = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b", ""])},
+    optional={
+        "env": st.none() | st.lists(entries, max_size=3),
+        "envFrom": st.sampled_from([None, [], [{"secretRef": {"name": "s"}}]]),
+        "resources": st.none() | st.fixed_dictionaries({}, optional={"requests": resources, "limits": resources}),
+        "volumeMounts": st.none() | st.lists(mounts, max_size=2),
+        "securityContext": st.none() | contexts,
+    },
+)
+volumes = st.one_of(
+    st.builds(lambda name: {"name": name, "secret": {"secretName": "s"}}, st.sampled_from(["ssh-auth", "j-ssh"])),
+    st.sampled_from([{"name": "railwright-shm", "emptyDir": {}}, {"name": "railwright-nccl-conf", "hostPath": {}}]),
+)
+KEYS = ("rails", "containers", "skip", "delivery", "injection", "nccl.conf")
+values = st.one_of(
+    words, st.sampled_from(["1", "2", "rail0", "rail0-rail1", "a", "a,b", "env", "file", "networks", "devices"])
+)
+annotations = st.builds(
+    lambda ours, networks: {**ours, **networks},
+    st.dictionaries(st.sampled_from([f"railwright.io/{key}" for key in KEYS]), values, max_size=2),
+    st.dictionaries(
+        st.just("k8s.v1.cni.cncf.io/networks"),
+        st.one_of(words, st.sampled_from(["vf", "vf,vf@r", '[{"name": "vf"}]', '["', "prod/lan2@net1", " "])),
+    ),
+)
+labels = st.fixed_dictionaries(
+    {"railwright.io/fabric": st.sampled_from(["f"] * 8 + ["default", "none", "", "g"])},
+    optional={
+        "training.kubeflow.org/operator-name": st.sampled_from(["mpi-operator", "x"]),
+        "training.kubeflow.org/job-role": st.sampled_from(["launcher", "worker"]),
+        "mpi-job-role": st.just("launcher"),
+        "volcano.sh/job-name": st.just("j"),
+        "volcano.sh/task-spec": st.sampled_from(["t", "u", "v"]),
+        "ray.io/node-type": st.sampled_from(["head", "worker", "redis-cleanup"]),
+        "jobset.sigs.k8s.io/replicatedjob-name": st.sampled_from(["launcher", "node", "model-initializer"]),
+    },
+)
+expressions = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["gpu", "zone"]),
+        "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt"]),
+    },
+    optional={"values": st.lists(st.sampled_from(["a", "b"]), max_size=2)},
+)
+affinities = st.lists(st.builds(lambda each: {"matchExpressions": each}, st.lists(expressions, max_size=2)), max_size=2)
+specs = st.fixed_dictionaries(
+    {"containers": st.lists(containers, min_size=1, max_size=2)},
+    optional={
+        "hostNetwork": st.booleans(),
+        "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
+        "volumes": st.none() | st.lists(volumes, max_size=2),
+        "affinity": st.builds(
+            lambda terms: {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            },
+            affinities,
+        ),
+    },
+)
+metadata = st.fixed_dictionaries(
+    {"generateName": st.just("p-"), "labels": labels}, optional={"annotations": st.none() | annotations}
+)
+pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
+
+
+@settings(max_examples=300)  # the space is wide, and a plan takes a fraction of a millisecond
+@given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
+def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
+    outcome = admitting.planned(tree, by, at)
+    match outcome:
+        case model.NotOptedIn():
+            assert tree["metadata"]["labels"]["railwright.io/fabric"] == "none"
+        case model.Refusal():
+            assert outcome.message.startswith("Pod prod/p-*: ")
+        case model.Injection():
+            again = admitting.planned(admitting.admitted(tree, by, at), by, at)
+            assert isinstance(again, model.Injection), again
+            assert again.changes == ()
+            assert _lasting(again) <= _lasting(outcome)
+
+
+def _lasting(outcome: model.Injection) -> set[str]:
+    """What is said of the pod as it stays, not of what a change replaced."""
+    return {warning for warning in outcome.warnings if "was replaced" not in warning}
+
+
+@settings(max_examples=300)  # as above
+@given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
+def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces_it(tree, by, at):
+    if not isinstance(admitting.planned(tree, by, at), model.Injection):
+        return
+    forced = set(by.document.fabrics["f"].force_env)
+    after = admitting.admitted(tree, by, at)["spec"]["containers"]
+    for before, now in zip(tree["spec"]["containers"], after, strict=True):
+        own = before.get("env") or []
+        kept = (now.get("env") or [])[: len(own)]
+        assert [each for each in kept if each["name"] not in forced] == [e for e in own if e["name"] not in forced]
+        if before.get("envFrom"):
+            assert len(now.get("env") or []) == len(own)

@@ -1,0 +1,244 @@
+"""Corners of rulings 1 to 16: each test is one case where two rules meet."""
+
+import admitting
+import pytest
+from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
+
+from fabric import views
+from fabric.injection import binding, model
+
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+CONF = "railwright.io/nccl.conf"
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
+"""
+UNNAMED = "[{name: rail0}, {name: rail1}]"
+
+
+def labelled(tree: dict, **labels: str) -> dict:
+    tree["metadata"]["labels"] |= labels
+    return tree
+
+
+def paths(tree: dict, container: int = 0) -> list[str]:
+    return [each["mountPath"] for each in tree["spec"]["containers"][container].get("volumeMounts", [])]
+
+
+def bound(tree: dict, by, labels: dict) -> dict:
+    node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
+    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+
+
+# --- rulings 1, 2, 6 --------------------------------------------------------------------------------------
+
+
+def test_a_namespace_that_is_not_known_yet_still_has_its_name():
+    by = fabric("    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n")
+    assert isinstance(planned(pod(), by, known(namespace_labels=None)), model.Injection)
+    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), model.Injection)
+    assert "may not be used in namespace web" in refusal(pod(), by, known("web", namespace_labels={}))
+
+
+@pytest.mark.parametrize(
+    "expression", ["{key: closed, operator: DoesNotExist}", "{key: t, operator: NotIn, values: [x]}"]
+)
+def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
+    by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+    assert isinstance(planned(pod(), by, known(namespace_labels={})), model.Injection)
+
+
+def test_a_wrong_rails_annotation_is_refused_on_a_pod_that_gets_no_rails_too():
+    tree = pod(cpu(), annotations={"railwright.io/rails": "rail9"})
+    assert "'rail9' is not a rail" in refusal(
+        labelled(tree, **{"training.kubeflow.org/job-role": "launcher"}), fabric()
+    )
+
+
+def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
+    tree = pod(annotations={"railwright.io/rails": "rail0"})
+    assert planned(tree, fabric(transport="tcp", rails="")).rails == ()
+
+
+# --- rulings 10 to 13 -------------------------------------------------------------------------------------
+
+
+def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
+    tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
+    warnings = planned(tree, fabric(), known(networks={})).warnings
+    assert any("NetworkAttachmentDefinition prod/lan2 does not exist" in warning for warning in warnings)
+
+
+def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
+    """Multus would find no device for the attachment, and the pod would never start."""
+    by = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
+    after = admitted(pod(), by, known(networks={("prod", "vf"): "x.y/vf"}))
+    assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
+
+
+def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
+    by = fabric(rails="[{name: rail0, network: prod/vf}]")
+    (warning,) = planned(pod(), by, known(networks=None)).warnings
+    assert "rail rail0" in warning
+    assert "prod/vf" in warning
+    assert planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None)).warnings == ()
+
+
+# --- ruling 11 --------------------------------------------------------------------------------------------
+
+
+def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
+    by = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, A: b}\n")
+    after = env(admitted(pod(hostNetwork=True), by))
+    assert "NCCL_SOCKET_IFNAME" not in after
+    assert after["A"] == "b"
+    assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+# --- rulings 14, 15 ---------------------------------------------------------------------------------------
+
+
+def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
+    by = fabric(top=SHAPES, rails=UNNAMED)
+    after = admitted(pod(), by)
+    assert record(after)["skipped"]["env.NCCL_IB_HCA"] == "written at binding"
+    assert bound(after, by, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+
+
+def test_a_shape_without_devices_leaves_the_list_to_the_binding():
+    by = fabric(top=SHAPES.replace(", devices: {rail0: mlx5_2, rail1: mlx5_3}", ""), rails=UNNAMED)
+    after = admitted(pod(), by)
+    assert "NCCL_IB_HCA" not in env(after)
+    assert bound(after, by, {"gpu": "a"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    assert CONF not in bound(after, by, {"gpu": "b"})
+
+
+@pytest.mark.parametrize("transport", ["efa", "erdma"])
+def test_a_transport_that_names_no_devices_by_node_waits_for_none(transport):
+    after = admitted(pod(), fabric(top=SHAPES, rails=UNNAMED, transport=transport))
+    assert "/etc/nccl.conf" not in paths(after)
+    assert "env.NCCL_IB_HCA" not in record(after)["skipped"]
+
+
+def test_a_device_list_that_no_line_of_the_file_can_hold_does_not_break_the_binding():
+    many = [f"rail{number}" for number in range(40)]
+    top = "nodeShapes:\n" + "".join(
+        f"- {{name: {name}, match: {{gpu: {name}}}, devices: {{{devices}}}}}\n"
+        for name, devices in (
+            ("a", ", ".join(f"{rail}: mlx5_{rail}" for rail in many)),
+            ("b", ", ".join(f"{rail}: {rail}{'x' * 30}" for rail in many)),
+        )
+    )
+    by = fabric(top=top, rails=str([{"name": rail} for rail in many]))
+    assert CONF in bound(admitted(pod(), by), by, {"gpu": "a"})
+    assert CONF not in bound(admitted(pod(), by), by, {"gpu": "b"})
+
+
+def test_settings_that_cannot_reach_a_container_are_not_recorded_as_added():
+    own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}])
+    tree = pod(own, volumes=[{"name": "own", "configMap": {"name": "x"}}])
+    by = fabric("    nccl: {delivery: file}\n")
+    after = admitted(tree, by)
+    assert "env.NCCL_IB_HCA" not in record(after)["added"]
+    assert CONF not in after["metadata"]["annotations"]
+    assert any("mounts /etc/nccl.conf itself" in warning for warning in planned(tree, by).warnings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "mounted", "file"),
+    [
+        (
+            {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": "worker"},
+            None,
+            True,
+        ),
+        (
+            {"training.kubeflow.org/operator-name": "mpijob-controller", "training.kubeflow.org/job-role": "worker"},
+            None,
+            False,
+        ),
+        ({}, "/root/.ssh", True),
+        ({}, "/root/.ssh/id_rsa", True),
+        ({}, "/root/.sshd", False),
+        ({}, "/etc/keys", False),
+    ],
+)
+def test_ranks_that_ssh_starts_are_known_by_their_operator_or_by_their_keys(labels, mounted, file):
+    mounts = {"volumeMounts": [{"name": "keys", "mountPath": mounted}]} if mounted else {}
+    tree = pod(gpus(8, **mounts), volumes=[{"name": "keys", "secret": {"secretName": "keys"}}])
+    assert ("/etc/nccl.conf" in paths(admitted(labelled(tree, **labels), fabric()))) is file
+
+
+def test_a_launcher_the_policy_calls_a_rank_keeps_its_pins():
+    tree = labelled(
+        pod(cpu(env=[{"name": "MPI_HOST", "value": "w-0"}])),
+        **{
+            "volcano.sh/job-name": "j",
+            "volcano.sh/task-spec": "master",
+        },
+    )
+    after = admitted(tree, fabric(top="roles: {volcanoTasks: {master: always}}"))
+    assert {"NCCL_IB_HCA", "OMPI_MCA_oob_tcp_if_include"} <= env(after).keys()
+    assert record(after)["role"] == "launcher"
+
+
+def test_a_ray_submitter_gets_nothing_and_a_ray_worker_all():
+    own = [{"name": "RAY_JOB_SUBMISSION_ID", "value": "x"}]
+    tree = pod(cpu(env=own))
+    after = admitted(tree, fabric())
+    assert after["spec"] == tree["spec"]
+    assert record(after)["role"] == "submitter"
+    worker = labelled(pod(cpu(env=own)), **{"ray.io/node-type": "worker"})
+    assert record(admitted(worker, fabric()))["role"] == "worker"
+    assert record(admitted(pod(gpus(1, env=own)), fabric()))["role"] == "worker"
+
+
+def test_a_ray_head_without_accelerators_gets_only_the_pins():
+    after = admitted(labelled(pod(cpu()), **{"ray.io/node-type": "head"}), fabric())
+    assert all(name.startswith(("OMPI_", "PRTE_")) for name in env(after))
+    assert record(after)["rails"] == []
+    assert record(admitted(labelled(pod(), **{"ray.io/node-type": "head"}), fabric()))["rails"] == ["rail0", "rail1"]
+
+
+def test_a_launchers_own_list_of_forwarded_names_is_never_touched():
+    own = [{"name": "OMPI_MCA_mca_base_env_list", "value": "A"}]
+    after = admitted(labelled(pod(cpu(env=own)), **{"training.kubeflow.org/job-role": "launcher"}), fabric())
+    assert env(after)["OMPI_MCA_mca_base_env_list"] == "A"
+
+
+# --- the plan as a whole ----------------------------------------------------------------------------------
+
+
+def test_changes_come_in_one_order_and_the_record_last():
+    by = fabric(
+        "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
+    )
+    changes = planned(pod(), by).changes
+    order = (
+        (model.SetAnnotation,),
+        (model.AddResource,),
+        (model.AddVolume, model.AddMount),
+        (model.AddCapability, model.SetPrivileged),
+        (model.SetEnv,),
+    )
+    ranks = [next(at for at, kinds in enumerate(order) if isinstance(change, kinds)) for change in changes[:-1]]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(order)
+    assert changes[-1].key == "railwright.io/injection"
+
+
+def test_a_pod_that_did_not_opt_in_may_say_what_it_likes():
+    nonsense = {"railwright.io/rails": "0", "railwright.io/placement": "x", "railwright.io/skip": "?", NETWORKS: "a,,b"}
+    assert planned(pod(label=None, annotations=nonsense), fabric()) == model.NotOptedIn()
+    assert planned(pod(label="none", annotations=nonsense), fabric()) == model.NotOptedIn()
+
+
+def test_a_policy_that_changed_is_followed_on_what_is_missing_only():
+    once = admitted(pod(), fabric())
+    by = admitting.fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
+    again = admitted(once, by)
+    assert env(again)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert env(again)["NEW"] == "1"
+    assert record(again)["policy"] == by.digest
+    assert record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
