@@ -8,8 +8,7 @@ any length, and no model decoding.
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 
 import aiohttp
 from kubernetes_asyncio import config
@@ -44,7 +43,7 @@ class Client:
         """The body of a PATCH."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
 
-    async def stream(self, path: str, query: Mapping[str, str], quiet_seconds: float) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: Mapping[str, str], quiet_seconds: float) -> AsyncGenerator[bytes, None]:
         """Whole lines of a watch, of any length; ends with the stream. A line cut off at the end is not given.
 
         Raises UnreachableError when nothing arrives for `quiet_seconds`.
@@ -145,7 +144,7 @@ def _tls(settings: configuration.Configuration) -> ssl.SSLContext | bool:
 
 
 @contextlib.contextmanager
-def _unreachable(path: str) -> Any:
+def _unreachable(path: str) -> Iterator[None]:
     """Every way a connection can fail, as one error."""
     try:
         yield

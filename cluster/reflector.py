@@ -5,6 +5,7 @@ stream), waited out with growing, jittered pauses where the API server is away. 
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -21,6 +22,7 @@ WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as muc
 QUIET_SECONDS = 70.0  # bookmarks come each 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # how often to look whether an absent CRD has come
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
+_SHORTEST_WATCH_SECONDS = 1.0
 _GONE = 410
 _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
@@ -117,12 +119,12 @@ class Reflector:
                 self._tell(error)
                 self._restarted(self.kind.name, str(error.status))
                 await self._pause(error.retry_after)
-            except (errors.UnreachableError, msgspec.MsgspecError) as error:
+            except errors.UnreachableError as error:  # of the list; the watch handles its own
+                await self._lost(error)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                version = ""
                 self._tell(error)
-                self._restarted(
-                    self.kind.name, "unreachable" if isinstance(error, errors.UnreachableError) else "unread"
-                )
-                version = "" if isinstance(error, msgspec.MsgspecError) else version
+                self._restarted(self.kind.name, "unread")
                 await self._pause()
 
     async def _list(self) -> str:
@@ -149,16 +151,23 @@ class Reflector:
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
+        began, fed = self._clock(), False
         try:
-            async for line in self._client.stream(self.kind.path, query, self._quiet):
-                if line.strip():
-                    version = self._fed(line)
+            async with contextlib.aclosing(self._client.stream(self.kind.path, query, self._quiet)) as lines:
+                async for line in lines:
+                    if line.strip():
+                        version, fed = self._fed(line), True
         except errors.UnreachableError as error:
-            # the version reached is kept: what was fed need not be listed again
-            self._tell(error)
-            self._restarted(self.kind.name, "unreachable")
-            await self._pause()
+            await self._lost(error)  # the version reached is kept: what was fed need not be listed again
+        else:
+            if not fed and self._clock() - began < _SHORTEST_WATCH_SECONDS:
+                await self._pause()  # a server that hangs up at once must not be asked in a tight loop
         return version
+
+    async def _lost(self, error: errors.UnreachableError) -> None:
+        self._tell(error)
+        self._restarted(self.kind.name, "unreachable")
+        await self._pause()
 
     def _fed(self, line: bytes) -> str:
         """One event into the sink; its resource version."""

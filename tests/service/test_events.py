@@ -1,0 +1,99 @@
+"""Events on the API server: posted once, counted after, never in the way."""
+
+import asyncio
+import datetime as dt
+import json
+
+import pytest_asyncio
+from aiohttp import web
+
+from cluster import client as clients
+from cluster import events
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: stub
+contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
+clusters: [{{name: stub, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: stub, user: {{}}}}]
+"""
+ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
+
+
+class Board:
+    """What was written, and the clock Events are stamped by."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[tuple[str, str, dict]] = asyncio.Queue()
+        self.status = 201
+        self.now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        await self.written.put((request.method, request.path, json.loads(await request.read())))
+        return web.json_response({}, status=self.status)
+
+    async def next(self) -> tuple[str, str, dict]:
+        return await asyncio.wait_for(self.written.get(), 10)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def board():
+    made = Board()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.port = runner.addresses[0][1]
+    yield made
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def posting(board, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(KUBECONFIG.format(port=board.port))
+    client = await clients.connect(str(path))
+    made = events.Events(client, "railwright-test", now=lambda: board.now)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await client.close()
+
+
+async def test_the_same_words_again_are_counted_and_other_words_are_another_event(board, posting):
+    for message in ("bad", "bad", "worse"):
+        posting.post(ABOUT, warning=True, reason="PolicyRejected", message=message)
+    method, path, first = await board.next()
+    assert (method, path) == ("POST", "/api/v1/namespaces/ns/events")
+    assert (first["type"], first["reason"], first["count"]) == ("Warning", "PolicyRejected", 1)
+    assert first["involvedObject"]["name"] == "policy"
+    assert await board.next() == (
+        "PATCH",
+        f"{path}/{first['metadata']['name']}",
+        {"count": 2, "lastTimestamp": "2026-11-21T00:00:00Z"},
+    )
+    method, _, other = await board.next()
+    assert (method, other["message"]) == ("POST", "worse")
+
+
+async def test_after_ten_minutes_the_same_words_are_a_new_event(board, posting):
+    posting.post(ABOUT, warning=False, reason="R", message="m")
+    await board.next()
+    board.now += dt.timedelta(minutes=11)
+    posting.post(ABOUT, warning=False, reason="R", message="m")
+    assert (await board.next())[0] == "POST"
+
+
+async def test_a_refused_event_and_a_storm_disturb_nobody(board, posting):
+    board.status = 403
+    posting.post(ABOUT, warning=True, reason="R", message="refused")
+    await board.next()
+    board.status = 201
+    for number in range(3 * events.QUEUE):
+        posting.post(ABOUT, warning=True, reason="R", message=f"m{number}" + "x" * 5000)
+    method, _, event = await board.next()
+    assert method == "POST"
+    assert len(event["message"]) == 1024
