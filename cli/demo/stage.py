@@ -67,8 +67,8 @@ def data(name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: pathlib.Path) -> AsyncIterator[Stage]:
-    """Both servers over a snapshot of the fabric; stopped by process id at the end, whatever happened."""
+async def opened(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Stage]:
+    """Both servers, with more `options`, over a snapshot of the fabric; stopped by process id whatever happened."""
     policy, job = data("policy.yaml"), data("job.yaml")
     nodes = list(shapes.nodes(shapes.UNEVEN_64))
     pods = [
@@ -79,7 +79,7 @@ async def opened(folder: pathlib.Path) -> AsyncIterator[Stage]:
     items = [*nodes, *pods, *_namespaces("prod", "research", "monitoring"), *map(_network, NETWORKS)]
     _write_snapshot(folder, items)
     trust = _certificates(folder)
-    shared = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")]
+    shared = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json"), *options]
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     async with contextlib.AsyncExitStack() as stack:
         webhook = await stack.enter_async_context(_running("webhook", [*shared, *secured], folder))

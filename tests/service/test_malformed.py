@@ -1,5 +1,6 @@
 """Whatever is sent to whatever path: a reason comes back, and the server answers on."""
 
+import contextlib
 import io
 import json
 import pathlib
@@ -43,8 +44,21 @@ async def stage(tmp_path_factory):
         yield opened
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def narrow(tmp_path_factory):
+    """The same servers with a limit that a test can pass on every path."""
+    async with stages.opened(tmp_path_factory.mktemp("narrow"), ["--max-body", "4096"]) as opened:
+        yield opened
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def post(stage):
+    async with sender(stage) as send:
+        yield send
+
+
+@contextlib.asynccontextmanager
+async def sender(stage):
     async with aiohttp.ClientSession() as session:
 
         async def send(path: str, body: bytes, method: str = "POST", **headers: str):
@@ -76,8 +90,18 @@ async def test_session_close_wants_json_too(post, broken):
     assert (await post(ENDS, b"{}"))[0] == 200
 
 
+@pytest.mark.parametrize("path", [*WEBHOOK, *EXTENDER, ENDS])
+async def test_a_body_over_the_limit_gets_413_and_the_next_one_an_answer(narrow, path):
+    async with sender(narrow) as send:
+        for body in (b"{" + b" " * 4096 + b"}", b'"' + b"x" * (1 << 20) + b'"'):
+            status, answer, _ = await send(path, body)
+            assert status == 413, path
+            assert "4096" in reason(answer)
+        assert (await send(path, b"{"))[0] == 400
+
+
 @pytest.mark.parametrize("path", WEBHOOK)
-async def test_a_body_over_the_webhooks_limit_gets_413(post, path):
+async def test_the_webhooks_own_limit_is_seven_mebibytes(post, path):
     status, body, _ = await post(path, b'"' + b"x" * (7 * 1024 * 1024) + b'"')
     assert status == 413
     assert "7340032" in reason(body)
