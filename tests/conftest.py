@@ -1,0 +1,12 @@
+"""What holds for every test."""
+
+import os
+
+import hypothesis
+
+# A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the
+# same examples each time. HYPOTHESIS_PROFILE=explore looks for new ones.
+_patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("repeatable", derandomize=True, **_patient)
+hypothesis.settings.register_profile("explore", max_examples=2000, **_patient)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
