@@ -11,6 +11,7 @@ class PolicyConfigMap:
 
     def __init__(self, store: policies.PolicyStore) -> None:
         self._store = store
+        self.uid = ""  # of the ConfigMap last seen: Events name it, or `kubectl describe` does not show them
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
         """The full list: the one ConfigMap, or none."""
@@ -23,6 +24,7 @@ class PolicyConfigMap:
     def upsert(self, obj: views.ConfigMap) -> None:
         """It appeared or changed. A ConfigMap without the key is an empty policy, and refused as one."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
+            self.uid = obj.metadata.uid
             self._store.offer((obj.data or {}).get(names.POLICY_KEY, ""))
 
     def remove(self, obj: views.ConfigMap) -> None:

@@ -31,6 +31,7 @@ class Sources:
     def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
         self.client = client  # None where files take the cluster's place
+        self.policy_map = policy_map.PolicyConfigMap(store)
         self.tasks: list[Task] = []
         self._reflectors: dict[str, reflector.Reflector] = {}
         self._snapshot: files.SnapshotFile | None = None
@@ -96,7 +97,7 @@ async def connected(
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(resources.POLICY, policy_map.PolicyConfigMap(sources.store), restarted)
+        sources.watch(resources.POLICY, sources.policy_map, restarted)
     if snapshot is not None:
         sources.read(snapshot, {each.snapshot_kind: each.sink for each in wanted})
     else:

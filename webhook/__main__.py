@@ -69,7 +69,7 @@ def _telling(origin: sources.Sources) -> list[sources.Task]:
     if origin.client is None:
         return []
     posting = events.Events(origin.client, "railwright-webhook", now=lambda: dt.datetime.now(dt.UTC))
-    origin.store.subscribe(policy_events.PolicyEvents(posting))
+    origin.store.subscribe(policy_events.PolicyEvents(posting, lambda: origin.policy_map.uid))
     return [posting.run]
 
 

@@ -162,6 +162,8 @@ async def test_every_pod_follows_exactly_one_policy_while_it_is_changed_broken_a
             told = await waiting.wait(lambda: policy_event(plane), describe="an Event on the ConfigMap")
             assert "fabrics.ib.rails[0]" in told
             assert "colour" in told
+            described = await plane.kubectl("describe", "configmap", sites.CONFIGMAP, "-n", sites.NAMESPACE)
+            assert "PolicyInvalid" in described
             count = len(seen)
             await waiting.wait(lambda: len(seen) > count + 10, describe="more pods under the broken policy")
             await installed.policy(policy("4"))
