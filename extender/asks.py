@@ -24,7 +24,7 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     if fabric is None:
         return None
     return ask.Ask(
-        uid=uid or pod.metadata.uid,
+        uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         spec=pod.spec,

@@ -45,22 +45,24 @@ class Pods:
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """The full list."""
+        before = set(self._fleet.pods)
         self._fleet.replace_pods(objects)
         for entry in list(self._ledger):
             pod = self._fleet.pods.get(entry.uid)
-            if pod is not None and pod.node:
+            if pod.node if pod else entry.uid in before:  # a pod never seen may just be newer than the list
                 self._ledger.confirm(entry.uid)
 
     def upsert(self, obj: views.Pod) -> None:
         """One pod appeared, changed, was bound or ended."""
         self._fleet.upsert_pod(obj)
-        if obj.spec.node_name:
-            self._ledger.confirm(obj.metadata.uid)
+        pod = self._fleet.pods.get(obj.metadata.identity)
+        if pod is None or pod.node:
+            self._ledger.confirm(obj.metadata.identity)
 
     def remove(self, obj: views.Pod) -> None:
         """One pod is gone."""
-        self._fleet.remove_pod(obj.metadata.uid)
-        self._ledger.confirm(obj.metadata.uid)
+        self._fleet.remove_pod(obj.metadata.identity)
+        self._ledger.confirm(obj.metadata.identity)
 
 
 class PodGroups:

@@ -117,8 +117,12 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
         taken[f"net{number}"] = f"network {number} of those attached to every pod"
     for position, name in enumerate(interfaces(selections, cluster_wide), start=1):
         if name in taken:
-            how = "asks for interface" if selections[position - 1].interface else "is given the automatic name"
-            raise InvalidNetworksError(position, f"{how} {name!r}, which is {taken[name]}; name it differently")
+            clashing = selections[position - 1]
+            how = "asks for interface" if clashing.interface else "is given the automatic name"
+            network = _shown(f"{clashing.namespace}/{clashing.name}")  # an entry of ours is not in the user's text
+            raise InvalidNetworksError(
+                position, f"{how} {name!r}, which is {taken[name]}; name it differently (it is network {network})"
+            )
         taken[name] = f"the interface of entry {position}"
 
 

@@ -54,6 +54,11 @@ class ObjectMeta(View, frozen=True):
         return self.annotations_or_none or _EMPTY
 
     @property
+    def identity(self) -> str:
+        """The uid; namespace/name where there is none, as in a snapshot written by hand."""
+        return self.uid or f"{self.namespace}/{self.name}"
+
+    @property
     def controller(self) -> OwnerReference | None:
         """The owner that controls this object, if any."""
         for owner in self.owner_references_or_none or ():

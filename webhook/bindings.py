@@ -59,6 +59,8 @@ def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
     added = binding.annotations_for(pod, policy, known, node)
     if added is None:
         return _answer(request, ())
+    if not added:
+        return _answer(request, ("the pod's annotations are at their limit of 256 KiB: its placement is not recorded",))
     operations = patch.annotate(bound.metadata.annotations_or_none, added)
     body = wire.write(request.uid, wire.Verdict(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))

@@ -73,6 +73,9 @@ class _Builder:
         else:  # `add` to an index of a list would insert before it
             self.operations.append({"op": "replace", "path": f"{path}/{change.index}", "value": entry})
 
+    def unset_env(self, change: model.UnsetEnv) -> None:
+        self.operations.append({"op": "remove", "path": f"{_at(change.container)}/env/{change.index}"})
+
     def resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
         base = self._parent(f"{_at(change.container)}/resources", resources, {})
@@ -113,6 +116,7 @@ _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.AddCapability: _Builder.capability,
     model.SetPrivileged: _Builder.privileged,
     model.SetEnv: _Builder.env,
+    model.UnsetEnv: _Builder.unset_env,
 }
 
 

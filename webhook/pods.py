@@ -12,6 +12,7 @@ from webhook import answer, patch, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
+_MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
 
 FactsOf = Callable[[str], facts.Facts]
 
@@ -70,8 +71,9 @@ def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: fac
 
 
 def _refused(request: wire.Request[views.Pod], fabric: str, reason: str, message: str) -> answer.Answer:
+    told = message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
     verdict = wire.Verdict(
-        allowed=False, code=_FORBIDDEN, message=message, audit={"fabric": fabric or "unknown", "refused": reason}
+        allowed=False, code=_FORBIDDEN, message=told, audit={"fabric": fabric or "unknown", "refused": reason}
     )
     return answer.Answer(
         body=wire.write(request.uid, verdict),

@@ -124,7 +124,7 @@ def bounded(warnings: Sequence[str]) -> list[str]:
     if len(shown) <= MAX_WARNINGS:
         return shown
     rest = len(shown) - MAX_WARNINGS + 1
-    return [*shown[: MAX_WARNINGS - 1], f"and {rest} more warnings; the annotation railwright.io/injection has it all"]
+    return [*shown[: MAX_WARNINGS - 1], f"and {rest} more warnings; they show once some of these are gone"]
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):

@@ -47,6 +47,12 @@ def names(container: views.Container, resource: str) -> bool:
     return resources is not None and (resource in resources.requests or resource in resources.limits)
 
 
+def extended(container: views.Container) -> bool:
+    """True where a container names an extended resource, as every accelerator is one: with a domain before '/'."""
+    resources = container.resources
+    return resources is not None and any("/" in name for name in (*resources.requests, *resources.limits))
+
+
 def _whole(text: views.Written, container: views.Container, resource: str) -> int:
     try:
         return _units(text)

@@ -10,7 +10,7 @@ import msgspec
 
 from fabric import names, views
 from fabric.injection import aim as aims
-from fabric.injection import delivery, facts, model, shapes, tables
+from fabric.injection import delivery, facts, model, record, shapes, tables
 from fabric.nccl import conf
 from fabric.policy import model as policies
 from fabric.policy import presets, selectors
@@ -28,7 +28,10 @@ class Placement(msgspec.Struct, frozen=True):
 def annotations_for(
     pod: views.Pod, policy: policies.Policy, known: facts.Facts, node: views.Node
 ) -> Mapping[str, str] | None:
-    """The annotations of a pod bound to `node`; None where the pod did not opt in or no longer makes sense."""
+    """The annotations of a pod bound to `node`; None where the pod did not opt in or no longer makes sense.
+
+    Empty where they would not fit: over its limit no later change of the pod, its status among them, is accepted.
+    """
     stripped = _before_binding(pod)
     try:
         aim = aims.find(stripped, policy, known)
@@ -47,7 +50,8 @@ def annotations_for(
     written = {names.PLACEMENT: msgspec.json.encode(placement).decode()}
     if lines := _node_lines(aim, labels):
         written[names.NCCL_CONF] = lines
-    return written
+    size = record.size_of({**pod.metadata.annotations, **written})
+    return written if size <= record.MAX_ANNOTATIONS else {}
 
 
 def _node_lines(aim: aims.Aim, labels: Mapping[str, str]) -> str | None:

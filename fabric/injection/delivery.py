@@ -60,14 +60,21 @@ def deliver(aim: aims.Aim, route: Route) -> model.Part:
     )
 
 
+def nothing(aim: aims.Aim) -> model.Part:
+    """No file for this pod: what a user wrote as its text does not stay (ruling 4)."""
+    annotation, warnings = _annotation(aim, "")
+    return model.Part(changes=annotation, warnings=warnings)
+
+
 def _node_decides(aim: aims.Aim, rails: Sequence[policies.Rail], found: tables.Settings) -> bool:
     """True where the list of devices is ours to write and lacks only the node: another transport has no such list, the
-    policy may have a literal, and every chosen container may have set its own.
+    policy may have a literal, and every chosen container may have set its own, which stays unless it is forced.
     """
     if _names_devices(found):
         return False
     some = tables.of(aim.document).rank(aim.fabric_name, rails, ("any",), host_network=aim.host_network)
-    return _names_devices(some) and any(_leaves_devices(aim.container(index)) for index in aim.targets)
+    forced = tables.HCA in aim.fabric.force_env
+    return _names_devices(some) and (forced or any(_leaves_devices(aim.container(index)) for index in aim.targets))
 
 
 def _names_devices(settings: tables.Settings) -> bool:

@@ -68,13 +68,12 @@ def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) 
             f"{resource} is handed to the pod's networks once, and {len(aim.targets)} containers are chosen "
             f"({chosen}); name one in annotation {names.CONTAINERS}",
         )
-    elsewhere = sum(
-        accelerators.amount(container, resource)
-        for index, container in enumerate(aim.pod.spec.containers)
-        if index not in aim.targets
-    )
+    asked = [accelerators.amount(container, resource) for container in aim.pod.spec.containers]
+    elsewhere = sum(asked) - sum(asked[index] for index in aim.targets)
     for index in aim.targets:
-        own = accelerators.amount(aim.container(index), resource)
+        own = asked[index]
+        if own == 0 and accelerators.names(aim.container(index), resource):
+            continue  # a "0" of its own, while another container takes part
         wanted = max(own, needed - elsewhere)  # never lowered
         if wanted > 0 and not _has(aim, index, resource, wanted):
             reason = f"{needed} devices of {resource} for the rails of fabric {aim.fabric_name}"

@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 
 from fabric import names, views
 from fabric.injection import aim as aims
-from fabric.injection import delivery, model, tables
+from fabric.injection import delivery, model, mounts, tables
 from fabric.nccl import common, derive
 
 
 def set_for(aim: aims.Aim) -> list[model.Part]:
     """Environment and file of the pod. Raises RefusedError."""
+    wanted = aim.role.rails or aim.role.pins
+    if wanted and "env" in aim.wishes.skip:
+        return [delivery.nothing(aim), model.Part(skipped={"env": f"by annotation {names.SKIP}"})]
     parts: list[model.Part] = []
-    if not aim.role.rails and not aim.role.pins:
-        return parts
-    if "env" in aim.wishes.skip:
-        return [model.Part(skipped={"env": f"by annotation {names.SKIP}"})]
     if aim.role.rails:
         route = delivery.route(aim)
         parts += [*_ranks(aim, route), delivery.deliver(aim, route)]
+    else:
+        parts.append(delivery.nothing(aim))
     if aim.role.pins:
         parts += _pins(aim)
     return parts
@@ -35,7 +36,8 @@ def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:
         if with_source:
             parts.append(_left_out(aim, index, route))
     if route.per_node:
-        parts.append(model.Part(skipped={f"env.{tables.HCA}": "written at binding"}))
+        parts.append(_later(aim))
+        parts += [_yielding(aim, index) for index in route.mounted]
     if route.mounted and route.in_file:
         parts.append(model.Part(entries=tuple(each.entry for each in route.in_file)))
     return parts
@@ -68,6 +70,30 @@ def _container(
             kept.append(setting.name)
     own = {container.name: tuple(kept)} if kept else {}
     return model.Part(tuple(changes), tuple(entries), tuple(warnings), own)
+
+
+def _later(aim: aims.Aim) -> model.Part:
+    """The list of devices waits for the binding, which a pod that names its node itself never has."""
+    entry = f"env.{tables.HCA}"
+    if not aim.pod.spec.node_name:
+        return model.Part(skipped={entry: "written at binding"})
+    warning = (
+        f"spec.nodeName is set: no scheduler binds the pod, so {tables.HCA} is not written for its node; "
+        "choose the node by nodeSelector instead"
+    )
+    return model.Part(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
+
+
+def _yielding(aim: aims.Aim, index: int) -> model.Part:
+    """A forced list of devices that only the node decides comes by file, which the pod's own entries would beat."""
+    container = aim.container(index)
+    own = [at for at, entry in enumerate(container.env) if entry.name == tables.HCA]
+    if not own or tables.HCA not in aim.fabric.force_env or mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
+        return model.NOTHING
+    reason = f"the policy of fabric {aim.fabric_name} forces {tables.HCA}, which is written at binding"
+    warning = f"container {container.name}: {reason}; the pod's own value was removed"
+    changes = tuple(model.UnsetEnv(entry="", reason=reason, container=index, index=at) for at in reversed(own))
+    return model.Part(changes=changes, warnings=(warning,))
 
 
 def _left_out(aim: aims.Aim, index: int, route: delivery.Route) -> model.Part:

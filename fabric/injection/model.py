@@ -67,7 +67,14 @@ class SetEnv(Change, frozen=True):
     index: int | None = None
 
 
-AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv
+class UnsetEnv(Change, frozen=True):
+    """The entry at `index` of a container's environment goes."""
+
+    container: int
+    index: int
+
+
+AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -30,8 +30,10 @@ def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Fact
 
 
 def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:
-    """True where a label asks for a fabric; what the pod requests may still say no. Needs no policy."""
-    label = pod.metadata.labels.get(names.FABRIC, (namespace_labels or {}).get(names.FABRIC))
+    """True where a label may ask for a fabric. Needs no policy: any extended resource may be an accelerator."""
+    label = pod.metadata.labels.get(names.FABRIC)
+    if label is None and any(map(accelerators.extended, pod.spec.containers)):
+        label = (namespace_labels or {}).get(names.FABRIC)
     return label is not None and label != names.FABRIC_NONE
 
 

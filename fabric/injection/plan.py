@@ -31,6 +31,7 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
     model.AddCapability: 3,
     model.SetPrivileged: 3,
     model.SetEnv: 4,
+    model.UnsetEnv: 5,  # last, because it moves the entries behind it
 }
 
 Outcome = model.Injection | model.Refusal | model.NotOptedIn

@@ -94,13 +94,12 @@ def _first(text: str, written: str, rails: Sequence[policies.Rail]) -> tuple[pol
 
 
 def _span(item: str, written: str, numbers: dict[str, int]) -> tuple[int, int]:
-    """First and last number of a name or of a range; names may hold '-' themselves, so each is tried."""
+    """First and last number of a name or of a range; names may hold '-' themselves, so each name is tried."""
     if item in numbers:
         return numbers[item], numbers[item]
-    for position, mark in enumerate(item):
-        first, last = item[:position], item[position + 1 :]
-        if mark == "-" and first in numbers and last in numbers:
-            return numbers[first], numbers[last]
+    for first, number in numbers.items():
+        if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in numbers:
+            return number, numbers[last]
     raise _refused(
         written,
         f"{model.quoted(item)} is not a rail or a range; the fabric has {model.listed(numbers)}; "

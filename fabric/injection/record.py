@@ -68,6 +68,11 @@ def _size(aim: aims.Aim, changes: Iterable[model.AnyChange]) -> int:
     for change in changes:
         if isinstance(change, model.SetAnnotation):
             annotations[change.key] = change.value
+    return size_of(annotations)
+
+
+def size_of(annotations: Mapping[str, str]) -> int:
+    """Bytes as the API server counts them against MAX_ANNOTATIONS."""
     return sum([_bytes(key) + _bytes(value) for key, value in annotations.items()])
 
 

@@ -4,7 +4,8 @@ Owns what a pod's nodeSelector and required affinity say about node shapes. Know
 `on_node` answers for its labels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -26,7 +27,11 @@ class Pins(msgspec.Struct, frozen=True):
     """What must hold of a node's labels: allowed values, forbidden values (None = any value)."""
 
     allowed: Mapping[str, frozenset[str]]
-    forbidden: Mapping[str, frozenset[str] | None]
+    forbidden: Mapping[str, AbstractSet[str] | None]
+
+    def narrowed(self, key: str, value: str) -> "Pins":
+        """The same with one value left of one label."""
+        return Pins({**self.allowed, key: frozenset({value})}, self.forbidden)
 
     def excludes(self, shape: policies.NodeShape) -> bool:
         """True where no node of the shape can take the pod."""
@@ -79,7 +84,7 @@ def _devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -
 
 def _possible(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[policies.NodeShape | None]:
     """The shapes of nodes that could take the pod; None for nodes of no shape."""
-    for pins in _pins(pod):
+    for pins in _pins(pod, {key for shape in document.node_shapes for key in shape.match}):
         for shape in document.node_shapes:
             if pins.excludes(shape):
                 continue
@@ -87,29 +92,44 @@ def _possible(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[polic
             if pins.implies(shape):
                 break
         else:
-            yield None
+            if not _all_shaped(pins, document.node_shapes):
+                yield None
 
 
-def _pins(pod: views.Pod) -> Iterator[Pins]:
-    """One for each term of the required affinity, any of which may hold, with the node selector in each."""
-    chosen = {key: frozenset({value}) for key, value in (pod.spec.node_selector or {}).items()}
+def _all_shaped(pins: Pins, shapes: Sequence[policies.NodeShape]) -> bool:
+    """True where every node that can take the pod has a shape: some label has few values left, and each implies one."""
+    return any(
+        all(any(pins.narrowed(key, value).implies(shape) for shape in shapes) for value in values)
+        for key, values in pins.allowed.items()
+    )
+
+
+def _pins(pod: views.Pod, keys: Collection[str]) -> Iterator[Pins]:
+    """One for each term of the required affinity, any of which may hold, with the node selector in each.
+
+    Labels but `keys` tell nothing of shapes.
+    """
+    selector = pod.spec.node_selector or {}
+    chosen = {key: frozenset({selector[key]}) for key in keys if key in selector}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     if not terms:
         yield Pins(chosen, {})
     for term in terms:
-        yield _term(chosen, term.match_expressions or ())
+        yield _term(chosen, (each for each in term.match_expressions or () if each.key in keys))
 
 
-def _term(chosen: Mapping[str, frozenset[str]], expressions: Sequence[views.Requirement]) -> Pins:
-    allowed, forbidden = dict(chosen), dict[str, frozenset[str] | None]()
+def _term(chosen: Mapping[str, frozenset[str]], expressions: Iterable[views.Requirement]) -> Pins:
+    allowed = dict(chosen)
+    forbidden: dict[str, set[str] | None] = {}
     for expression in expressions:
         key, values = expression.key, frozenset(expression.values or ())
         if expression.operator == "In":
             allowed[key] = allowed[key] & values if key in allowed else values
         elif expression.operator == "NotIn":
-            before = forbidden.get(key, frozenset())
-            forbidden[key] = None if before is None else before | values
+            before = forbidden.setdefault(key, set())
+            if before is not None:
+                before |= values  # grown in place: a user may write thousands
         elif expression.operator == "DoesNotExist":
             forbidden[key] = None
     return Pins(allowed, forbidden)

@@ -22,11 +22,12 @@ def chosen(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
 
 def _named(written: str, there: Sequence[str]) -> tuple[int, ...]:
     wanted = [word.strip() for word in written.split(",")]
+    at = {name: index for index, name in reversed([*enumerate(there)])}  # of two with one name the first
     for word in wanted:
-        if word not in there:
+        if word not in at:
             raise model.RefusedError(
                 "containers",
                 f"annotation {names.CONTAINERS} {model.quoted(written)}: {model.quoted(word)} is not an app container "
                 f"of this pod; it has {model.listed(there)}",
             )
-    return tuple(sorted({there.index(word) for word in wanted}))
+    return tuple(sorted({at[word] for word in wanted}))

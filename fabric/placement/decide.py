@@ -4,6 +4,7 @@ A pure function of the ask, the fleet and the ledger. Volcano's and kube-schedul
 the business of their wire modules.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -110,7 +111,7 @@ def _judge(  # noqa: PLR0913 - one argument a fact; a bag for them would only re
         packed=_packed(question),
         rails=pools,
     )
-    terms = {term.NAME: term.value(stands, gang) for term in _TERMS}
+    terms = {term.NAME: term.value(stands, gang) for term in _TERMS if question.domains or term is not locality}
     score = _weigh(terms, question.fabric.placement.weights)
     return Verdict(node=name, known=True, score=score, refusal="", unresolvable=False, terms=terms, rails=pools)
 
@@ -140,11 +141,10 @@ def _rail_standing(
     need: wanted_rails.Need, node: fleet.FleetNode, free: resources.Amounts, state: fleet.Fleet
 ) -> standing.RailStanding:
     left = free.get(need.resource, 0)
-    holders = (
-        tuple(pod.key for pod in state.on_node(node.name) if pod.requests.get(need.resource, 0) > 0)
-        if left < need.amount
-        else ()
-    )
+    holders: tuple[str, ...] = ()
+    if left < need.amount:
+        holding = (pod.key for pod in state.on_node(node.name) if pod.requests.get(need.resource, 0) > 0)
+        holders = tuple(itertools.islice(holding, standing.HOLDERS_NAMED + 1))
     return standing.RailStanding(
         need=need,
         free=left,
@@ -172,11 +172,11 @@ def _gang_standing(
     question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, offered: Mapping[str, resources.Amounts]
 ) -> tuple[standing.GangStanding, int]:
     placed = _placed_mates(question, state, book)
-    others = [uid for uid in state.gang(question.gang) if uid != question.uid]
-    seen = len({*others, *(uid for _, uid, _ in placed)}) + 1
-    size = state.gang_size(question.gang, seen=seen) if question.gang else 1
-    remaining = max(1, size - len(placed))
-    rooms = _rooms(question, state, book, offered)
+    settled = {question.uid, *(uid for _, uid, _ in placed)}
+    waiting = [mate.requests for uid, mate in state.gang(question.gang).items() if uid not in settled]
+    size = state.gang_size(question.gang, seen=len(settled) + len(waiting)) if question.gang else 1
+    member, remaining = _planned_by(question, waiting, size - len(placed))
+    rooms = _rooms(question, state, book, offered, member) if question.domains else {}
     mates = tuple(
         topology.domain(fleet.place_of(state.nodes.get(node), question.domains))
         for node in _nearest_first(question, placed)
@@ -184,6 +184,25 @@ def _gang_standing(
     located = tuple(leaf for leaf in mates if leaf != topology.NOWHERE)
     chosen = gangs.plan(remaining, rooms, located) if question.domains else ()
     return standing.GangStanding(remaining=remaining, mates=located, rooms=rooms, plan=chosen), size
+
+
+def _planned_by(
+    question: ask.Ask, waiting: Iterable[resources.Amounts], unplaced: int
+) -> tuple[resources.Amounts, int]:
+    """What the gang is planned by: the requests of a member that takes devices, and how many such are to be placed.
+
+    A launcher takes next to nothing: counted by its size every hole would hold the whole gang, and counted among the
+    workers it would ask for a node too many. Mates not seen yet are taken for workers.
+    """
+    devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
+    workers = [requests for requests in waiting if not devices.isdisjoint(requests)]
+    others = sum(1 for requests in waiting if devices.isdisjoint(requests))
+    if not devices.isdisjoint(question.requests):
+        return question.requests, max(1, unplaced - others)
+    if not workers:
+        return question.requests, max(1, unplaced)
+    largest = max(workers, key=lambda each: sum(each.get(name, 0) for name in devices))
+    return largest, max(1, unplaced - others - 1)
 
 
 def _placed_mates(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> list[Mate]:
@@ -207,24 +226,37 @@ def _nearest_first(question: ask.Ask, placed: list[Mate]) -> list[str]:
 
 
 def _rooms(
-    question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, offered: Mapping[str, resources.Amounts]
+    question: ask.Ask,
+    state: fleet.Fleet,
+    book: ledger.Ledger,
+    offered: Mapping[str, resources.Amounts],
+    member: resources.Amounts,
 ) -> Mapping[topology.Domain, int]:
-    """How many more pods like this one each leaf can hold.
+    """How many more such members each leaf can hold.
 
     A short offer is the whole truth. A long one is a sample: nodes the scheduler kept back count as well, as far as
-    the cache shows that the pod could go there.
+    the cache shows that the pod could go there. So do, in the leaves of a short offer, those a scheduler that
+    announces nothing kept back: a mate whose binding is still unseen may have them (ruling 24), and until it is seen
+    it counts among those to be placed.
     """
     rooms: dict[topology.Domain, int] = {}
 
-    def count(node: fleet.FleetNode, free: resources.Amounts) -> None:
-        leaf = topology.domain(fleet.place_of(node, question.domains))
-        if room := resources.fits(free, question.requests):
+    def count(leaf: topology.Domain, free: resources.Amounts) -> None:
+        if room := resources.fits(free, member):
             rooms[leaf] = rooms.get(leaf, 0) + room
 
+    leaves = {name: topology.domain(fleet.place_of(state.nodes[name], question.domains)) for name in offered}
     for name, free in offered.items():
-        count(state.nodes[name], free)
-    if len(question.candidates) >= FULL_OFFER:
-        for node in state.nodes.values():
-            if node.name not in offered and eligibility.is_eligible(node, question.spec):
-                count(node, free_of(question, node, state, book))
+        count(leaves[name], free)
+    sampled = len(question.candidates) >= FULL_OFFER
+    announced = any(candidate.free is not None for candidate in question.candidates.values())
+    if announced and not sampled:
+        return rooms
+    opened = set(leaves.values())
+    for node in state.nodes.values():
+        if node.name in leaves:
+            continue
+        leaf = topology.domain(fleet.place_of(node, question.domains))
+        if (sampled or leaf in opened) and eligibility.is_eligible(node, question.spec):
+            count(leaf, free_of(question, node, state, book))
     return rooms

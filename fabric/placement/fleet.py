@@ -78,7 +78,7 @@ class Fleet:
         return iter(self._on_node.get(node, {}).values())
 
     def gang(self, key: workload.GangKey) -> Mapping[str, FleetPod]:
-        """The pods of a gang seen so far, bound or not, by uid."""
+        """The pods of a gang seen so far, bound or not, by uid; without those on their way out."""
         return self._gangs.get(key, {}) if key else {}
 
     def gang_size(self, key: workload.GangKey, *, seen: int) -> int:
@@ -109,7 +109,7 @@ class Fleet:
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """A pod appeared, changed, was bound, or ended."""
-        uid = pod.metadata.uid
+        uid = pod.metadata.identity
         if pod.status.phase in _ENDED:
             self.remove_pod(uid)
             return
@@ -124,7 +124,7 @@ class Fleet:
             requests=resources.requests_of(pod.spec),
         )
         self._pods[uid] = entry
-        if entry.gang:
+        if entry.gang and not pod.metadata.deletion_timestamp:  # one on its way out is replaced, not joined
             self._gangs[entry.gang][uid] = entry
         if entry.node:
             self._on_node[entry.node][uid] = entry
@@ -156,7 +156,7 @@ class Fleet:
 
     def replace_pods(self, pods: Sequence[views.Pod]) -> None:
         """The full list of pods."""
-        gone = self._pods.keys() - {pod.metadata.uid for pod in pods}
+        gone = self._pods.keys() - {pod.metadata.identity for pod in pods}
         for uid in gone:
             self.remove_pod(uid)
         for pod in pods:
@@ -166,7 +166,7 @@ class Fleet:
         entry = self._pods.pop(uid, None)
         if entry is None:
             return
-        if entry.gang:
+        if entry.gang in self._gangs:
             mates = self._gangs[entry.gang]
             mates.pop(uid, None)
             if not mates:

@@ -19,15 +19,15 @@ def plan(remaining: int, rooms: Rooms, mates: Sequence[topology.Domain]) -> tupl
     `mates` are the leaves of the pods already placed, the mate nearest in rank first. Leaves without room are left
     out; when the room of the whole cluster does not suffice, all leaves are planned, the largest first.
     """
-    chosen: list[topology.Domain] = []
+    chosen: dict[topology.Domain, None] = {}  # in order, and quick to ask
     for leaf in dict.fromkeys(mates):
         if remaining > 0 and rooms.get(leaf, 0) > 0:
-            chosen.append(leaf)
+            chosen[leaf] = None
             remaining -= rooms[leaf]
     if remaining > 0:
         fresh = {leaf: room for leaf, room in rooms.items() if room > 0 and leaf not in chosen}
         anchor = next((leaf for leaf in mates if leaf), None)
-        chosen.extend(_fewest(remaining, fresh, anchor))
+        chosen.update(dict.fromkeys(_fewest(remaining, fresh, anchor)))
     return tuple(chosen)
 
 
@@ -57,14 +57,12 @@ def _groups(rooms: Rooms, level: int) -> Iterable[Sequence[topology.Domain]]:
 def _prefix(remaining: int, rooms: Rooms) -> Sequence[topology.Domain]:
     """The fewest leaves that hold `remaining`: the largest first, the last one the tightest that suffices."""
     order = sorted(rooms, key=lambda leaf: (-rooms[leaf], leaf))
-    taken: list[topology.Domain] = []
-    for leaf in order:
-        enough = [other for other in order if other not in taken and rooms[other] >= remaining]
-        if enough:
-            return [*taken, min(enough, key=lambda other: (rooms[other], other))]
-        taken.append(leaf)
+    for taken, leaf in enumerate(order):
+        if rooms[leaf] >= remaining:
+            enough = [other for other in order[taken:] if rooms[other] >= remaining]
+            return [*order[:taken], min(enough, key=lambda other: (rooms[other], other))]
         remaining -= rooms[leaf]
-    return taken
+    return order
 
 
 def _cost(

@@ -34,16 +34,19 @@ class _Record(msgspec.Struct, frozen=True):
 _decode_record = msgspec.json.Decoder(_Record).decode
 
 
-def record_of(pod: views.Pod) -> tuple[str, tuple[str, ...]]:
-    """(fabric, rails) of the pod's injection record; empty where absent or unreadable."""
+def record_of(pod: views.Pod) -> tuple[str, tuple[str, ...] | None]:
+    """(fabric, rails) of the pod's injection record; ("", None) where absent or unreadable.
+
+    No rails at all, (), is an answer too: the pod is a launcher or another role that gets none.
+    """
     text = pod.metadata.annotations.get(names.INJECTION)
     if not text:
-        return "", ()
+        return "", None
     try:
         record = _decode_record(text)
     except msgspec.MsgspecError:
-        return "", ()
-    return record.fabric, tuple(record.rails or ())
+        return "", None
+    return record.fabric, None if record.rails is None else tuple(record.rails)
 
 
 def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
@@ -90,8 +93,8 @@ def _pools(rails: Sequence[model.Rail]) -> Mapping[str, tuple[str, ...]]:
 
 def _named_rails(pod: views.Pod, rails: Sequence[model.Rail]) -> frozenset[str]:
     known = [rail.name for rail in rails]
-    recorded = [name for name in record_of(pod)[1] if name in known]
-    if recorded:
+    recorded = record_of(pod)[1]
+    if recorded is not None and (not recorded or not set(recorded).isdisjoint(known)):
         return frozenset(recorded)
     return frozenset(select(pod.metadata.annotations.get(names.RAILS, ""), known) or known)
 

@@ -7,6 +7,8 @@ import msgspec
 from fabric import resources, topology
 from fabric.placement import rails
 
+HOLDERS_NAMED = 5  # of a shared pool's holders, of whom a node may have a hundred
+
 
 class RailStanding(msgspec.Struct, frozen=True):
     """One pool the pod needs, on one node. Amounts in milli-units."""
@@ -15,7 +17,7 @@ class RailStanding(msgspec.Struct, frozen=True):
     free: int
     allocatable: int
     capacity: int
-    holders: tuple[str, ...]  # pods on the node that hold devices of the pool, namespace/name
+    holders: tuple[str, ...]  # pods that hold devices of the pool, namespace/name; one more than named: there are more
 
     @property
     def sufficient(self) -> bool:
@@ -47,7 +49,7 @@ class Standing(msgspec.Struct, frozen=True):
 class GangStanding(msgspec.Struct, frozen=True):
     """The gang, for one ask."""
 
-    remaining: int  # pods still to place, this one included
+    remaining: int  # pods still to place that the plan counts
     mates: Sequence[topology.Domain]  # leaves of the placed mates, the nearest in rank first
     rooms: Mapping[topology.Domain, int]
     plan: tuple[topology.Domain, ...]  # leaves to fill, in order

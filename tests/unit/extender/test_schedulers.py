@@ -1,6 +1,7 @@
 """Both protocols on captured bodies: what comes out is what each scheduler reads."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import requests, schedulers, state
+from fabric import views
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -208,3 +210,99 @@ def test_only_the_last_thousand_decisions_are_kept(door):
         door.verbs.filter(raw(given))
     assert door.verbs.explanations.of("prod", "p-0") is None
     assert door.verbs.explanations.of("prod", "p-1000") is not None
+
+
+def test_a_decision_on_thousands_of_nodes_is_kept_small():
+    names = [f"gpu-{i}" for i in range(1000)]
+    door = Door(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(names)])
+    given = raw(body("kube-scheduler-prioritize", NodeNames=names))
+    door.verbs.prioritize(given)  # what is made once, and the pod's first explanation
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for i in range(5):
+        door.verbs.prioritize(given.replace(b"rdma-test", b"job-%d" % i))
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / 5 < 80_000
+
+
+def test_pods_of_a_snapshot_without_uids_are_told_apart():
+    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
+    state.Pods(door.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
+    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
+    del given["Pod"]["metadata"]["uid"]
+    assert json.loads(door.verbs.filter(raw(given)))["NodeNames"] == ["gpu-2"]
+
+
+def anonymous(each):
+    return msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, uid=""))
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_ends_unbound_leaves_the_ledger(door, phase):
+    door.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
+    (entry,) = door.state.ledger
+    ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
+    state.Pods(door.state).upsert(ended)
+    assert len(door.state.ledger) == 0
+
+
+def test_a_pod_gone_from_a_new_list_leaves_the_ledger(door):
+    feed, event = state.Pods(door.state), body("volcano-allocate")
+    waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
+    waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
+    feed.replace([waiting])
+    door.verbs.volcano_allocate(raw(event), "")
+    feed.replace([waiting])
+    assert len(door.state.ledger) == 1
+    feed.replace([])
+    assert len(door.state.ledger) == 0
+
+
+def test_a_trial_eviction_keeps_a_running_pod_where_it_is(door):
+    event = body("volcano-allocate")
+    running = pod("rdma-test-master-0", on="gpu-5")
+    renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
+    state.Pods(door.state).upsert(msgspec.structs.replace(running, metadata=renamed))
+    used = dict(door.state.fleet.used("gpu-5"))
+    for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
+        event["task"]["Status"] = status
+        getattr(door.verbs, f"volcano_{verb}")(raw(event), "")
+        assert dict(door.state.fleet.used("gpu-5")) == used
+        assert len(door.state.ledger) == 0
+
+
+def test_a_storm_of_dry_runs_leaves_no_residue(door):
+    event, scored = body("volcano-allocate"), body("volcano-prioritize")
+    before = door.verbs.volcano_prioritize(raw(scored), "")
+    for i in range(300):
+        event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
+        door.verbs.volcano_allocate(raw(event), ("", "east")[i % 2])
+    for i in range(7):
+        event["task"] |= {"UID": f"uid-{i}", "Status": 1}
+        door.verbs.volcano_deallocate(raw(event), "")
+        door.verbs.volcano_deallocate(raw(event), "")
+    assert len(door.state.ledger) == 0
+    assert door.verbs.volcano_prioritize(raw(scored), "") == before
+
+
+def test_a_session_of_one_scope_closes_no_other(door):
+    event = body("volcano-allocate")
+    event["task"]["Status"] = 4
+    door.verbs.volcano_allocate(raw(event), "east")
+    door.verbs.volcano_close(b"{}", "west")
+    door.verbs.volcano_close(b"{}", "")
+    assert len(door.state.ledger) == 1
+    door.verbs.volcano_close(b"{}", "east")
+    assert len(door.state.ledger) == 0
+
+
+def test_of_many_holders_of_a_pool_a_few_are_named():
+    door = Door(nodes=[node("gpu-0", rails_each=20)])
+    for i in range(20):
+        door.state.fleet.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
+    given = body("kube-scheduler-filter", NodeNames=["gpu-0"])
+    door.verbs.filter(raw(given))
+    (row,) = door.verbs.explanations.of("prod", given["Pod"]["metadata"]["name"]).nodes
+    held = ", ".join(f"train/h-0{i}" for i in range(5))
+    assert row["rails"][0] == f"rail0 has 0 of 20 free, held by {held} and others"

@@ -83,3 +83,9 @@ def test_skip_leaves_concerns_out_and_the_record_says_so():
     plain = pod(annotations={"railwright.io/skip": skip})
     del tree["metadata"]["annotations"]["railwright.io/injection"]
     assert tree == plain
+
+
+def test_a_clash_of_a_rails_network_names_it_because_the_users_text_does_not():
+    told = refusal(pod(annotations={NETWORKS: "mine@net2"}), fabric())
+    assert "entry 2" in told
+    assert "it is network 'prod/lan2'" in told

@@ -104,3 +104,14 @@ def test_an_unreadable_quantity_is_refused_with_its_place():
     assert "container c: resource nvidia.com/mlx5_0: 'many' is not a Kubernetes quantity" in refusal(
         pod(container), fabric()
     )
+
+
+def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
+    none, some = ({"nvidia.com/gpu": "1", "nvidia.com/mlx5_0": amount} for amount in "01")
+    tree = pod(
+        {"name": "a", "resources": {"requests": none, "limits": none}},
+        {"name": "b", "resources": {"requests": some, "limits": some}},
+    )
+    after = admitted(tree, fabric())
+    assert [limits(after, index)["nvidia.com/mlx5_0"] for index in (0, 1)] == ["0", "1"]
+    assert [limits(after, index)["nvidia.com/mlx5_1"] for index in (0, 1)] == ["1", "1"]

@@ -63,3 +63,17 @@ def test_what_spills_over_stays_under_the_mates_spine():
 def test_nodes_without_a_leaf_label_are_the_last_resort():
     rooms = {(): 50, ("a", "s"): 3}
     assert gangs.plan(5, rooms, ()) == (("a", "s"), ())
+
+
+def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
+    compared = 0
+
+    class Room(int):
+        def __ge__(self, other):
+            nonlocal compared
+            compared += 1
+            return int(self) >= int(other)
+
+    rooms = {(f"l{i}", "s"): Room(1) for i in range(2000)}
+    assert len(gangs.plan(500, rooms, ())) == 500
+    assert compared < 10 * len(rooms)

@@ -113,6 +113,15 @@ def test_an_unknown_pod_or_node_is_bound_with_a_warning():
     assert "has not seen node gpu-3" in given["warnings"][0]
 
 
+def test_a_placement_that_does_not_fit_is_warned_about():
+    tree = named(admitting.admitted(pod(), fabric()))
+    tree["metadata"]["annotations"]["x"] = "y" * 262_000
+    given = answer(caches(tree), fabric())
+    assert given["allowed"]
+    assert "256 KiB" in given["warnings"][0]
+    assert "patch" not in given
+
+
 def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
     known = caches(named(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())

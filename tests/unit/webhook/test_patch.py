@@ -196,6 +196,13 @@ def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
     assert result["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
 
 
+def test_entries_of_env_go_from_the_last_to_the_first():
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
+    tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
+    result = applied(tree, [why(model.UnsetEnv, container=0, index=2), why(model.UnsetEnv, container=0, index=0)])
+    assert result["spec"]["containers"][0]["env"] == [env[1]]
+
+
 def test_an_amount_already_written_another_way_is_left_as_written():
     resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}

@@ -71,6 +71,12 @@ def test_a_refusal_is_an_answer_that_names_the_fix():
     assert "patch" not in given
 
 
+def test_a_refusal_is_bounded_whatever_the_pod_is_called():
+    tree = pod(label="g")
+    tree["metadata"]["name"] = "x" * 1_000_000
+    assert len(answer(review(tree))["status"]["message"]) == 4096
+
+
 def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
     tree = pod(label="g")
     tree["metadata"] = {"generateName": "train-", "labels": {"railwright.io/fabric": "g"}}
@@ -89,6 +95,18 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
     assert "no valid policy yet" in answer(review(pod()), None)["status"]["message"]
     assert answer(review(pod(label=None)), None)["allowed"]
     assert answer(review(pod(label="none")), None)["allowed"]
+
+
+def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_that_opts_in():
+    def opted_in(namespace):
+        return admitting.known(namespace, namespace_labels={"railwright.io/fabric": "f"})
+
+    def allowed(tree: dict) -> bool:
+        return json.loads(pods.handle(review(tree), None, opted_in).body)["response"]["allowed"]
+
+    assert allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
+    assert not allowed(pod(gpus(1), label=None))
+    assert not allowed(pod(cpu(), label="f"))
 
 
 def test_audit_annotations_say_what_was_done():

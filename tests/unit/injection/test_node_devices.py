@@ -1,0 +1,77 @@
+"""Device lists that depend on the node: when they wait for it, and that nothing stands in their way (ruling 14)."""
+
+import pytest
+from admitting import admitted, env, fabric, gpus, known, planned, pod, record, view
+
+from fabric import views
+from fabric.injection import binding
+
+CONF, HCA = "railwright.io/nccl.conf", "NCCL_IB_HCA"
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
+- {name: c, match: {gpu: c, nic: old}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: d, match: {gpu: d}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+"""
+UNNAMED = "[{name: rail0}, {name: rail1}]"
+OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # on nodes of no shape
+
+
+def bound(tree: dict, by, gpu: str) -> dict:
+    node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}))
+    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "devices"),
+    [
+        ({"gpu": ["a", "d"]}, "=mlx5_0,mlx5_1"),
+        ({"gpu": ["a", "c"], "nic": ["old"]}, "=mlx5_0,mlx5_1"),
+        ({"gpu": ["a", "c"]}, None),  # a node of gpu c may have no shape
+        ({"gpu": ["a", "e"]}, None),
+        ({"gpu": ["a", "b"]}, None),
+        ({"gpu": ["e"]}, "=mlx5_8,mlx5_9"),
+    ],
+)
+def test_shapes_that_agree_need_not_wait_for_the_node_where_no_other_node_is_allowed(allowed, devices):
+    expressions = [{"key": key, "operator": "In", "values": values} for key, values in allowed.items()]
+    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    assert env(admitted(tree, fabric(top=SHAPES, rails=OTHERWISE))).get(HCA) == devices
+
+
+def test_a_forced_list_that_comes_with_the_node_takes_the_place_of_the_pods_own():
+    """An entry of the environment would beat the file (ruling 8)."""
+    by = fabric("    forceEnv: [NCCL_IB_HCA, NCCL_DEBUG]\n    nccl: {debug: INFO}\n", top=SHAPES, rails=UNNAMED)
+    own = [{"name": HCA, "value": "mlx5"}, {"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "A", "value": "1"}]
+    tree = pod(gpus(8, env=[*own, {"name": HCA, "value": "mlx5_9"}]))
+    assert any("the pod's own value was removed" in warning for warning in planned(tree, by).warnings)
+    after = admitted(tree, by)
+    assert HCA not in env(after)
+    assert env(after).items() >= {"NCCL_DEBUG": "INFO", "A": "1"}.items()
+    assert bound(after, by, "b")[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+    assert planned(after, by).changes == ()
+
+
+def test_a_list_of_the_pods_own_that_is_not_forced_stays():
+    tree = pod(gpus(8, env=[{"name": HCA, "value": "mlx5_9"}]))
+    assert env(admitted(tree, fabric(top=SHAPES, rails=UNNAMED)))[HCA] == "mlx5_9"
+
+
+def test_a_pod_that_names_its_node_itself_is_told_that_no_binding_comes():
+    by = fabric(top=SHAPES, rails=UNNAMED)
+    tree = pod(nodeName="gpu-3")
+    assert any("spec.nodeName" in warning for warning in planned(tree, by).warnings)
+    assert record(admitted(tree, by))["skipped"]["env.NCCL_IB_HCA"] == "spec.nodeName is set"
+    assert planned(pod(nodeName="gpu-3", nodeSelector={"gpu": "b"}), by).warnings == ()
+
+
+def test_a_placement_that_would_not_fit_is_left_out():
+    """A pod over the limit could not even have its status updated."""
+    by = fabric()
+    tree = pod(annotations={"x": ""})
+    used = sum(len(key) + len(value) for key, value in admitted(tree, by)["metadata"]["annotations"].items())
+    full = pod(annotations={"x": "y" * (256 * 1024 - used)})
+    assert bound(admitted(full, by), by, "a") == {}
+    less = pod(annotations={"x": "y" * (256 * 1024 - used - 200)})
+    assert bound(admitted(less, by), by, "a").keys() == {"railwright.io/placement"}

@@ -1,0 +1,28 @@
+"""What a user writes into the keys that only we write is never trusted (ruling 4)."""
+
+import pytest
+from admitting import admitted, cpu, fabric, gpus, planned, pod
+
+CONF = "railwright.io/nccl.conf"
+LAUNCHER = {"railwright.io/fabric": "f", "training.kubeflow.org/job-role": "launcher"}
+INITIALIZER = LAUNCHER | {"trainer.kubeflow.org/trainjob-ancestor-step": "model-initializer"}
+
+
+@pytest.mark.parametrize(
+    ("container", "labels", "annotations"),
+    [
+        (gpus(8), {}, {"railwright.io/skip": "env"}),
+        (cpu(), LAUNCHER, {}),
+        (cpu(), LAUNCHER, {"railwright.io/skip": "env"}),
+        (cpu(), INITIALIZER, {}),
+    ],
+    ids=["without env", "launcher", "launcher without env", "bystander"],
+)
+def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, labels, annotations):
+    tree = pod(container, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})
+    tree["metadata"]["labels"] |= labels
+    assert any(CONF in warning for warning in planned(tree, fabric()).warnings)
+    after = admitted(tree, fabric())
+    assert after["metadata"]["annotations"][CONF] == ""
+    assert planned(after, fabric()).changes == ()
+    assert planned(after, fabric()).warnings == ()

@@ -1,0 +1,109 @@
+"""How a gang stands while it is being placed: mates in flight, mates that are leaving, and roles of unlike size."""
+
+import json
+
+import msgspec
+from placing import asked, fleet_of, node, pod, policy
+
+from fabric import names, views
+from fabric.placement import decide, ledger
+
+LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
+
+
+def book() -> ledger.Ledger:
+    return ledger.Ledger(assume_seconds=30)
+
+
+def leaves(**sizes: int):
+    return [node(f"{leaf}-{i}", leaf, spine="s") for leaf, size in sizes.items() for i in range(size)]
+
+
+def best_leaves(question, state, accounts=None):
+    verdicts = decide.decide(question, state, accounts or book()).verdicts.values()
+    top = max(verdict.score for verdict in verdicts)
+    return {verdict.node.split("-")[0] for verdict in verdicts if verdict.score == top}
+
+
+def leaving(each: views.Pod) -> views.Pod:
+    metadata = msgspec.structs.replace(each.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(each, metadata=metadata)
+
+
+def launcher() -> views.Pod:
+    tree = msgspec.to_builtins(pod("job-launcher-0", group="gang", annotations=LAUNCHED))
+    tree["spec"]["containers"] = [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]
+    return msgspec.convert(tree, views.Pod)
+
+
+def test_kube_scheduler_keeps_its_leaf_while_bindings_are_still_unseen():
+    state = fleet_of(leaves(a=8, b=8), least={"train/gang": 8})
+    offered = list(state.nodes)
+    for rank in range(8):  # each mate takes a node of leaf a, and the watch has shown none of them yet
+        assert best_leaves(asked(pod(f"job-{rank}", group="gang"), offered), state) == {"a"}
+        offered.remove(f"a-{rank}")
+
+
+def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
+    state = fleet_of(leaves(a=5, b=4), least={"train/gang": 8})
+    landed = []
+    offered = list(state.nodes)
+    for rank in range(8):
+        verdicts = decide.decide(asked(pod(f"job-{rank}", group="gang"), offered), state, book()).verdicts
+        landed.append(max(verdicts.values(), key=lambda each: (each.score, each.node)).node)
+        offered.remove(landed[-1])
+    assert [name[0] for name in landed] == list("aaaaabbb")
+
+
+def test_a_leaf_that_kube_scheduler_offers_nothing_of_is_no_room():
+    state = fleet_of(leaves(a=8, b=9), least={"train/gang": 8})
+    offered = [name for name in state.nodes if name.startswith("b")]
+    assert best_leaves(asked(pod("job-0", group="gang"), offered), state) == {"b"}
+
+
+def test_pods_on_their_way_out_are_no_mates_of_the_gang_that_replaces_them():
+    old = [leaving(pod(f"old-{i}", group="gang", on=f"a-{i}")) for i in range(8)]
+    state = fleet_of(leaves(a=8, b=8, c=1), old, {"train/gang": 8})
+    question = asked(pod("new-0", group="gang"), [name for name in state.nodes if not name.startswith("a")])
+    decision = decide.decide(question, state, book())
+    assert decision.gang.remaining == decision.gang_size == 8
+    assert best_leaves(question, state) == {"b"}
+
+
+def test_a_pod_on_its_way_out_holds_its_devices_to_the_end():
+    state = fleet_of(leaves(a=1), [leaving(pod("old", on="a-0"))])
+    verdict = decide.decide(asked(pod("new"), ["a-0"], policy(required=True)), state, book()).verdicts["a-0"]
+    assert verdict.refusal
+    assert not verdict.unresolvable
+
+
+def test_a_launcher_goes_where_its_workers_will_fit():
+    workers = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
+    state = fleet_of(leaves(a=8, c=1), [*workers, launcher()], {"train/gang": 9})
+    assert best_leaves(asked(launcher(), list(state.nodes)), state) == {"a"}
+
+
+def test_a_launcher_still_to_place_takes_no_worker_room():
+    workers = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
+    state = fleet_of(leaves(a=8, b=10), [*workers, launcher()], {"train/gang": 9})
+    assert best_leaves(asked(workers[0], list(state.nodes)), state) == {"a"}
+
+
+def test_a_record_without_rails_wants_none():
+    bare = node("cpu", "a", rails_each=0)
+    verdict = decide.decide(asked(launcher(), ["cpu"], policy(required=True)), fleet_of([bare]), book()).verdicts["cpu"]
+    assert not verdict.refusal
+    assert verdict.rails == ()
+
+
+def test_without_domains_the_other_terms_have_the_whole_range():
+    nodes = [node("bare", rails_each=0), node("full")]
+    verdicts = decide.decide(asked(pod("p"), ["bare", "full"], policy(domains=[])), fleet_of(nodes), book()).verdicts
+    assert verdicts["full"].score == 100
+    assert "locality" not in verdicts["full"].terms
+
+
+def test_a_gang_without_any_device_is_planned_whole():
+    gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
+    state = fleet_of(leaves(a=2), gang)
+    assert decide.decide(asked(gang[0], list(state.nodes)), state, book()).gang.remaining == 8
