@@ -70,21 +70,7 @@ async def run(stage: stages.Stage) -> Outcome:
 
 
 async def _admit(session: aiohttp.ClientSession, stage: stages.Stage, pod: Tree) -> Admitted:
-    review = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": str(uuid.uuid4()),
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": pod["metadata"]["name"],
-            "namespace": pod["metadata"]["namespace"],
-            "operation": "CREATE",
-            "object": pod,
-            "dryRun": False,
-        },
-    }
-    answer = (await _post_review(session, stage, "/mutate/pods", review))["response"]
+    answer = (await _post_review(session, stage, "/mutate/pods", _review(pod, "Pod")))["response"]
     if not answer["allowed"]:
         raise stages.StageError(f"the webhook refused {pod['metadata']['name']}: {answer['status']['message']}")
     return Admitted(before=pod, after=_patched(pod, answer), warnings=answer.get("warnings") or [])
@@ -103,25 +89,31 @@ async def _bind(session: aiohttp.ClientSession, stage: stages.Stage, pod: Tree, 
         },
         "target": {"kind": "Node", "name": on.node},
     }
-    review = {
+    answer = (await _post_review(session, stage, "/mutate/bindings", _review(binding, "Binding", "binding")))[
+        "response"
+    ]
+    written = _patched(binding, answer)["metadata"]["annotations"]
+    placement: Tree = json.loads(written.get(names.PLACEMENT, "{}"))
+    return placement
+
+
+def _review(subject: Tree, kind: str, sub_resource: str = "") -> Tree:
+    """The AdmissionReview an API server sends when `subject` is created."""
+    return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
             "uid": str(uuid.uuid4()),
-            "kind": {"group": "", "version": "v1", "kind": "Binding"},
+            "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "subResource": "binding",
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
+            "subResource": sub_resource,
+            "name": subject["metadata"]["name"],
+            "namespace": subject["metadata"]["namespace"],
             "operation": "CREATE",
-            "object": binding,
+            "object": subject,
             "dryRun": False,
         },
     }
-    answer = (await _post_review(session, stage, "/mutate/bindings", review))["response"]
-    written = _patched(binding, answer)["metadata"]["annotations"]
-    placement: Tree = json.loads(written.get(names.PLACEMENT, "{}"))
-    return placement
 
 
 async def _post_review(session: aiohttp.ClientSession, stage: stages.Stage, path: str, review: Tree) -> Tree:

@@ -4,20 +4,13 @@ import asyncio
 import datetime as dt
 import json
 
+import api_stub
 import pytest_asyncio
 from aiohttp import web
 
 from cluster import client as clients
 from cluster import events
 
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: stub
-contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
-clusters: [{{name: stub, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: stub, user: {{}}}}]
-"""
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
 
 
@@ -52,9 +45,7 @@ async def board():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def posting(board, tmp_path):
-    path = tmp_path / "kubeconfig"
-    path.write_text(KUBECONFIG.format(port=board.port))
-    client = await clients.connect(str(path))
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, board.port))
     made = events.Events(client, "railwright-test", now=lambda: board.now)
     running = asyncio.create_task(made.run())
     yield made

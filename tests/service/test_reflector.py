@@ -5,21 +5,13 @@ import json
 import logging
 from collections import deque
 
+import api_stub
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
 from cluster import client as clients
 from cluster import errors, reflector, resources
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: stub
-contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
-clusters: [{{name: stub, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: stub, user: {{token: s3cret}}}}]
-"""
 
 
 def node(name: str, version: int = 1, **labels: str) -> dict:
@@ -124,9 +116,7 @@ async def stub():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client(stub, tmp_path):
-    path = tmp_path / "kubeconfig"
-    path.write_text(KUBECONFIG.format(port=stub.port))
-    made = await clients.connect(str(path))
+    made = await clients.connect(api_stub.kubeconfig(tmp_path, stub.port))
     yield made
     await made.close()
 
