@@ -1,20 +1,16 @@
 """The API server over HTTP: raw JSON in and out, every call with a deadline.
 
-Authentication and configuration come from kubernetes_asyncio (kubeconfig, in-cluster account and its token refresh);
-the session is our own: no proxy from the environment (an injected HTTPS_PROXY would reroute cluster traffic), lines of
-any length, and no model decoding.
+Authentication and configuration come from `cluster.credentials`; the session is our own: no proxy from the environment
+(an injected HTTPS_PROXY would reroute cluster traffic), no redirects, lines of any length, and no model decoding.
 """
 
 import contextlib
-import json
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 
 import aiohttp
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import configuration
+import msgspec
 
-from cluster import errors
+from cluster import credentials, errors
 
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
@@ -22,17 +18,24 @@ _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 500  # characters of a server's words that go into an error
 
 
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
 class Client:
     """One session with one API server."""
 
-    def __init__(self, settings: configuration.Configuration) -> None:
-        self._settings = settings
-        self._host = (settings.host or "").rstrip("/")
-        connector = aiohttp.TCPConnector(ssl=_tls(settings), limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=True)
+    def __init__(self, account: credentials.Account, *, call_seconds: float = CALL_SECONDS) -> None:
+        self._account = account
+        self._call_seconds = call_seconds
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET. Raises ApiError and UnreachableError, as all calls do."""
+        """The body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
         return await self._call("GET", path, query=query)
 
     async def post(self, path: str, body: bytes) -> bytes:
@@ -60,6 +63,10 @@ class Client:
                     if rest:
                         parts.append(rest)
 
+    async def renew(self) -> None:
+        """Read the credentials anew: the server no longer takes the ones we have. Raises ConfigurationError."""
+        self._account = await self._account.renewed()
+
     async def close(self) -> None:
         """End the session."""
         await self._session.close()
@@ -73,7 +80,7 @@ class Client:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
         async with self._answer(
             method, path, query=query, body=body, content_type=content_type, timeout=timeout
         ) as response:
@@ -91,56 +98,35 @@ class Client:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Accept": "application/json", "User-Agent": "railwright", **await self._authorization()}
+        account = self._account
+        headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
         if body is not None:
             headers["Content-Type"] = content_type
         with _unreachable(path):
             response = await self._session.request(
-                method, self._host + path, params=query, data=body, headers=headers, timeout=timeout
+                method,
+                account.host + path,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                ssl=account.tls,
+                server_hostname=account.server_name,
+                proxy=account.proxy,
+                allow_redirects=False,  # the API server sends none; whoever does is not given our credentials
             )
         try:
-            if response.status >= 400:
+            if response.status >= 300:
                 with _unreachable(path):
                     raise _api_error(response, await response.read(), path)
             yield response
         finally:
             response.release()
 
-    async def _authorization(self) -> dict[str, str]:
-        """The header of the account, read anew for every call: tokens are rotated under us."""
-        headers = {}
-        for each in (await self._settings.auth_settings()).values():  # calls the refresh hook
-            if each["in"] == "header" and each["value"]:
-                headers[each["key"]] = each["value"]
-        return headers
 
-
-async def connect(kubeconfig: str | None) -> Client:
+async def connect(kubeconfig: str | None, *, call_seconds: float = CALL_SECONDS) -> Client:
     """A client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
-    settings = configuration.Configuration()
-    try:
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # theirs
-        else:
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
-    except (config.ConfigException, OSError, ValueError, KeyError) as error:
-        source = (
-            f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster account (give --kubeconfig outside a cluster)"
-        )
-        raise errors.ConfigurationError(f"{source}: {error}") from error
-    return Client(settings)
-
-
-def _tls(settings: configuration.Configuration) -> ssl.SSLContext | bool:
-    if not (settings.host or "").startswith("https"):
-        return False
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
-    if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    return Client(await credentials.read(kubeconfig), call_seconds=call_seconds)
 
 
 @contextlib.contextmanager
@@ -154,9 +140,9 @@ def _unreachable(path: str) -> Iterator[None]:
 
 def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str) -> errors.ApiError:
     try:
-        status = json.loads(body)
-        reason, message = str(status.get("reason", "")), str(status.get("message", ""))
-    except (ValueError, AttributeError):
+        status = _decode_status(body)
+        reason, message = status.reason, status.message
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or nothing
         reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
     after = response.headers.get("Retry-After", "")
     return errors.ApiError(

@@ -22,8 +22,10 @@ WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as muc
 QUIET_SECONDS = 70.0  # bookmarks come each 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # how often to look whether an absent CRD has come
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
-_SHORTEST_WATCH_SECONDS = 1.0
-_GONE = 410
+LONGEST_ASKED_SECONDS = 300.0  # a server that asks for a longer pause than this is not believed
+_SHORTEST_WATCH_SECONDS = 1.0  # a watch that ended sooner, and brought nothing, did not work
+_MOST_DOUBLINGS = 16  # more makes no difference under the cap, and would overflow in the end
+_UNAUTHORIZED, _NOT_FOUND, _GONE = 401, 404, 410
 _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
@@ -47,19 +49,29 @@ class _Versioned(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float = 0.0
+
+
 class _Status(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: _Details | None = None
 
 
+class _InStreamError(Exception):
+    """The server ended the watch with an ERROR event: it cannot be resumed, whatever the reason."""
+
+    def __init__(self, cause: errors.ApiError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: an object nested without end
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 _decode_status = msgspec.json.Decoder(_Status).decode
-
-
-class _RelistError(Exception):
-    """The watch cannot be resumed; the text is the reason as metrics name it."""
 
 
 class Reflector:
@@ -103,29 +115,40 @@ class Reflector:
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
-            except _RelistError as error:
+            except _InStreamError as error:  # the server's own words for: what follows is not what preceded
                 version = ""
-                self._restarted(self.kind.name, str(error))
-                await self._pause()
+                await self._refused(error.cause)
             except errors.ApiError as error:
-                if error.status == _GONE:
+                if error.status in (_GONE, _NOT_FOUND):
                     version = ""
-                    self._restarted(self.kind.name, "gone")
-                    continue
-                if error.status == 404 and self.kind.optional:
-                    version = ""
-                    await self._none_there()
-                    continue
-                self._tell(error)
-                self._restarted(self.kind.name, str(error.status))
-                await self._pause(error.retry_after)
+                await self._refused(error)
             except errors.UnreachableError as error:  # of the list; the watch handles its own
-                await self._lost(error)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                await self._failed(error, "unreachable")
+            except errors.ConfigurationError as error:  # a token file that is being replaced, a failing exec plugin
+                await self._failed(error, "credentials")
+            except _UNREADABLE as error:
                 version = ""
-                self._tell(error)
-                self._restarted(self.kind.name, "unread")
-                await self._pause()
+                await self._failed(error, "unread")
+
+    async def _refused(self, error: errors.ApiError) -> None:
+        if error.status == _NOT_FOUND and self.kind.optional:
+            await self._none_there()
+        elif error.status == _GONE:
+            self._restarted(self.kind.name, "gone")
+            await self._pause()
+        else:
+            if error.status == _UNAUTHORIZED and (unusable := await self._renewed()):
+                await self._failed(unusable, "credentials")
+                return
+            await self._failed(error, str(error.status), error.retry_after)
+
+    async def _renewed(self) -> errors.ConfigurationError | None:
+        """Has the credentials read anew; what is wrong with them, if that cannot be done now."""
+        try:
+            await self._client.renew()
+        except errors.ConfigurationError as error:
+            return error
+        return None
 
     async def _list(self) -> str:
         """Lists page by page and gives the sink all at once; the version to watch from."""
@@ -139,10 +162,7 @@ class Reflector:
             if not following:
                 break
             await asyncio.sleep(0)  # others get the loop between two pages
-        self._sink.replace(found)
-        self.objects = len(found)
-        self._contact()
-        self.synced.set()
+        self._all(found)
         return str(page.metadata.resource_version)
 
     async def _watch(self, version: str) -> str:
@@ -158,26 +178,21 @@ class Reflector:
                     if line.strip():
                         version, fed = self._fed(line), True
         except errors.UnreachableError as error:
-            await self._lost(error)  # the version reached is kept: what was fed need not be listed again
+            await self._failed(error, "unreachable")  # the version reached is kept: what was fed is not listed again
+            return version
+        if fed or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
+            self._works()
         else:
-            if not fed and self._clock() - began < _SHORTEST_WATCH_SECONDS:
-                await self._pause()  # a server that hangs up at once must not be asked in a tight loop
+            await self._pause()  # a server that hangs up at once must not be asked in a tight loop
         return version
-
-    async def _lost(self, error: errors.UnreachableError) -> None:
-        self._tell(error)
-        self._restarted(self.kind.name, "unreachable")
-        await self._pause()
 
     def _fed(self, line: bytes) -> str:
         """One event into the sink; its resource version."""
         event = _decode_event(line)
         if event.type == "ERROR":
-            status = _decode_status(event.object)
-            if status.code != _GONE:
-                self._tell(errors.ApiError(status.code, status.reason, status.message, self.kind.path))
-            raise _RelistError("gone" if status.code == _GONE else str(status.code))
-        self._contact()
+            raise _InStreamError(_told_in_stream(_decode_status(event.object), self.kind.path))
+        self._heard = self._clock()
+        self._works()
         if event.type == "BOOKMARK":
             return _decode_versioned(event.object).metadata.resource_version
         obj = self._decode(event.object)
@@ -189,30 +204,39 @@ class Reflector:
             self.objects += event.type == "ADDED"
         return str(obj.metadata.resource_version)
 
+    def _all(self, found: list[Any]) -> None:
+        self._sink.replace(found)
+        self.objects = len(found)
+        self._heard = self._clock()
+        self.synced.set()
+
     async def _none_there(self) -> None:
         """The CRD is absent: there are no such objects, until it comes."""
-        self._sink.replace([])
-        self.objects = 0
-        self._contact()
-        self.synced.set()
+        self._all([])
+        self._works()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
 
     def _query(self, **given: str) -> dict[str, str]:
         return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
-    def _contact(self) -> None:
-        self._heard = self._clock()
+    def _works(self) -> None:
+        """The watch itself works. A list alone does not count: one relist after another is a storm, so pauses grow."""
         self._failures = 0
         self._told = ""
 
-    async def _pause(self, at_least: float = 0.0) -> None:
-        """Exponential with full jitter, capped; never less than the server asks for."""
+    async def _failed(self, error: Exception, reason: str, asked: float = 0.0) -> None:
+        self._tell(error)
+        self._restarted(self.kind.name, reason)
+        await self._pause(asked)
+
+    async def _pause(self, asked: float = 0.0) -> None:
+        """Exponential with full jitter, capped; on top of what the server asks for, so that not all come at once."""
         longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        await asyncio.sleep(max(min(at_least, self._longest), self._chance.uniform(longest / 2, longest)))
+        self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
+        await asyncio.sleep(min(asked, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
 
     def _tell(self, error: Exception) -> None:
-        """Logs a failure once, until it changes or the server is heard of again."""
+        """Logs a failure once, until it changes or the watch has worked again."""
         text = str(error)
         if text == self._told:
             return
@@ -221,10 +245,17 @@ class Reflector:
         _log.warning("watch failed", extra={"fields": fields})
 
 
+def _told_in_stream(status: _Status, path: str) -> errors.ApiError:
+    asked = status.details.retry_after_seconds if status.details else 0.0
+    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)
+
+
 def _fix(error: Exception, kind: resources.Kind) -> str:
     status = error.status if isinstance(error, errors.ApiError) else 0
+    resource = kind.path.rpartition("/")[2]
+    role = f"the account needs the verbs list and watch on {resource} ({kind.path}): apply the roles of manifests/base"
     return {
         401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
-        403: f"the account needs the verbs list and watch on {kind.name}: apply the roles of manifests/base",
-        404: f"the API server does not know {kind.path}",
+        403: role,
+        404: f"the API server does not know {kind.path}: check the server's version, and that the kubeconfig is for it",
     }.get(status, "the cache keeps what it has and the watch is tried again")

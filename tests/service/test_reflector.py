@@ -246,6 +246,20 @@ async def test_a_missing_right_is_told_once_with_its_fix_and_the_cache_is_not_sy
     assert "list and watch on nodes" in told[0]["fix"]
 
 
+async def test_credentials_the_server_no_longer_takes_are_read_anew(stub, watch, tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    old = kubeconfig.read_text()
+    kubeconfig.write_text("torn")  # being replaced: not usable yet, and no reason to end
+    stub.lists.extend([status(401), status(401), listing(node("a"), version=5)])
+    stub.watches.append([None])
+    _, cache, restarts = watch()
+    async with asyncio.timeout(10):
+        while "credentials" not in restarts:  # noqa: ASYNC110 - a plain list tells nobody that it grew
+            await asyncio.sleep(0.01)
+    kubeconfig.write_text(old.replace("s3cret", "newer"))
+    await cache.until(lambda: "a" in cache.objects)
+
+
 async def test_a_server_that_hangs_up_at_once_is_not_asked_in_a_tight_loop(stub, watch):
     stub.lists.append(listing(version=5))
     stub.watches.append([])
@@ -270,7 +284,7 @@ async def test_an_error_names_path_status_and_the_servers_words(stub, client):
 
 
 async def test_a_server_that_is_not_there_is_unreachable_and_said_so(stub, client):
-    client._host = "http://127.0.0.1:1"
+    client._account.host = "http://127.0.0.1:1"
     with pytest.raises(errors.UnreachableError, match=r"/api/v1/pods"):
         await client.get("/api/v1/pods")
 

@@ -1,0 +1,72 @@
+"""Where the API server is and who we are there, read by kubernetes_asyncio and read anew when it must be.
+
+Owns the one place that touches that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
+with its token refresh. Knows no request.
+"""
+
+import asyncio
+import ssl
+
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import configuration
+
+from cluster import errors
+
+READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold a server up for ever
+
+
+class Account:
+    """One reading of a kubeconfig, or of the account of the pod this runs in (`kubeconfig` None)."""
+
+    def __init__(self, kubeconfig: str | None, settings: configuration.Configuration) -> None:
+        self._kubeconfig, self._settings = kubeconfig, settings
+        self.host = str(settings.host or "").rstrip("/")
+        self.tls = _tls(settings)
+        self.server_name: str | None = settings.tls_server_name  # where the certificate has another name than the host
+        self.proxy: str | None = settings.proxy  # of the kubeconfig's cluster; never of the environment
+
+    async def headers(self) -> dict[str, str]:
+        """Those of the account, read anew for every call: tokens are rotated under us. Raises ConfigurationError."""
+        try:
+            given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise _unusable(self._kubeconfig, error) from error
+        # a token file may end with a newline, which no header may
+        return {
+            each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
+        }
+
+    async def renewed(self) -> "Account":
+        """The account as it is written now. Raises ConfigurationError."""
+        return await read(self._kubeconfig)
+
+
+async def read(kubeconfig: str | None) -> Account:
+    """The account of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
+    settings = configuration.Configuration()
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # theirs
+        else:
+            async with asyncio.timeout(READ_SECONDS):
+                await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+        return Account(kubeconfig, settings)
+    except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
+        raise _unusable(kubeconfig, error) from error
+
+
+def _unusable(kubeconfig: str | None, error: Exception) -> errors.ConfigurationError:
+    source = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster account (give --kubeconfig outside a cluster)"
+    return errors.ConfigurationError(f"{source}: {type(error).__name__}: {error}")
+
+
+def _tls(settings: configuration.Configuration) -> ssl.SSLContext | bool:
+    if not str(settings.host or "").startswith("https"):
+        return True  # as aiohttp has it; there is no TLS on this connection
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
