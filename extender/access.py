@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from cluster import errors
+
 Post = Callable[[str, bytes], Awaitable[bytes]]
 """POST to the API server: (path, body) -> body."""
 
@@ -47,7 +49,14 @@ async def denied(authorization: str, namespace: str, peer: str, post: Post | Non
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token ...)"'
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.strip()}}
+    try:
+        return await _refused(token.strip(), namespace, post)
+    except (errors.ClusterError, msgspec.MsgspecError) as error:
+        return 503, f"the API server did not say whether this token may read: {error}"
+
+
+async def _refused(token: str, namespace: str, post: Post) -> tuple[int, str] | None:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
     status = msgspec.json.decode(answer, type=_TokenReview).status
     if not status.authenticated:

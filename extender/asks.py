@@ -8,9 +8,14 @@ from fabric.placement import ask, rails
 from fabric.policy import model, presets
 
 
+Pools = Mapping[tuple[str, str], str]
+"""(namespace, name) of a network -> the resource it draws on."""
+
+
 def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     pod: views.Pod,
     policy: model.Policy | None,
+    pools: Pools,
     candidates: Mapping[str, ask.Candidate],
     *,
     requests: resources.Amounts,
@@ -23,6 +28,7 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     fabric_name, fabric = rails.fabric_of(pod, policy.document)
     if fabric is None:
         return None
+    fabric = rails.counted(fabric, pools)
     return ask.Ask(
         uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,
@@ -40,14 +46,14 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     )
 
 
-def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None) -> ask.Ask | None:
+def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: Pools) -> ask.Ask | None:
     """The ask of kube-scheduler: names only, so the fleet says what is free."""
     candidates = {name: ask.Candidate(name=name) for name in nodes}
-    return from_pod(pod, policy, candidates, requests=resources.requests_of(pod.spec))
+    return from_pod(pod, policy, pools, candidates, requests=resources.requests_of(pod.spec))
 
 
 def from_volcano(
-    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None
+    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None, pools: Pools
 ) -> ask.Ask | None:
     """The ask of Volcano: every node comes with what its running session holds free."""
     if task.pod is None:
@@ -63,6 +69,7 @@ def from_volcano(
     return from_pod(
         task.pod,
         policy,
+        pools,
         candidates,
         requests=requested(task),
         volcano_job=task.job,

@@ -38,7 +38,7 @@ class Schedulers:
     def filter(self, body: bytes) -> bytes:
         """POST /scheduler/filter."""
         pod, nodes = kube_wire.read(body)
-        question = asks.from_kube(pod, nodes, self._policy())
+        question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.filtered(nodes, {}, {})
         verdicts = self._decide("kube-scheduler", "filter", question).verdicts.values()
@@ -52,7 +52,7 @@ class Schedulers:
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
         pod, nodes = kube_wire.read(body)
-        question = asks.from_kube(pod, nodes, self._policy())
+        question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
         verdicts = self._decide("kube-scheduler", "prioritize", question).verdicts
@@ -63,7 +63,7 @@ class Schedulers:
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = volcano_wire.read_prioritize(body)
-        question = asks.from_volcano(task, nodes, self._policy())
+        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         verdicts = self._decide(_volcano(scope), "prioritize", question).verdicts
@@ -74,7 +74,7 @@ class Schedulers:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
         del scope  # a veto reads the node as this scheduler sent it; it keeps no state
         task, node = volcano_wire.read_predicate(body)
-        question = asks.from_volcano(task, [node], self._policy())
+        question = asks.from_volcano(task, [node], self._policy(), self._state.pools)
         known = self._state.fleet.nodes.get(node.name)
         self._counted("predicate", 1, 0 if known else 1)
         if question is None or known is None:

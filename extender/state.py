@@ -5,7 +5,7 @@ A pod seen bound, or gone, confirms its ledger entry: from then on the fleet cou
 
 from collections.abc import Sequence
 
-from fabric import views
+from fabric import names, views
 from fabric.placement import fleet, ledger
 
 
@@ -15,6 +15,7 @@ class State:
     def __init__(self, *, assume_seconds: float) -> None:
         self.fleet = fleet.Fleet()
         self.ledger = ledger.Ledger(assume_seconds=assume_seconds)
+        self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> the resource it draws on
 
 
 class Nodes:
@@ -63,6 +64,29 @@ class Pods:
         """One pod is gone."""
         self._fleet.remove_pod(obj.metadata.identity)
         self._ledger.confirm(obj.metadata.identity)
+
+
+class Networks:
+    """Feeds the device pools that networks draw on."""
+
+    def __init__(self, state: State) -> None:
+        self._pools = state.pools
+
+    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
+        """The full list."""
+        self._pools.clear()
+        for network in objects:
+            self.upsert(network)
+
+    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
+        """One network appeared or changed."""
+        self.remove(obj)
+        if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
+            self._pools[obj.metadata.namespace, obj.metadata.name] = resource
+
+    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
+        """One network is gone."""
+        self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
 
 
 class PodGroups:

@@ -29,17 +29,11 @@ class FleetPod(msgspec.Struct, frozen=True):
     """A pod as placement sees it."""
 
     uid: str
-    namespace: str
-    name: str
+    key: str  # namespace/name, as shown to people; one text however many explanations hold it
     node: str  # "" until bound
     gang: workload.GangKey
     rank: workload.Rank
     requests: resources.Amounts
-
-    @property
-    def key(self) -> str:
-        """namespace/name, as shown to people."""
-        return f"{self.namespace}/{self.name}"
 
 
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -116,8 +110,7 @@ class Fleet:
         self._forget(uid)
         entry = FleetPod(
             uid=uid,
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
+            key=f"{pod.metadata.namespace}/{pod.metadata.name}",
             node=pod.spec.node_name,
             gang=workload.gang_of(pod),
             rank=workload.rank_of(pod),

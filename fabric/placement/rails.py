@@ -64,6 +64,23 @@ def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.
     return (name, fabric) if fabric is not None else ("", None)
 
 
+def counted(fabric: model.Fabric, pools: Mapping[tuple[str, str], str]) -> model.Fabric:
+    """The fabric with the resource of each rail that leaves it to its network (CONTRACT section 2).
+
+    `pools`: (namespace, name) of a NetworkAttachmentDefinition -> the resource it draws on. What the policy says wins.
+    """
+    if all(rail.resource or not rail.network for rail in fabric.rails):
+        return fabric
+    return msgspec.structs.replace(fabric, rails=tuple(_counted(rail, pools) for rail in fabric.rails))
+
+
+def _counted(rail: model.Rail, pools: Mapping[tuple[str, str], str]) -> model.Rail:
+    if rail.resource or not rail.network:
+        return rail
+    namespace, _, name = rail.network.partition("/")
+    return msgspec.structs.replace(rail, resource=pools.get((namespace, name)))
+
+
 def needs_of(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
     """What the pod needs of each pool of its fabric, in rail order. Rails without a resource cannot be counted."""
     pools = _pools(fabric.rails)

@@ -9,7 +9,7 @@ import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import requests, schedulers, state
-from fabric import views
+from fabric import names, views
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -213,9 +213,9 @@ def test_only_the_last_thousand_decisions_are_kept(door):
 
 
 def test_a_decision_on_thousands_of_nodes_is_kept_small():
-    names = [f"gpu-{i}" for i in range(1000)]
-    door = Door(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(names)])
-    given = raw(body("kube-scheduler-prioritize", NodeNames=names))
+    offered = [f"gpu-{i}" for i in range(1000)]
+    door = Door(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
+    given = raw(body("kube-scheduler-prioritize", NodeNames=offered))
     door.verbs.prioritize(given)  # what is made once, and the pod's first explanation
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
@@ -306,3 +306,30 @@ def test_of_many_holders_of_a_pool_a_few_are_named():
     (row,) = door.verbs.explanations.of("prod", given["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
     assert row["rails"][0] == f"rail0 has 0 of 20 free, held by {held} and others"
+
+
+def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
+    door = Door(policy(required=True, domains=[LEAF]), nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
+    (name, fabric), *_ = door.policy.document.fabrics.items()
+    bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in fabric.rails]
+    fabrics = {name: msgspec.structs.replace(fabric, rails=tuple(bare))}
+    door.policy = msgspec.structs.replace(
+        door.policy, document=msgspec.structs.replace(door.policy.document, fabrics=fabrics)
+    )
+    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    given = raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"]))
+    assert json.loads(door.verbs.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], "nothing says what to count"
+    feed = state.Networks(door.state)
+    feed.replace([network(rail.name, resource) for rail, resource in zip(bare, RESOURCES, strict=True)])
+    assert list(json.loads(door.verbs.filter(given))["FailedNodes"]) == ["gpu-1"]
+    feed.upsert(network("rail0", None))
+    assert "rail1 is busy" in json.loads(door.verbs.filter(given))["FailedNodes"]["gpu-1"]
+    for rail in bare:
+        feed.remove(network(rail.name, None))
+    assert not door.state.pools
+
+
+def network(name, resource):
+    annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
+    tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
+    return msgspec.convert(tree, views.NetworkAttachmentDefinition)

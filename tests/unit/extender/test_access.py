@@ -1,0 +1,74 @@
+"""Who may read an explanation, by the words of an API server that we play."""
+
+import json
+
+import pytest
+
+from cluster import errors
+from extender import access
+
+USER = {"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["a"]}}
+KNOWN = {"status": {"authenticated": True, "user": USER}}
+ALLOWED, REFUSED = {"status": {"allowed": True}}, {"status": {"allowed": False, "denied": True}}
+
+
+class ApiServer:
+    def __init__(self, *answers) -> None:
+        self.answers, self.asked = list(answers), []
+
+    async def post(self, path: str, body: bytes) -> bytes:
+        self.asked.append((path.rpartition("/")[2], json.loads(body)["spec"]))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+
+async def asked(server, authorization="Bearer t0ken"):
+    return await access.denied(authorization, "prod", "10.0.0.1", server.post)
+
+
+async def test_a_known_user_who_may_get_pods_there_reads():
+    server = ApiServer(KNOWN, ALLOWED)
+    assert await asked(server) is None
+    (review, token), (access_review, spec) = server.asked
+    assert (review, token) == ("tokenreviews", {"token": "t0ken"})
+    assert access_review == "subjectaccessreviews"
+    assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == tuple(USER.values())
+    assert spec["resourceAttributes"] == {"namespace": "prod", "verb": "get", "version": "v1", "resource": "pods"}
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic dTpw", "t0ken"])
+async def test_without_a_bearer_token_nobody_is_asked(authorization):
+    server = ApiServer()
+    assert (await asked(server, authorization))[0] == 401
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("answer", [{"status": {}}, {}, {"status": {"authenticated": False, "error": "expired"}}])
+async def test_an_unknown_token_is_401(answer):
+    assert (await asked(ApiServer(answer)))[0] == 401
+
+
+@pytest.mark.parametrize("answer", [REFUSED, {"status": {}}, {}])
+async def test_a_user_who_may_not_is_403_and_named(answer):
+    assert await asked(ApiServer(KNOWN, answer)) == (403, "ann may not get pods in namespace prod")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [errors.UnreachableError("refused"), errors.ApiError(403, "Forbidden", "no", "/x"), b"<html>", b'{"status": 1}'],
+)
+@pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
+async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, before):
+    status, reason = await asked(ApiServer(*before, failure))
+    assert status == 503
+    assert "t0ken" not in reason
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"), [("127.0.0.1", None), ("::1", None), ("10.0.0.1", 403), ("", 403), ("host", 403)]
+)
+async def test_without_an_api_server_only_this_machine_reads(peer, status):
+    denial = await access.denied("", "prod", peer, None)
+    assert (denial and denial[0]) == status
