@@ -75,9 +75,7 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=states.Nodes(state)),
         sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=states.Pods(state)),
-        sources.Wanted(
-            kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=states.Networks(state)
-        ),
+        sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=states.Networks(state)),
         sources.Wanted(kind=resources.PLUGINS_POD_GROUPS, snapshot_kind="PodGroup", sink=states.PodGroups(state)),
         sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=groups),
     ]

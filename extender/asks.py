@@ -7,7 +7,6 @@ from fabric import resources, views, workload
 from fabric.placement import ask, rails
 from fabric.policy import model, presets
 
-
 Pools = Mapping[tuple[str, str], str]
 """(namespace, name) of a network -> the resource it draws on."""
 
