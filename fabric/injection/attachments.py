@@ -29,6 +29,7 @@ def attach(aim: aims.Aim) -> Attachments:
             networks.check_interfaces(
                 merged.selections, aim.document.cluster_wide_networks, aim.document.primary_interface
             )
+            networks.check_gateways(merged.selections)
     except networks.InvalidNetworksError as error:
         raise model.RefusedError("networks", f"annotation {names.NETWORKS} {model.quoted(written)}: {error}") from None
     _check_known(aim, ours)
@@ -78,7 +79,7 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
         )
     ours = {chosen.network for chosen in aim.rails} if _wanted(aim) else set()
     for position, selection in enumerate(selections, start=1):
-        if selection.default_route:
+        if selection.gateways is not None:
             yield (
                 f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route "
                 "from every other interface of the pod"
