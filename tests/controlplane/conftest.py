@@ -91,6 +91,12 @@ async def serve(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
+async def controllers(plane):
+    """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
+    return plane.controllers
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def extender_door():
     """A door for schedulers to reach an extender by, whatever becomes of that."""
     opened = await door.Door().open()
