@@ -9,7 +9,8 @@ import pathlib
 import re
 
 import pytest_asyncio
-from plane import jobs, waiting
+from plane import jobs
+from plane import nodes as fleet
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
@@ -17,25 +18,22 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _TOKEN = re.compile(r"kube-api-access-[a-z0-9]{5}")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def recorded(plane, controllers, nodes):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def recorded(plane):
     """`await recorded(controller, job, selector, count)`: the pods a controller makes of a job, by name."""
+    nodes = fleet.Nodes(plane.api)
     for index in range(2):
         await nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
 
     async def made(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
-        await controllers.start(controller)
+        await plane.controllers.start(controller)
         await plane.api.create(job, namespace=NAMESPACE)
         return {title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
 
     yield made
     await plane.remove_namespace(NAMESPACE)
-    await waiting.wait(lambda: gone(plane), describe=f"namespace {NAMESPACE} to be gone", seconds=60)
-
-
-async def gone(plane):
-    return await plane.api.get_or_none("Namespace", NAMESPACE) is None
+    await nodes.remove()
 
 
 def title(pod: dict) -> str:
