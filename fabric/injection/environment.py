@@ -112,17 +112,23 @@ def _left_out(aim: aims.Aim, index: int, route: delivery.Route) -> model.Part:
 def _pins(aim: aims.Aim) -> list[model.Part]:
     """Out-of-band pins of mpirun, each only where neither it nor its twin is set (webhooks.md 5.3)."""
     pins = derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
+    ours = {pin.name: pin.value for pin in pins}
     parts = []
     for index in aim.targets:
         container = aim.container(index)
         there = _entries(container)
-        free = [tables.setting(pin) for pin in pins if there.keys().isdisjoint(common.TWINS[pin.name])]
+        free = [tables.setting(pin) for pin in pins if not _excluded(there, pin.name, ours)]
         missing = [each.name for each in free if each.name not in there]
         if container.env_from and missing:
             warning = f"container {container.name} has envFrom: {model.listed(missing)} left out"
             parts.append(model.Part(warnings=(warning,)))
         parts.append(_container(aim, index, () if container.env_from else free, free))
     return parts
+
+
+def _excluded(there: Mapping[str, tuple[int, views.EnvVar]], name: str, ours: Mapping[str, str]) -> bool:
+    """True where the user has set a twin of the pin otherwise than we do."""
+    return any(twin in there and there[twin][1].value != ours.get(twin) for twin in common.TWINS[name])
 
 
 def _entries(container: views.Container) -> Mapping[str, tuple[int, views.EnvVar]]:

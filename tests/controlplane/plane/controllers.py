@@ -133,9 +133,7 @@ class Controllers:
             await self._takes(job, process)
             self.kinds.append(f"{job['apiVersion']}/{job['kind']}")
 
-    def _launch(
-        self, name: str, program: pathlib.Path, place: Place, deployment: api.Object
-    ) -> processes.Process:
+    def _launch(self, name: str, program: pathlib.Path, place: Place, deployment: api.Object) -> processes.Process:
         namespace = deployment["metadata"]["namespace"]
         account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
         kubeconfig = self._parts.kubeconfig(
@@ -179,9 +177,7 @@ class Controllers:
             return data
 
         data = await waiting.wait(issued, describe=f"{process.name} to issue certificates\n{process.tail()}")
-        folder.mkdir(parents=True)
-        for key in sorted(data, reverse=True):  # tls.key before tls.crt, which is the one waited for
-            (folder / key).write_bytes(base64.b64decode(data[key]))
+        _write(folder, data)
 
     async def _takes(self, job: api.Object, process: processes.Process) -> None:
         """Ask by a dry run until the API server reaches the controller's webhooks and they agree."""
@@ -195,6 +191,12 @@ class Controllers:
             return True
 
         await waiting.wait(taken, describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}")
+
+
+def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True)
+    for key in sorted(data, reverse=True):  # tls.key before tls.crt, which is the one waited for
+        (folder / key).write_bytes(base64.b64decode(data[key]))
 
 
 def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
