@@ -6,16 +6,13 @@ RAILWRIGHT_RECORD=1 writes the files anew; the unit tests of roles and gangs rea
 import json
 import os
 import pathlib
-import re
 
 import pytest_asyncio
-from plane import jobs
+from plane import jobs, portraits
 from plane import nodes as fleet
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
-_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TOKEN = re.compile(r"kube-api-access-[a-z0-9]{5}")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -29,41 +26,19 @@ async def recorded(plane):
     async def made(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
         await plane.controllers.start(controller)
         await plane.api.create(job, namespace=NAMESPACE)
-        return {title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
+        return {portraits.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
 
     yield made
     await plane.remove_namespace(NAMESPACE)
     await nodes.remove()
 
 
-def title(pod: dict) -> str:
-    """The pod's name, with its random end made certain."""
-    metadata = pod["metadata"]
-    start = metadata.get("generateName", "")
-    random = start and len(metadata["name"]) == len(start) + 5  # a StatefulSet's pod ends with a shorter number
-    return f"{start}xxxxx" if random else metadata["name"]
-
-
-def portrait(pod: dict) -> dict:
-    """A pod without what differs from run to run, and without what became of it after its creation."""
-    metadata = {
-        key: value
-        for key, value in pod["metadata"].items()
-        if key not in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
-    }
-    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": title(pod)}, "spec": spec}
-    text = _UID.sub("00000000-0000-0000-0000-000000000000", json.dumps(tree, indent=1, sort_keys=True))
-    found: dict = json.loads(_TOKEN.sub("kube-api-access-xxxxx", text))
-    return found
-
-
 def assert_recorded(name: str, pod: dict) -> None:
     path = DATA / f"{name}.json"
     if os.environ.get("RAILWRIGHT_RECORD"):
         DATA.mkdir(exist_ok=True)
-        path.write_text(json.dumps(portrait(pod), indent=1, sort_keys=True) + "\n")
-    assert portrait(pod) == json.loads(path.read_text())
+        path.write_text(json.dumps(portraits.portrait(pod), indent=1, sort_keys=True) + "\n")
+    assert portraits.portrait(pod) == json.loads(path.read_text())
 
 
 def gpus(pod: dict) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonpatch
 import pytest
 import yaml
+from twins import meaning, ranks_of
 
 from cluster import policies
 from fabric import names, networks, quantity
@@ -21,11 +22,6 @@ VOLCANO_SITES = ("360-roce", "360-infiniband", "vivo-roce")
 FABRIC_ENV = ("NCCL_", "GLOO_", "TP_")
 TUNING = {"NCCL_ALGO"}  # a user's own, in the job with the label as in the hand-written one
 RDMA = tuple(f"nvidia.com/mlx5_{index}" for index in range(4))
-# The two corrections the seeds' table asks for: what was written by hand -> what is right.
-BETTER = {
-    ("NCCL_IB_RETRY_CNT", "10"): ("NCCL_IB_RETRY_CNT", "7"),
-    ("NCCL_IB_GDR_LEVEL", "0"): ("NCCL_NET_GDR_LEVEL", "LOC"),
-}
 KUBEFLOW = "training.kubeflow.org"
 
 
@@ -91,62 +87,6 @@ def admitted(site: str, pod: dict, known: facts.Facts | None = None) -> dict:
     after, warnings = answered(site, pod, known)
     assert not warnings
     return after
-
-
-def meaning(pod: dict) -> dict:
-    """What a pod means to Kubernetes, Multus and NCCL: order of variables and spelling of amounts do not matter."""
-    kinds = {
-        volume["name"]: {kind: source for kind, source in volume.items() if kind != "name"}
-        for volume in pod["spec"].get("volumes", [])
-    }
-    containers = []
-    for container in pod["spec"]["containers"]:
-        names_set = [each["name"] for each in container.get("env", [])]
-        assert len(names_set) == len(set(names_set))
-        env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
-        amounts = container.get("resources", {})
-        read = {
-            kind: {name: quantity.parse(text) for name, text in amounts.get(kind, {}).items()}
-            for kind in ("requests", "limits")
-        }
-        mounts = {each["mountPath"]: kinds[each["name"]] for each in container.get("volumeMounts", [])}
-        containers.append(
-            container
-            | {
-                "env": dict(BETTER.get((name, value), (name, value)) for name, value in env.items()),
-                "resources": {"requests": read["limits"] | read["requests"], "limits": read["limits"]},
-                "volumeMounts": mounts,
-            }
-        )
-    annotations = dict(pod["metadata"].get("annotations", {}))
-    annotations.pop(names.INJECTION, None)
-    selected = networks.parse(annotations.pop(names.NETWORKS, ""), pod["metadata"]["namespace"])
-    labels = {key: value for key, value in pod["metadata"].get("labels", {}).items() if key != names.FABRIC}
-    spec = {key: value for key, value in pod["spec"].items() if key != "volumes"}
-    return {
-        "spec": spec | {"containers": containers},
-        "labels": labels,
-        "annotations": annotations,
-        "networks": selected,
-    }
-
-
-def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
-    """(what mpirun's ranks read as NCCL settings, the pods without them): by -x, or by the file mounted in a worker."""
-    read: dict[str, str] = {}
-    rest = {role: meaning(pod) for role, pod in pods.items()}
-    for role, pod in pods.items():
-        (container,) = rest[role]["spec"]["containers"]
-        command = container.get("command", [])
-        at = [index for index, word in enumerate(command) if word == "-x" and command[index + 1].startswith("NCCL_")]
-        read |= {k: v for k, _, v in (command[index + 1].partition("=") for index in at)}
-        left = [word for index, word in enumerate(command) if index not in at and index - 1 not in at]
-        text = rest[role]["annotations"].pop(names.NCCL_CONF, "")
-        mounted = container["volumeMounts"].pop("/etc/nccl.conf", None)
-        assert bool(text) == bool(mounted) == (role == "worker" and names.FABRIC in pod["metadata"].get("labels", {}))
-        read |= conf.parse(text)
-        container |= {"command": left, "env": {k: v for k, v in container["env"].items() if k not in conf.parse(text)}}
-    return dict(BETTER.get(pair, pair) for pair in read.items()), rest
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "pvrdma-mpi"])
