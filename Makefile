@@ -39,7 +39,7 @@ check: setup ## lint, format, types, imports and unit tests: under a minute
 	$(BIN)/lint-imports
 	$(BIN)/pytest --quiet tests/unit
 
-# The control plane is built (once: about 11 minutes on two cores, then it is cached) while the quick tests run.
+# The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
 test: setup ## unit, service and control-plane tests
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \

@@ -59,7 +59,7 @@ async def injected(namespace, site):  # in this order: the product is taken away
     return namespace
 
 
-async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_without_gpus_only_pins(
+async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unless_it_is_a_worker_too(
     plane, controllers, nodes, injected
 ):
     await nodes.make("gpu-0")
@@ -79,15 +79,11 @@ async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_without_gpus_o
         assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in worker["metadata"]["annotations"]["railwright.io/nccl.conf"]
         assert PINS.isdisjoint(env(worker))
 
-
-async def test_a_launcher_that_is_a_worker_too_gets_rails_and_pins(plane, controllers, nodes, injected):
-    await nodes.make("gpu-0")
-    await controllers.start("mpi-operator")
     job = jobs.mpi_job("both", workers=1, launcher_as_worker=True, launcher_gpus=1, labels=LABELS)
     await plane.api.create(job, namespace=injected)
-    launcher, worker = await jobs.pods(plane.api, injected, of_job("both"), 2)
-    assert rails_of(launcher) == rails_of(worker) == set(RAILS)
-    assert env(launcher).keys() >= PINS
+    acting, worker = await jobs.pods(plane.api, injected, of_job("both"), 2)
+    assert rails_of(acting) == rails_of(worker) == set(RAILS)
+    assert env(acting).keys() >= PINS
 
 
 async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, controllers, nodes, injected):
