@@ -88,6 +88,7 @@ class Metrics:
     snapshot_generation = _gauge("snapshot_generation", "Good reads of the snapshot file.", merge="livemin")
     cache_age_seconds = _gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
     cache_objects = _gauge("cache_objects", "Objects in a cache.", "kind")
+    events = _counter("events", "Kubernetes Events by what became of them.", "outcome")
     watch_restarts = _counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
     # --- webhook --------------------------------------------------------------------------------------
     webhook_requests = _counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
@@ -97,8 +98,10 @@ class Metrics:
     webhook_patch_operations = _histogram(
         "webhook_patch_operations", "Operations of a patch.", buckets=_OPERATIONS, only="webhook"
     )
-    webhook_injections = _counter("webhook_injections", "Opted-in pods.", "fabric", "role", "outcome", only="webhook")
-    webhook_refusals = _counter("webhook_refusals", "Pods refused, by reason.", "reason", only="webhook")
+    webhook_injections = _counter(
+        "webhook_injections", "Pods that opted in.", "fabric", "role", "outcome", only="webhook"
+    )
+    webhook_refusals = _counter("webhook_refusals", "What was refused, and why.", "fabric", "reason", only="webhook")
     webhook_warnings = _counter("webhook_warnings", "Admission warnings given.", only="webhook")
     # --- extender -------------------------------------------------------------------------------------
     extender_requests = _counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")

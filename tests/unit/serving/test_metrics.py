@@ -57,5 +57,5 @@ def test_without_a_certificate_no_expiry_is_near():
 
 def test_counters_have_no_created_series():
     found = metrics.Metrics("webhook")
-    found.webhook_refusals.labels("network").inc()
+    found.webhook_refusals.labels("roce", "network").inc()
     assert b"_created" not in found.exposition()
