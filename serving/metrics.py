@@ -88,7 +88,6 @@ class Metrics:
     snapshot_generation = _gauge("snapshot_generation", "Good reads of the snapshot file.", merge="livemin")
     cache_age_seconds = _gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
     cache_objects = _gauge("cache_objects", "Objects in a cache.", "kind")
-    events = _counter("events", "Kubernetes Events by what became of them.", "outcome")
     watch_restarts = _counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
     # --- webhook --------------------------------------------------------------------------------------
     webhook_requests = _counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
@@ -103,6 +102,7 @@ class Metrics:
     )
     webhook_refusals = _counter("webhook_refusals", "What was refused, and why.", "fabric", "reason", only="webhook")
     webhook_warnings = _counter("webhook_warnings", "Admission warnings given.", only="webhook")
+    webhook_events = _counter("webhook_events", "Kubernetes Events, by what became of them.", "outcome", only="webhook")
     # --- extender -------------------------------------------------------------------------------------
     extender_requests = _counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")
     extender_request_seconds = _histogram(

@@ -73,7 +73,7 @@ def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Event
         origin.client,
         "railwright-webhook",
         now=lambda: dt.datetime.now(dt.UTC),
-        became=lambda outcome, count: counters.events.labels(outcome).inc(count),
+        became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
     origin.store.subscribe(policy_events.PolicyEvents(posting, lambda: origin.policy_map.uid))
     return posting
