@@ -22,7 +22,7 @@ _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
     "give --snapshot"
 )
-_PIPED_WIDTH = 160  # columns where there is no terminal to ask
+_PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns where there is no terminal to ask, and of a picture
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +81,8 @@ def _answer(arguments: argparse.Namespace, accounts: "Sequence[account.Account]"
     if arguments.output == "json":
         output.print_json([_plain(each) for each in accounts])
     console = Console(record=True, highlight=False, file=io.StringIO() if arguments.output == "json" else None)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    if arguments.svg or not console.is_terminal:
+        console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     for each in accounts:
         console.print(picture.render(each, full=arguments.full))
     console.print(picture.summary(accounts))

@@ -76,7 +76,7 @@ def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) 
             continue  # a "0" of its own, while another container takes part
         wanted = max(own, needed - elsewhere)  # never lowered
         if wanted > 0 and not _has(aim, index, resource, wanted):
-            reason = f"{needed} devices of {resource} for the rails of fabric {aim.fabric_name}"
+            reason = f"{needed} x {resource} for the rails of fabric {aim.fabric_name}"
             yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=wanted)
 
 
