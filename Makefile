@@ -8,11 +8,12 @@ PYTHON = $(shell for each in python3 python3.14 python3.13 python3.12 python3.11
 	then command -v $$each; break; fi; done)
 DEMO_ARGS ?=
 TEST_ARGS ?=
+BENCH_ARGS ?=
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo lock clean
+.PHONY: help setup check test bench demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -47,6 +48,9 @@ test: setup ## unit, service and control-plane tests
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
 	$(BIN)/pytest tests/controlplane $(TEST_ARGS)
+
+bench: setup ## the webhook's speed beside a Go reference, in one run (needs two quiet cores; options by BENCH_ARGS)
+	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

@@ -21,6 +21,17 @@ def operations(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[Opera
     return builder.operations
 
 
+def by_change(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[tuple[model.AnyChange, list[Operation]]]:
+    """The same operations, each change with its own; one after the other they are the patch."""
+    builder = _Builder(pod)
+    grouped = []
+    for change in changes:
+        before = len(builder.operations)
+        builder.make(change)
+        grouped.append((change, builder.operations[before:]))
+    return grouped
+
+
 def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
     """The operations that set annotations on an object that has these (None: it has no such map)."""
     parent = [_add("/metadata/annotations", {})] if annotations is None and added else []

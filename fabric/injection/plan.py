@@ -7,8 +7,8 @@ and a pod that has been through it once gets no change the second time.
 from collections.abc import Mapping
 
 from fabric import views
-from fabric.injection import aim as aims
 from fabric.injection import (
+    accelerators,
     attachments,
     devices,
     environment,
@@ -18,9 +18,11 @@ from fabric.injection import (
     opt_in,
     preflight,
     record,
+    roles,
     security,
     wishes,
 )
+from fabric.injection import aim as aims
 from fabric.policy import model as policies
 
 _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the outside in
@@ -47,13 +49,23 @@ def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome
         fabric = name
         return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
     except model.RefusedError as error:
-        return model.Refusal(fabric, error.reason, f"Pod {title(pod, known.namespace)}: {error.message}")
+        message = f"Pod {title(pod, known.namespace)}: {error.message}"
+        return model.Refusal(fabric, error.reason, message, _role(pod, policy))
 
 
 def title(pod: views.Pod, namespace: str) -> str:
     """How messages name a pod; at admission it may have no name yet."""
     metadata = pod.metadata
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
+
+
+def _role(pod: views.Pod, policy: policies.Policy) -> str:
+    """The word of a refused pod's role, "" where its containers do not tell whether they compute."""
+    try:
+        computing = accelerators.accelerated(pod, policy.document.accelerators)
+    except model.RefusedError:
+        return ""
+    return roles.role_of(pod, policy.document.roles, accelerated=bool(computing)).word
 
 
 def _injection(aim: aims.Aim) -> model.Injection:

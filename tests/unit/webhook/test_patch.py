@@ -215,3 +215,10 @@ def test_annotate_makes_the_map_only_where_there_is_none():
     made = patch.annotate(None, {"a/b": "1"})
     assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
     assert patch.annotate({"a/b": "0"}, {"a/b": "1"}) == made[1:]
+
+
+@given(pods(), CHANGES.map(last_of_each))
+def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
+    grouped = patch.by_change(view(tree), changes)
+    assert [change for change, _ in grouped] == list(changes)
+    assert [each for _, made in grouped for each in made] == patch.operations(view(tree), changes)
