@@ -33,8 +33,13 @@ def check(ranks: model.Ranks) -> tuple[model.Finding, ...]:
 
 def admission(findings: Sequence[model.Finding]) -> tuple[str, ...]:
     """The findings as warnings of an admission review: few, short, the worst first; infos are left to the command."""
+    return bounded(sentences(findings))
+
+
+def sentences(findings: Sequence[model.Finding]) -> tuple[str, ...]:
+    """One for each finding but the infos, once each."""
     told = dict.fromkeys(_sentence(each) for each in findings if each.severity is not model.Severity.INFO)
-    return bounded(tuple(told))
+    return tuple(told)
 
 
 def bounded(sentences: Sequence[str]) -> tuple[str, ...]:

@@ -9,8 +9,15 @@ from fabric.nccl import catalogue
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting in settings.effective(ranks):
         name = setting.name
+        if setting.origin is model.Origin.FILE and name != name.strip() or name.startswith("export "):
+            yield settings.complaint(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
+            continue
         if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
             yield settings.complaint(setting, f"NCCL knows no such name and ignores it; {_advice(name)}")
+
+
+def _last_word(name: str) -> str:
+    return settings.shown((name.split() or [""])[-1])
 
 
 def _advice(name: str) -> str:

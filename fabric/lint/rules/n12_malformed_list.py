@@ -30,7 +30,7 @@ def _flaws(text: str, longest: int) -> Iterator[str]:
     for entry in wanted.entries:
         if entry.name.startswith(("^", "=")):
             name = settings.shown(entry.name)
-            yield f"{name}: ^ and = count at the start of the list only, so this entry matches nothing; write them there"
+            yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
         elif len(entry.name) > longest:
             yield f"{settings.shown(entry.name)} is longer than {longest} characters and matches nothing; correct it"
         elif entry.port == 0:
