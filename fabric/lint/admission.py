@@ -72,7 +72,7 @@ def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around
     if not passed:
         return ()
     title = pod.spec.containers[index].name
-    return engine.check(model.Ranks(title, passed, sites.of_fabric(around.ground)))
+    return engine.check(model.Ranks(title, passed, sites.of_fabric(sites.whole(aim.document, aim.fabric))))
 
 
 def _of_the_policy(finding: model.Finding, aim: aims.Aim, pod: views.Pod, index: int) -> bool:
@@ -93,7 +93,7 @@ def _memory(document: policies.FabricPolicy) -> _Memory:
 
 
 def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
-    """All that the warnings follow from, besides the policy; what differs between mates (a rank, a name) is not in it."""
+    """All that the warnings follow from, besides the policy; what differs between mates is not in it."""
     spec = aim.pod.spec
     annotations = aim.pod.metadata.annotations
     return _encode(

@@ -31,6 +31,12 @@ class Ground(msgspec.Struct, frozen=True):
         return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
 
+def whole(document: policies.FabricPolicy, fabric: policies.Fabric) -> Ground:
+    """The ground of pods that get all rails of a fabric."""
+    rails = tuple(chosen_rails.Chosen(rail, rail.resource, chosen_rails.network_of(rail)) for rail in fabric.rails)
+    return Ground(document, fabric, rails)
+
+
 def of_pod(pod: views.Pod, namespace: str, ground: Ground) -> model.Site:
     """The site of a pod, with the networks its annotation has by now."""
     site = of_fabric(ground, pod)

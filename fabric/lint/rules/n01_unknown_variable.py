@@ -9,7 +9,7 @@ from fabric.nccl import catalogue
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting in settings.effective(ranks):
         name = setting.name
-        if setting.origin is model.Origin.FILE and name != name.strip() or name.startswith("export "):
+        if setting.origin is model.Origin.FILE and name != name.strip().removeprefix("export "):
             yield settings.complaint(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
             continue
         if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
