@@ -22,6 +22,7 @@ class Around(msgspec.Struct, frozen=True):
     namespace: str = ""
     title: str = ""
     passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
+    hosts: bool = True  # ranks its mpirun starts run in the container itself, not in other templates only
     count: int | None = None
     job: int | None = None
     images: frozenset[str] = frozenset()
@@ -78,7 +79,11 @@ def ranks(pod: views.Pod, index: int, around: Around) -> model.Ranks:
 def passed(pod: views.Pod, index: int) -> tuple[model.Setting, ...]:
     """What a container's mpirun gives its ranks; of `-x NAME` the value its own environment has."""
     container = pod.spec.containers[index]
-    found = command(container)
+    return passed_by(container, command(container))
+
+
+def passed_by(container: views.Container, found: commands.Commands) -> tuple[model.Setting, ...]:
+    """The same for a container whose command line is read already."""
     own = {setting.name: setting.value for setting in (*_environment(container), *found.exported)}
     return tuple(
         msgspec.structs.replace(each, value=own.get(each.name)) if each.value is None else each for each in found.passed
@@ -114,7 +119,7 @@ def file_settings(text: str) -> tuple[model.Setting, ...]:
 
 def _settings(pod: views.Pod, container: views.Container, around: Around) -> tuple[model.Setting, ...]:
     found = command(container)
-    own = () if around.passed else found.passed
+    own = passed_by(container, found) if around.hosts else ()
     env = _environment(container)
     file = _mounted_file(pod, container)
     every = (*around.passed, *own, *reversed(found.exported), *env, *file)  # of a script's, the last counts
