@@ -96,7 +96,7 @@ def _pod(metadata: Any, spec: Mapping[str, Any], root: Mapping[str, Any]) -> vie
 
 
 def _as_text(container: Any) -> Any:
-    """Numbers and booleans of env, command and args as text: the API server refuses them, and the settings still count."""
+    """Numbers and booleans of env, command and args as text: the API server refuses them, what is meant counts."""
     if not isinstance(container, dict):
         return container
     changed = dict(container)
@@ -132,7 +132,7 @@ def _count(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | N
 
 
 def _group_count(path: Path, root: Mapping[str, Any]) -> int | None:
-    """Of one group, which is the job: the leader is one of `size` pods, and has the workers' template if none of its own."""
+    """Of one group, which is the job: `size` pods, the leader among them, which may have no template of its own."""
     group = (root.get("spec") or {}).get("leaderWorkerTemplate") or {}
     size = group.get("size", 1)
     if path[-1] == "leaderTemplate":
