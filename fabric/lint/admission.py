@@ -13,6 +13,7 @@ from fabric.injection import aim as aims
 from fabric.injection import applied
 from fabric.injection import model as changes_model
 from fabric.lint import commands, engine, model, sites, subjects
+from fabric.nccl import catalogue
 from fabric.policy import model as policies
 
 _KEPT = 512  # pods' settings remembered for one policy
@@ -32,6 +33,12 @@ class _Memory:
 
 
 _memories: list[_Memory] = []
+
+
+def prepare() -> None:
+    """Import the rules and read the catalogue: a server does it before its first review, which would wait for it."""
+    engine.every()
+    catalogue.every()
 
 
 def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
@@ -70,7 +77,9 @@ def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[
 def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around) -> Iterable[model.Finding]:
     if aim.role.rails:
         return engine.check(subjects.ranks(pod, index, around))
-    passed = subjects.passed(pod, index)  # a launcher: what it passes on, for pods that are not seen here
+    passed = subjects.bounded(
+        subjects.passed(pod, index, subjects.SHORT)
+    )  # a launcher: what it passes on, for pods that are not seen here
     if not passed:
         return ()
     title = pod.spec.containers[index].name
