@@ -107,7 +107,7 @@ class Capabilities(View, frozen=True):
 
 
 class SecurityContext(View, frozen=True):
-    """securityContext of a container, as far as a fabric touches it."""
+    """securityContext of a container or pod, as far as a fabric touches it."""
 
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
@@ -119,6 +119,9 @@ class Container(View, frozen=True):
     """A container or init container."""
 
     name: str = ""
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
     env_or_none: list[EnvVar] | None = msgspec.field(default=None, name="env")
     env_from: list[Source] | None = None
     resources: ResourceRequirements | None = None
@@ -151,6 +154,7 @@ class Volume(View, frozen=True):
     secret: Source = None
     host_path: Source = None
     empty_dir: Source = None
+    downward_api: Source = msgspec.field(default=None, name="downwardAPI")
 
 
 class Toleration(View, frozen=True):
@@ -212,6 +216,8 @@ class PodSpec(View, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     host_network: bool | None = None
+    security_context: SecurityContext | None = None
+    resource_claims: list[Source] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
 
