@@ -92,6 +92,11 @@ def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     assert planned(tree, fabric()).changes  # without a preflight nobody minds
 
 
+def test_a_users_own_run_of_the_program_under_another_name_is_not_ours():
+    theirs = {"name": "mine", "image": "i", "command": ["railwright", "preflight", "--transport", "roce"]}
+    assert preflight(admitted(pod(initContainers=[theirs]), fabric(ON)))
+
+
 # --- it sees what the ranks see ---------------------------------------------------------------------------
 
 

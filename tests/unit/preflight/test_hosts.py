@@ -193,3 +193,32 @@ def test_an_empty_host_is_an_answer(tmp_path, capsys):
     assert preflight.main([f"--root={tmp_path}", "--transport=roce"], {}) == 1
     assert "there is none to use (here: none)" in capsys.readouterr().err
     assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
+
+
+def test_a_rail_whose_network_goes_over_another_nic_is_told(run):
+    code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0,interface=net2")
+    assert (code, line.startswith("failed: rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): ")) == (1, True)
+
+
+def test_a_device_goes_to_one_rail_only(run):
+    code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0", "--rail=rail1")
+    assert (code, "rail0 mlx5_0 " in line, "rail1 mlx5_1 " in line) == (0, True, True)
+
+
+def test_two_devices_of_one_pci_function_have_their_own_files(tmp_path, capsys):
+    root = trees.lay_out("erdma", tmp_path)
+    other = root / "sys/devices/pci0000:00/0000:00:06.0/infiniband_verbs/uverbs1"
+    other.mkdir()
+    (other / "ibdev").write_text("erdma_1\n")
+    (root / "sys/class/infiniband_verbs/uverbs1").symlink_to(other)
+    assert preflight.main([f"--root={root}", "--transport=erdma", "--rail=rail0"], {}) == 0
+
+
+def test_the_line_is_bounded_however_much_is_wrong(run):
+    _, line = run("roce", "--transport=roce", *[f"--rail={'r' * 50}{k},device={'d' * 60}{k}" for k in range(100)])
+    assert (len(line) <= 1000, line.endswith("...")) == (True, True)
+
+
+def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
+    _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
+    assert " and 92 more: check the rail's resource" in line
