@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fabric.nccl import conf
 
-EXECUTIONS = 10_000
+EXECUTIONS = 5_000
 TOKENS = (
     b"=",
     b"\n",

@@ -9,9 +9,10 @@ from cluster import policies
 from fabric.injection import tables
 from fabric.policy import model
 
-EXECUTIONS = 1_000  # a document takes the schema's validator several milliseconds
+EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
 TOKENS = (
     *b"fabrics rails transport roce tcp efa nccl preflight nodeShapes env forceEnv".split(),
+    *(b"!!int x", b"!!bool x", b"!!float x", b"!!null x", b"2026-99-99", b".inf", b"0b2", b"1:70", b"? [a]"),
     *b"null ~ true 1e3 0x10 010 <<: *a &a !!".split(),
     *b"placement weights namespaces matchLabels matchExpressions devices match".split(),
     *b"oversubscription preset security".split(),

@@ -10,7 +10,7 @@ import jsonpatch
 from fuzzing import catalogue
 from webhook import pods, wire
 
-EXECUTIONS = 3_000
+EXECUTIONS = 5_000
 TOKENS = (
     *b"railwright.io/fabric railwright.io/rails railwright.io/skip railwright.io/containers".split(),
     *b"railwright.io/delivery railwright.io/injection railwright.io/placement railwright.io/nccl.conf".split(),
