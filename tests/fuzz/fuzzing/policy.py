@@ -53,6 +53,7 @@ nodeShapes:
 def seeds() -> Iterator[bytes]:
     """A small one, and those of tests and examples."""
     yield _SMALL
+    yield b"apiVersion: !!int x\nkind: !!bool x\nfabrics: {a: {transport: .inf, rails: !!seq x}}\nb: 2026-99-99\n"
     yield b'{"apiVersion":"railwright.io/v1alpha1","kind":"FabricPolicy","fabrics":{"a":{"transport":"tcp"}}}'
     files = [*_ROOT.glob("tests/data/policies/*.yaml"), *_ROOT.glob("manifests/examples/*/policy.yaml")]
     yield from (path.read_bytes() for path in sorted(files))
