@@ -5,6 +5,7 @@ larger of init containers and app containers, and the kubelet hands devices of a
 leaves the pod's QoS class as it is, and passes every pod-security level that the pod itself passes.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -130,11 +131,17 @@ def _devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> Mapping[str, int]:
 
 def _requested(aim: aims.Aim, resource: str) -> int:
     """What the app containers request together, in thousandths; 0 where that is unreadable and refused anyway."""
+    total = 0
     try:
-        asked = [each.requests.get(resource) for each in aim.pod.spec.containers]
-        return max(0, sum(quantity.milli(each) for each in asked if each is not None))
+        for resources in [each.resources for each in aim.pod.spec.containers if each.resources is not None]:
+            written = resources.requests.get(resource, resources.limits.get(resource))
+            total += _thousandths(written) if written is not None else 0
     except quantity.InvalidQuantityError:
         return 0
+    return max(0, total)
+
+
+_thousandths = functools.lru_cache(maxsize=1024)(quantity.milli)  # pods of a gang bring the same amounts
 
 
 def _security(aim: aims.Aim, so_far: Sequence[model.Part]) -> Mapping[str, Any]:
