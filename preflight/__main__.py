@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from preflight import checks, expected, hca, sentence
+from preflight import checks, expected, sentence, variables
 from preflight import host as hosts
 
 OK, FINDINGS = 0, 1  # CONTRACT section 6; argparse answers 2 for usage
@@ -37,13 +37,16 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
     """Look until all is well or the time is over: a GID follows its address, an active port its cable, by moments."""
     deadline = time.monotonic() + arguments.wait
     while True:
-        chosen = arguments.hca if arguments.hca is not None else hca.wanted(environment, host)
-        report = checks.check(
-            host,
-            expected.Expected(
-                arguments.transport, tuple(arguments.rail), chosen or None, arguments.mtu, not arguments.non_root
-            ),
+        chosen = arguments.hca if arguments.hca is not None else variables.value(variables.HCA, environment, host)
+        wanted = expected.Expected(
+            transport=arguments.transport,
+            rails=tuple(arguments.rail),
+            hca=chosen or None,
+            mtu=arguments.mtu,
+            root=not arguments.non_root,
+            gid_index=variables.gid_index(environment, host),
         )
+        report = checks.check(host, wanted)
         if not report.problems or time.monotonic() >= deadline:
             return report
         time.sleep(_PAUSE)

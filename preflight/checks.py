@@ -150,7 +150,9 @@ def _gid(scene: _Scene, rail: expected.Rail, port: devices.Port, where: str) -> 
     if not rail.interface and not rule.needs_address:
         return
     mine = _own_gids(scene, rail, port)
-    if any(gid.kind in rule.gid_kinds for gid in mine):
+    right = [gid for gid in mine if gid.kind in rule.gid_kinds]
+    if right:
+        yield from _fixed(scene, port, right, where)
         return
     kinds = " or ".join(rule.gid_kinds)
     if mine:
@@ -164,6 +166,19 @@ def _gid(scene: _Scene, rail: expected.Rail, port: devices.Port, where: str) -> 
         yield Problem(
             where, f"no {kinds} GID of {of}", "the network's master and the rail's device must be the same NIC"
         )
+
+
+def _fixed(scene: _Scene, port: devices.Port, right: list[devices.Gid], where: str) -> Iterator[Problem]:
+    """A fixed index is taken unchecked for every device, and the order of a table is that in which addresses came."""
+    index = scene.wanted.gid_index
+    if index is None or any(gid.position == index for gid in right):
+        return
+    there = next((f"{gid.kind} {gid.address}" for gid in port.gids if gid.position == index), "empty")
+    yield Problem(
+        where,
+        f"NCCL_IB_GID_INDEX={index} is {there}, and {right[0].address} is GID {right[0].position}",
+        "remove gidIndex from the policy or the variable from the pod: NCCL 2.21 and newer finds it",
+    )
 
 
 def _own_gids(scene: _Scene, rail: expected.Rail, port: devices.Port) -> list[devices.Gid]:

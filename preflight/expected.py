@@ -37,13 +37,17 @@ RULES: Mapping[str, Rule] = {
 
 
 class Expected(NamedTuple):
-    """All that is checked. `mtu` 0: none is asked for. `root`: the ranks run as root, so IPC_LOCK is theirs."""
+    """All that is checked. `mtu` 0: none is asked for. `gid_index` None: NCCL chooses the entry.
+
+    `root`: the ranks run as root, so IPC_LOCK is theirs.
+    """
 
     transport: str
     rails: tuple[Rail, ...] = ()
     hca: str | None = None
     mtu: int = 0
     root: bool = True
+    gid_index: int | None = None
 
     @property
     def rule(self) -> Rule:

@@ -1,26 +1,8 @@
-"""NCCL_IB_HCA: which ports NCCL would take, by its own rules, and where it would find the value.
+"""NCCL_IB_HCA: which ports NCCL would take, by its own rules.
 
 Owns the grammar (NVIDIA/nccl src/misc/utils.cc, src/transport/net_ib/init.cc): `^` excludes, `=` is exact, else each
 entry is a prefix; name[:port]; a port that is not a number matches nothing.
 """
-
-from collections.abc import Mapping
-
-from preflight import host as hosts
-
-NAME = "NCCL_IB_HCA"
-_FILE = "/etc/nccl.conf"
-
-
-def wanted(environment: Mapping[str, str], host: hosts.Host) -> str | None:
-    """The value of the environment, else of the file, as NCCL looks for it; None where nobody says."""
-    if NAME in environment:
-        return environment[NAME]
-    for line in (host.text(_FILE) or "").splitlines():
-        name, mark, value = line.partition("=")
-        if mark and name == NAME:
-            return value
-    return None
 
 
 def exact(value: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ WARN, FAIL = "warn", "fail"
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every ten (opensm's sweep_interval); an address' GID takes less than one
 _USER = 65532  # that of the image, said here because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
+_GID_INDEX = "NCCL_IB_GID_INDEX"
 _NO_CONTEXT = views.SecurityContext()
 
 
@@ -42,8 +43,9 @@ def build(
         "resources": _resources(aim, so_far),
         "securityContext": _security(aim, so_far),
     }
-    if devices := _value(aim, so_far, tables.HCA):
-        container["env"] = [{"name": tables.HCA, "value": devices}]
+    values = [(name, _value(aim, so_far, name)) for name in (tables.HCA, _GID_INDEX)]
+    if known := [{"name": name, "value": value} for name, value in values if value]:
+        container["env"] = known
     if mounted := list(_mounts(aim, so_far)):
         container["volumeMounts"] = mounted
     return container

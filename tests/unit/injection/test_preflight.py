@@ -156,6 +156,11 @@ def test_the_users_own_list_of_devices_is_the_one_that_is_checked():
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
 
 
+def test_a_fixed_gid_index_is_checked_too():
+    after = admitted(pod(), fabric(ON + "    nccl: {gidIndex: 3}\n"))
+    assert {"name": "NCCL_IB_GID_INDEX", "value": "3"} in preflight(after)["env"]
+
+
 def test_device_files_and_privilege_are_those_of_the_ranks():
     by = fabric(
         ON + "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",

@@ -222,3 +222,18 @@ def test_the_line_is_bounded_however_much_is_wrong(run):
 def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
     _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
     assert " and 92 more: check the rail's resource" in line
+
+
+@pytest.mark.parametrize(
+    ("index", "code", "said"),
+    [
+        ("7", 0, "4 rails ready"),
+        ("-1", 0, "4 rails ready"),
+        ("3", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=3 is RoCE v2 192.168.2.101, and 192.168.2.7 is GID 7"),
+        ("6", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=6 is IB/RoCE v1 192.168.2.7, and 192.168.2.7 is GID 7"),
+        ("9", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=9 is empty, and"),
+    ],
+)
+def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
+    answer, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_GID_INDEX": index})
+    assert (answer, said in line) == (code, True), line
