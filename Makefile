@@ -9,11 +9,12 @@ PYTHON = $(shell for each in python3 python3.14 python3.13 python3.12 python3.11
 DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
+BENCH_ARGS ?=
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz demo lock clean
+.PHONY: help setup check test fuzz bench demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -52,6 +53,9 @@ test: setup ## unit, service and control-plane tests, and a short fuzz run
 fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
+
+bench: setup ## the webhook's speed beside a Go reference, in one run (needs two quiet cores; options by BENCH_ARGS)
+	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

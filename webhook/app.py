@@ -31,7 +31,7 @@ def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics)
         return _reply(validation.handle(call.body), counters)
 
     return [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED),
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
