@@ -5,11 +5,14 @@ the exit code 1; `--minimise` writes what is new and worth keeping into the corp
 """
 
 import argparse
+import hashlib
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from types import FrameType, ModuleType
 
 try:
     import atheris
@@ -20,6 +23,10 @@ with atheris.instrument_imports(include=["fabric", "webhook", "cluster", "prefli
     from fuzzing import catalogue, mutation
 
     TARGETS = catalogue.targets()
+
+ROOT = pathlib.Path(__file__).parents[2]
+CODE = tuple(f"{ROOT}/{package}/" for package in ("fabric", "webhook", "cluster", "preflight"))
+MAX_KEPT = 4096  # bytes of an input worth committing
 
 
 def main() -> int:
@@ -48,12 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minimise", action="store_true", help="add to the corpus what covers more")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # the name of the target this process runs
-    parser.add_argument("--merge", help=argparse.SUPPRESS)
     return parser
 
 
-def _apart(name: str, seconds: float, seed: int, *more: str) -> int:
-    command = [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--seed", str(seed), *more]
+def _apart(name: str, seconds: float, seed: int) -> int:
+    command = [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--seed", str(seed)]
     return subprocess.run(command, check=False).returncode
 
 
@@ -69,11 +75,8 @@ def _inside(arguments: argparse.Namespace) -> int:
     committed = catalogue.CORPUS / arguments.inside
     committed.mkdir(parents=True, exist_ok=True)
     options = [f"-max_len={mutation.MAX_LENGTH}", f"-seed={arguments.seed}", "-timeout=10", f"-artifact_prefix={kept}/"]
-    if arguments.merge:
-        options += ["-merge=1", arguments.merge, str(seeds), str(committed), str(grown)]
-    else:
-        seconds = max(1, round(arguments.seconds))
-        options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
+    seconds = max(1, round(arguments.seconds))
+    options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:
@@ -89,15 +92,42 @@ def _inside(arguments: argparse.Namespace) -> int:
 
 
 def _minimise(name: str) -> None:
-    """What the seeds do not cover and the grown corpus does, as few inputs as libFuzzer can find, into the corpus."""
-    with tempfile.TemporaryDirectory() as merged:
-        if _apart(name, 0, 1, "--merge", merged):
-            raise SystemExit(f"{name}: the corpus could not be merged")
-        seeds = set(TARGETS[name].seeds())
-        for path in pathlib.Path(merged).iterdir():
-            data = path.read_bytes()
-            if data not in seeds and len(data) <= 4096:
-                (catalogue.CORPUS / name / path.name).write_bytes(data)
+    """What takes a way through our code that no input before it took, the smallest first, goes into the corpus."""
+    target = TARGETS[name]
+    taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
+    grown = (path.read_bytes() for path in (catalogue.FOUND / name / "corpus").iterdir())
+    for data in sorted(grown, key=lambda each: (len(each), each)):
+        new = _ways(target, data) - taken if len(data) <= MAX_KEPT else set()
+        if new:
+            taken |= new
+            (catalogue.CORPUS / name).mkdir(parents=True, exist_ok=True)
+            (catalogue.CORPUS / name / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+
+
+def _ways(target: ModuleType, data: bytes) -> set[tuple[str, int, int]]:
+    """The steps from line to line that an input takes in the code under test."""
+    taken: set[tuple[str, int, int]] = set()
+
+    def called(frame: FrameType, *_: object) -> Callable | None:
+        path, last = frame.f_code.co_filename, 0
+        if not path.startswith(CODE):
+            return None
+
+        def stepped(inner: FrameType, event: str, _: object) -> Callable:
+            nonlocal last
+            if event == "line":
+                taken.add((path, last, inner.f_lineno))
+                last = inner.f_lineno
+            return stepped
+
+        return stepped
+
+    sys.settrace(called)
+    try:
+        target.check(data)
+    finally:
+        sys.settrace(None)
+    return taken
 
 
 if __name__ == "__main__":

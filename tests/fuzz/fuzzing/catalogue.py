@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import math
 import pathlib
 import pkgutil
 import time
@@ -51,6 +52,12 @@ def tree(data: bytes) -> Any:
     The API server sends no such body.
     """
     try:
-        return json.loads(data)
+        return json.loads(data, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
+
+
+def _finite(text: str) -> float:
+    """1e999 is infinite to Python, which it would write as a word that is no JSON."""
+    value = float(text)
+    return value if math.isfinite(value) else 1e308
