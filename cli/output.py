@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # CONTRACT section 6: fine; findings; usage or unreadable input
 
 
@@ -47,6 +45,8 @@ def read_text(path: str) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON value on stdout, indented for people and stable for tools."""
+    import msgspec  # noqa: PLC0415 - the preflight container starts through this module and must do so quickly
+
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 

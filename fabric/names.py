@@ -58,6 +58,10 @@ BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
 RAY_NODE_TYPE = "ray.io/node-type"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namespace
 
+# --- the preflight of a pod ------------------------------------------------------------------------------
+PREFLIGHT_CONTAINER = "railwright-preflight"
+PREFLIGHT_MODE = "RAILWRIGHT_PREFLIGHT"  # variable: fail (default) | warn
+
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file

@@ -107,11 +107,12 @@ class Capabilities(View, frozen=True):
 
 
 class SecurityContext(View, frozen=True):
-    """securityContext of a container or pod, as far as a fabric touches it."""
+    """securityContext of a container or pod, as far as a fabric touches it; of a pod's own only the user is read."""
 
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
     run_as_user: int | None = None
+    run_as_non_root: bool | None = None
     capabilities: Capabilities | None = None
 
 
@@ -145,6 +146,12 @@ class Container(View, frozen=True):
         if self.resources is None:
             return _EMPTY
         return {**self.resources.limits, **self.resources.requests}
+
+
+class InitContainer(Container, frozen=True):
+    """An init container; its program tells ours from another of its name."""
+
+    command: list[str] | None = None
 
 
 class Volume(View, frozen=True):
@@ -209,7 +216,7 @@ class PodSpec(View, frozen=True):
     """spec of a pod."""
 
     containers_or_none: list[Container] | None = msgspec.field(default=None, name="containers")
-    init_containers: list[Container] | None = None
+    init_containers: list[InitContainer] | None = None
     volumes_or_none: list[Volume] | None = msgspec.field(default=None, name="volumes")
     node_name: str = ""
     node_selector: dict[str, str] | None = None

@@ -62,6 +62,9 @@ class _Builder:
     def volume(self, change: model.AddVolume) -> None:
         self._append("/spec/volumes", self._pod.spec.volumes_or_none, change.volume)
 
+    def init_container(self, change: model.AddInitContainer) -> None:
+        self._append("/spec/initContainers", self._pod.spec.init_containers, change.init_container)
+
     def mount(self, change: model.AddMount) -> None:
         there = self._container(change.container).volume_mounts_or_none
         self._append(f"{_at(change.container)}/volumeMounts", there, change.mount)
@@ -128,6 +131,7 @@ _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetPrivileged: _Builder.privileged,
     model.SetEnv: _Builder.env,
     model.UnsetEnv: _Builder.unset_env,
+    model.AddInitContainer: _Builder.init_container,
 }
 
 

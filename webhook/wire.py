@@ -64,9 +64,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A Binding: the pod by its metadata, the node by its target."""
+    """A Binding: the pod by its metadata, the node by its target. Without metadata no annotation could be added."""
 
-    metadata: views.ObjectMeta = views.ObjectMeta()
+    metadata: views.ObjectMeta
     target: Target = Target()
 
 

@@ -162,5 +162,7 @@ def _words(pod: views.Pod, change: model.AnyChange) -> str:
             return f"{containers[index].name}: env {name}{'' if at is None else ' (replaced)'}"
         case model.UnsetEnv(container=index, index=at):
             return f"{containers[index].name}: env {containers[index].env[at].name} (removed)"
+        case model.AddInitContainer(init_container=container):
+            return f"init container {container['name']}"
         case _:
             return change.entry

@@ -74,7 +74,23 @@ class UnsetEnv(Change, frozen=True):
     index: int
 
 
-AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv
+class AddInitContainer(Change, frozen=True):
+    """An init container is put behind those the pod has, as its JSON."""
+
+    init_container: Mapping[str, Any]
+
+
+AnyChange = (
+    SetAnnotation
+    | AddResource
+    | AddVolume
+    | AddMount
+    | AddCapability
+    | SetPrivileged
+    | SetEnv
+    | UnsetEnv
+    | AddInitContainer
+)
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
     model.AddResource: 1,
     model.AddVolume: 2,
     model.AddMount: 2,
+    model.AddInitContainer: 2,
     model.AddCapability: 3,
     model.SetPrivileged: 3,
     model.SetEnv: 4,
@@ -70,17 +71,14 @@ def _role(pod: views.Pod, policy: policies.Policy) -> str:
 
 def _injection(aim: aims.Aim) -> model.Injection:
     attached = attachments.attach(aim)
-    part = model.join(
-        (
-            attached.part,
-            devices.request(aim, attached.selections),
-            mounts.mount(aim),
-            security.grant(aim),
-            *environment.set_for(aim),
-            preflight.check(aim),
-            _bystander(aim),
-        )
-    )
+    parts = [
+        attached.part,
+        devices.request(aim, attached.selections),
+        mounts.mount(aim),
+        security.grant(aim),
+        *environment.set_for(aim),
+    ]
+    part = model.join((*parts, preflight.check(aim, attached.selections, parts), _bystander(aim)))
     written, warnings = record.write(aim, part)
     return model.Injection(
         fabric=aim.fabric_name,

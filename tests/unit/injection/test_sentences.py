@@ -111,6 +111,11 @@ REFUSALS = {
         ("resource nvidia.com/gpu", "container "),
         lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
     ),
+    "preflight's name": Case(
+        ("railwright-preflight", "rename it", "railwright.io/skip"),
+        lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),
+        fabric("    preflight: {enabled: true}\n"),
+    ),
     "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
     "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
     "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),

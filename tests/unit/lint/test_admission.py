@@ -222,4 +222,3 @@ def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
     assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
     assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]
-

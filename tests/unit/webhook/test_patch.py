@@ -18,6 +18,7 @@ TEXT = st.text(max_size=8).filter(lambda text: text.isprintable())
 EMPTIES = {
     "annotations": {},
     "volumes": [],
+    "initContainers": [],
     "env": [],
     "volumeMounts": [],
     "resources": {},
@@ -66,6 +67,7 @@ def pods(draw) -> dict:
     set_in(metadata, "annotations", draw(HOW), {"theirs/key": "v"})
     spec: dict = {"containers": [draw(containers("first")), draw(containers("second"))]}
     set_in(spec, "volumes", draw(HOW), [{"name": "data"}])
+    set_in(spec, "initContainers", draw(HOW), [{"name": "fetch", "image": "i"}])
     return {"metadata": metadata, "spec": spec}
 
 
@@ -83,6 +85,7 @@ CHANGES = st.lists(
             container=INDEX,
             mount=st.fixed_dictionaries({"name": TEXT, "mountPath": TEXT}),
         ),
+        st.builds(why, st.just(model.AddInitContainer), init_container=st.fixed_dictionaries({"name": TEXT})),
         st.builds(why, st.just(model.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
         st.builds(why, st.just(model.SetPrivileged), container=INDEX),
         st.builds(why, st.just(model.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
@@ -102,6 +105,8 @@ def holds(result: dict, change: model.AnyChange) -> bool:
             return {chosen["resources"][kind][name] for kind in ("requests", "limits")} == {str(amount)}
         case model.AddVolume(volume=volume):
             return volume in spec["volumes"]
+        case model.AddInitContainer(init_container=container):
+            return container in spec["initContainers"]
         case model.AddMount(mount=mount):
             return mount in chosen["volumeMounts"]
         case model.AddCapability(capability=capability):
