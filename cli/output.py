@@ -53,8 +53,13 @@ def print_styled(*parts: tuple[str, str]) -> None:
     """One line on stdout of (text, rich style) parts; plain where stdout is no terminal."""
     from rich import console, text  # noqa: PLC0415 - slow to import, and only text answers need it
 
-    line = text.Text.assemble(*(("".join(map(_visible, part)), style) for part, style in parts))
+    line = text.Text.assemble(*((visible(part), style) for part, style in parts))
     console.Console(highlight=False, soft_wrap=True).print(line)
+
+
+def visible(text: str) -> str:
+    """A text without control characters, as lines show it."""
+    return "".join(map(_visible, text))
 
 
 def _visible(character: str) -> str:

@@ -13,11 +13,14 @@ from fabric.injection import aim as aims
 from fabric.injection import applied
 from fabric.injection import model as changes_model
 from fabric.lint import commands, engine, model, sites, subjects
+from fabric.nccl import catalogue
 from fabric.policy import model as policies
 
 _KEPT = 512  # pods' settings remembered for one policy
 _LONGEST_KEY = 16384  # bytes: what is longer is looked at anew each time, so that nobody fills the memory
 _POLICIES = 2  # the one in force, and the one a test or a comparison uses beside it
+# Of names lint looks at: a look-up is several times faster than trying each prefix, and a name too many is harmless.
+_BEGINNINGS = frozenset(prefix[:3] for prefix in commands.RELEVANT)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -30,6 +33,12 @@ class _Memory:
 
 
 _memories: list[_Memory] = []
+
+
+def prepare() -> None:
+    """Import the rules and read the catalogue: a server does it before its first review, which would wait for it."""
+    engine.every()
+    catalogue.every()
 
 
 def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
@@ -68,7 +77,9 @@ def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[
 def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around) -> Iterable[model.Finding]:
     if aim.role.rails:
         return engine.check(subjects.ranks(pod, index, around))
-    passed = subjects.passed(pod, index)  # a launcher: what it passes on, for pods that are not seen here
+    passed = subjects.bounded(
+        subjects.passed(pod, index, subjects.SHORT)
+    )  # a launcher: what it passes on, for pods that are not seen here
     if not passed:
         return ()
     title = pod.spec.containers[index].name
@@ -122,7 +133,7 @@ def _part(container: views.Container) -> tuple[object, ...]:
         container.resources,
         container.volume_mounts_or_none,
         container.security_context,
-        [entry for entry in container.env_or_none or () if entry.name.startswith(commands.RELEVANT)],
+        [entry for entry in container.env_or_none or () if entry.name[:3] in _BEGINNINGS],
     )
 
 

@@ -46,8 +46,9 @@ _MCA: Mapping[str, str] = {
     "pmixmca": "PMIX_MCA_",
     "gpmixmca": "PMIX_MCA_",
 }
+_WHERE = "command"  # how findings name the place
 _DEEPEST = 4  # scripts inside scripts
-LONGEST = 65536  # characters: a longer word is data, not a script, and reading it would hold up an admission
+LONGEST = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
 
 
 class Commands(msgspec.Struct, frozen=True):
@@ -66,11 +67,11 @@ def relevant(name: str) -> bool:
     return name.startswith(RELEVANT)
 
 
-def read(words: Sequence[str], what: str = "command") -> Commands:
-    """The settings in a container's command and arguments. Never raises."""
-    if not any(hint in word for word in words for hint in _HINTS):
+def read(words: Sequence[str], longest: int = LONGEST) -> Commands:
+    """The settings in a container's command line; none in one of more than `longest` characters. Never raises."""
+    if sum(map(len, words)) > longest or not any(hint in word for word in words for hint in _HINTS):
         return _NOTHING
-    reading = _Reading(what)
+    reading = _Reading()
     reading.words(list(words), 0)
     return Commands(tuple(reading.exported), tuple(reading.passed), reading.launches)
 
@@ -78,11 +79,10 @@ def read(words: Sequence[str], what: str = "command") -> Commands:
 class _Reading:
     """One walk over a command line; collects what it finds."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self) -> None:
         self.exported: list[model.Setting] = []
         self.passed: list[model.Setting] = []
         self.launches = False
-        self._what = what
 
     def words(self, words: list[str], depth: int) -> None:
         """One simple command."""
@@ -113,14 +113,14 @@ class _Reading:
 
     def _assignments(self, words: list[str]) -> None:
         """NAME=VALUE in front of a command, behind env, or exported."""
-        how = self._what
+        how = _WHERE
         for word in words:
             found = _ASSIGNMENT.fullmatch(word)
             if found is not None and relevant(found[1]):
                 self.exported.append(model.Setting(found[1], _known(found[2]), how))
             elif _program(word) in _EXPORTS:
-                how = f"{self._what}: {word}"
-            elif found is None and not word.startswith("-") and how == self._what:
+                how = f"{_WHERE}: {word}"
+            elif found is None and not word.startswith("-") and how == _WHERE:
                 return  # the command itself: what follows are its arguments
 
     def _options(self, words: list[str]) -> None:
@@ -130,7 +130,7 @@ class _Reading:
                 self._exports(following[0], word)
             elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
                 setting = model.Setting(
-                    f"{prefix}{following[0]}", _known(following[1]), f"{self._what}: {word}", model.Origin.MPIRUN
+                    f"{prefix}{following[0]}", _known(following[1]), f"{_WHERE}: {word}", model.Origin.MPIRUN
                 )
                 self.passed.append(setting)
 
@@ -140,7 +140,7 @@ class _Reading:
         pairs = [(found[1], _known(found[2]))] if found else [(name, None) for name in text.split(",")]
         for name, value in pairs:
             if _NAME.fullmatch(name) and relevant(name):
-                self.passed.append(model.Setting(name, value, f"{self._what}: {option}", model.Origin.MPIRUN))
+                self.passed.append(model.Setting(name, value, f"{_WHERE}: {option}", model.Origin.MPIRUN))
 
 
 def _program(word: str) -> str:
@@ -154,8 +154,6 @@ def _known(value: str) -> str | None:
 
 def _simple_commands(script: str) -> Iterator[list[str]]:
     """The commands of a script, each as its words; lines without anything for us are not read."""
-    if len(script) > LONGEST:
-        return
     for line in script.replace("\\\n", " ").split("\n"):
         if any(hint in line for hint in _HINTS):
             yield from _parted(_tokens(line))

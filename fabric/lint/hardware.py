@@ -13,7 +13,7 @@ from fabric.policy import model as policies
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,
 # aliyun/erdma, vpc.amazonaws.com/efa; a word of its own or with a number, so that "performance" is none.
 _RDMA = re.compile(
-    r"(?<![a-z])(rdma|hca|roce|infiniband|ib|mlx[0-9]*|mlnx|sriov|vfs?|erdma|efa|pvrdma|cx[0-9]+)(?![a-z])"
+    r"(?<![a-z])(rdma|hca|roce|infiniband|ib|mlx[0-9]*|mlnx|mellanox|hostdev|sriov|vfs?|erdma|efa|pvrdma|cx[0-9]+)(nics?)?(?![a-z])"
 )
 _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})

@@ -40,7 +40,7 @@ def whole(document: policies.FabricPolicy, fabric: policies.Fabric) -> Ground:
 def of_pod(pod: views.Pod, namespace: str, ground: Ground) -> model.Site:
     """The site of a pod, with the networks its annotation has by now."""
     site = of_fabric(ground, pod)
-    if pod.spec.host_network:
+    if pod.spec.host_network or _to_be_injected(pod, ground):
         return site
     attached = selections(pod, namespace)
     if attached is None:
@@ -68,6 +68,11 @@ def of_fabric(ground: Ground, pod: views.Pod | None = None) -> model.Site:
         devices=shapes.possible(pod or views.Pod(), document, rails) if rails else None,
         exclusive=hardware.exclusive(fabric.transport, resources),
     )
+
+
+def _to_be_injected(pod: views.Pod, ground: Ground) -> bool:
+    """True where the pod opted in to a policy we do not have: its networks and interface are still to come."""
+    return ground.document is None and pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
 
 
 def selections(pod: views.Pod, namespace: str) -> Sequence[networks.Selection] | None:

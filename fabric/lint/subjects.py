@@ -22,6 +22,7 @@ class Around(msgspec.Struct, frozen=True):
     namespace: str = ""
     title: str = ""
     passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
+    hosts: bool = True  # ranks its mpirun starts run in the container itself, not in other templates only
     count: int | None = None
     job: int | None = None
     images: frozenset[str] = frozenset()
@@ -29,8 +30,9 @@ class Around(msgspec.Struct, frozen=True):
     everything: bool = True  # False: at admission, where a huge pod must not hold up others
 
 
-_MOST_SETTINGS = 128  # entries of one container at admission; people write a dozen
+_MOST_SETTINGS = 64  # entries of one container at admission; people write a dozen
 _LONGEST_VALUE = 4096  # characters of a value at admission; NCCL reads 1023 from its file
+SHORT = 8192  # characters of a command line at admission: longer ones take milliseconds to read
 
 
 def indexes(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int, ...]:
@@ -75,10 +77,13 @@ def ranks(pod: views.Pod, index: int, around: Around) -> model.Ranks:
     )
 
 
-def passed(pod: views.Pod, index: int) -> tuple[model.Setting, ...]:
+def passed(pod: views.Pod, index: int, longest: int = commands.LONGEST) -> tuple[model.Setting, ...]:
     """What a container's mpirun gives its ranks; of `-x NAME` the value its own environment has."""
     container = pod.spec.containers[index]
-    found = command(container)
+    return _passed_by(container, command(container, longest))
+
+
+def _passed_by(container: views.Container, found: commands.Commands) -> tuple[model.Setting, ...]:
     own = {setting.name: setting.value for setting in (*_environment(container), *found.exported)}
     return tuple(
         msgspec.structs.replace(each, value=own.get(each.name)) if each.value is None else each for each in found.passed
@@ -96,10 +101,10 @@ def accelerated(container: views.Container, accelerators: Sequence[str]) -> int:
     return sum(amounts.get(name, 0) for name in accelerators)
 
 
-def command(container: views.Container) -> commands.Commands:
-    """What a container's command line sets."""
+def command(container: views.Container, longest: int = commands.LONGEST) -> commands.Commands:
+    """What a container's command line sets; nothing where it is longer than that."""
     words = (*(container.command or ()), *(container.args or ()))
-    return commands.read(words) if words else commands.Commands()
+    return commands.read(words, longest) if words else commands.Commands()
 
 
 def file_settings(text: str) -> tuple[model.Setting, ...]:
@@ -113,15 +118,16 @@ def file_settings(text: str) -> tuple[model.Setting, ...]:
 
 
 def _settings(pod: views.Pod, container: views.Container, around: Around) -> tuple[model.Setting, ...]:
-    found = command(container)
-    own = () if around.passed else found.passed
+    found = command(container, commands.LONGEST if around.everything else SHORT)
+    own = _passed_by(container, found) if around.hosts else ()
     env = _environment(container)
     file = _mounted_file(pod, container)
     every = (*around.passed, *own, *reversed(found.exported), *env, *file)  # of a script's, the last counts
-    return every if around.everything else _bounded(every)
+    return every if around.everything else bounded(every)
 
 
-def _bounded(settings: Sequence[model.Setting]) -> tuple[model.Setting, ...]:
+def bounded(settings: Sequence[model.Setting]) -> tuple[model.Setting, ...]:
+    """What an admission looks at: so many settings, and values of a length anything reads."""
     return tuple(
         msgspec.structs.replace(each, value=None) if each.value and len(each.value) > _LONGEST_VALUE else each
         for each in settings[:_MOST_SETTINGS]

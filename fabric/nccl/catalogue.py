@@ -20,7 +20,7 @@ OVERFLOW = 1 << 63  # NCCL reads signed 64-bit numbers (src/misc/param.cc); beyo
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,20})", re.ASCII)
 _LONGEST = 80  # characters: longer than any name, so nothing is near it
 _CLOSE = 0.75  # of difflib's ratio: below it a suggestion is a guess
-_CANDIDATES = 6  # names that are compared letter by letter
+_CANDIDATES = 3  # names that are compared letter by letter
 
 
 class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
