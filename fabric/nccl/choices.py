@@ -45,7 +45,9 @@ def _parts(entry: str, *, first: bool) -> tuple[str | None, str]:
         return _named(parts[0], tuple(CARRIERS), "function"), parts[1]
     if not first:
         raise InvalidChoiceError(f"{_shown(entry)} names no function, and only the first entry may lack it")
-    return None, entry.strip(":")
+    if not parts:
+        raise InvalidChoiceError(f"{_shown(entry)} names nothing")
+    return None, parts[0]
 
 
 def _words(listed: str, words: tuple[str, ...]) -> frozenset[str]:

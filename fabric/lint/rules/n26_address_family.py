@@ -14,7 +14,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if not rails or any(rail.version != 6 for rail in rails) or ranks.site.transport not in {None, *taken.WITH_GIDS}:
         return
     setting, index = ranks.setting(addresses.FAMILY), ranks.setting(_INDEX)
-    fixed = index is not None and (index.value is None or (taken.number(ranks, _INDEX) or -1) >= 0)
+    number = taken.number(ranks, _INDEX)
+    fixed = index is not None and (index.value is None or (number is not None and number >= 0))
     if addresses.wanted(ranks) != 4 or fixed or taken.older(ranks, *addresses.SINCE):
         return
     problem = f"the rails have IPv6 addresses only, so NCCL finds no GID; set {addresses.FAMILY}=AF_INET6"

@@ -15,7 +15,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if setting is None or not setting.value or not ranks.networks or not _applies(ranks.site):
         return
     devices = _devices(settings.bare(setting.value))
-    expected = len(devices) - _without_network(devices, ranks.site.fabric)
+    expected = len(devices) - _without_network(ranks.site.fabric)
     if ranks.networks < expected:
         yield settings.complaint(
             setting,
@@ -35,10 +35,9 @@ def _devices(value: str) -> frozenset[lists.Entry]:
     return frozenset(wanted.entries) if wanted.exact and not wanted.exclude else frozenset()
 
 
-def _without_network(devices: frozenset[lists.Entry], fabric: policies.Fabric | None) -> int:
+def _without_network(fabric: policies.Fabric | None) -> int:
     """Rails that have no network by the policy itself."""
-    bare = {rail.device for rail in fabric.rails if rail.network is None} if fabric else set()
-    return sum(entry.name in bare for entry in devices)
+    return sum(rail.network is None for rail in fabric.rails) if fabric else 0
 
 
 RULE = model.Rule(

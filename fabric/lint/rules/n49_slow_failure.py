@@ -7,7 +7,7 @@ from fabric.lint import model, settings, taken
 _NAME = "NCCL_IB_TIMEOUT"
 _MOST = 23
 _UNIT = 4.096e-6  # seconds, times two to the power of the value (InfiniBand specification, local ack timeout)
-_LONGEST = 31  # beyond it, and at 0, the wait has no end
+_LONGEST = 31  # beyond it the wait has no end, and the number is out of range: N09's
 _RETRIES = 7  # NCCL's default
 
 
@@ -16,7 +16,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         return
     retries = taken.number(ranks, "NCCL_IB_RETRY_CNT")
     for setting, exponent in taken.numbers(ranks, _NAME):
-        if exponent > _MOST:
+        if _MOST < exponent <= _LONGEST:
             yield settings.complaint(
                 setting,
                 f"a dead link shows after {_shown(exponent, _RETRIES if retries is None else retries)}; "
@@ -25,9 +25,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _shown(exponent: int, retries: int) -> str:
-    if exponent > _LONGEST or not 0 <= retries <= _RETRIES:
-        return "no bounded time"
-    return f"about {_UNIT * 2**exponent * (retries + 1) / 60:.0f} minutes"
+    minutes = _UNIT * 2**exponent * (min(max(retries, 0), _RETRIES) + 1) / 60
+    return f"about {minutes:.0f} minutes" if minutes >= 1.5 else "more than a minute"
 
 
 RULE = model.Rule(
