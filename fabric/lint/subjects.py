@@ -169,9 +169,11 @@ def _readable(written: Mapping[str, views.Written]) -> Iterator[tuple[str, int]]
     for name, text in written.items():
         if "/" in name:
             try:
-                yield name, quantity.whole(text)
+                amount = quantity.whole(text)
             except quantity.InvalidQuantityError:
                 continue
+            if amount > 0:
+                yield name, amount
 
 
 def _kind(volume: views.Volume | None) -> str:

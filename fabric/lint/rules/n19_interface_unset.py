@@ -12,7 +12,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if ranks.site.rail_interfaces and ranks.setting(_NAME) is None:
         yield model.Complaint(
             f"{_NAME} is not set, and the pod has {', '.join(ranks.site.rail_interfaces)}: NCCL may choose a rail for "
-            f"bootstrap; set {_NAME}=={ranks.site.primary}",
+            f"bootstrap; set it to ={ranks.site.primary}",
             _NAME,
         )
 

@@ -18,8 +18,6 @@ from fabric.nccl import derive
 from fabric.policy import model as policies
 from webhook import patch
 
-OLD = lint.Severity.INFO
-
 
 def aim_of(tree, by, at=None):
     pod = admitting.view(tree)
@@ -206,6 +204,27 @@ def test_the_second_pod_of_a_gang_costs_next_to_nothing():
     assert admission._key(aim, changes) in admission._memory(by.document).warnings
     best = min(timed(lambda: admission.warnings(aim, changes)) for _ in range(2000))
     assert best < 50e-6  # a tenth of it on an idle core; a loaded machine must not fail the claim
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        gpus(*env(NCCL_IB_HCA="mlx5", NCCL_IB_SL="99")),
+        gpus(*env(NCCL_IB_HCA="mlx5"), command=["bash", "-c", "export NCCL_IB_SL=99"]),
+        gpus(*env(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
+    ],
+)
+def test_a_pod_with_another_setting_is_not_taken_for_its_mate(changed):
+    by = admitting.fabric()
+    assert warned(admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5"))), by) == ()
+    assert "NCCL_IB_SL=99" in warned(admitting.pod(changed), by)[0]
+
+
+def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
+    by, entries = admitting.fabric(), env(NCCL_SOCKET_IFNAME="=net3")
+    assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
+    extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
+    assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]
 
 
 def timed(call):
