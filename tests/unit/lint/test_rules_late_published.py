@@ -206,3 +206,11 @@ def test_a_job_written_by_hand_is_told_what_it_lacks(site):
         told = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
         assert told == {"N43", "N45", "N46"}
+
+
+def test_a_job_that_leaves_it_to_the_webhook_is_told_nothing_about_what_it_leaves_out():
+    for site in ("360-roce", "360-infiniband"):
+        (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
+        for template in workload.templates:
+            ranks = subjects.ranks(template.pod, 0, subjects.Around(namespace="prod", count=template.count))
+            assert not [each for each in engine.check(ranks) if each.severity is not model.Severity.INFO]
