@@ -69,7 +69,7 @@ def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[
     told = []
     for index in aim.targets:
         container = pod.spec.containers[index]
-        findings = [each for each in _findings(aim, pod, index, around) if not _of_the_policy(each, aim, pod, index)]
+        findings = [each for each in _findings(aim, pod, index, around) if _for_the_author(each, aim, pod, index)]
         told += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
     return engine.bounded(tuple(dict.fromkeys(told)))
 
@@ -86,11 +86,15 @@ def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around
     return engine.check(model.Ranks(title, passed, sites.of_fabric(sites.whole(aim.document, aim.fabric))))
 
 
-def _of_the_policy(finding: model.Finding, aim: aims.Aim, pod: views.Pod, index: int) -> bool:
-    """True where the value complained of is the operator's literal: the pod's author cannot mend it."""
+def _for_the_author(finding: model.Finding, aim: aims.Aim, pod: views.Pod, index: int) -> bool:
+    """True for what is said of a variable, unless its value is the operator's literal.
+
+    What the pod has besides (capabilities, mounts, networks) is what the policy gives it: its author cannot mend that.
+    """
     literal = aim.fabric.env.get(finding.name)
     env = pod.spec.containers[index].env
-    return literal is not None and any(each.name == finding.name and each.value == literal for each in env)
+    operators = literal is not None and any(each.name == finding.name and each.value == literal for each in env)
+    return bool(finding.name) and not operators
 
 
 def _memory(document: policies.FabricPolicy) -> _Memory:

@@ -68,11 +68,11 @@ def test_a_pod_with_several_gpus_is_told_when_nobody_gives_it_shared_memory():
 
 
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
-    many = env(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_TIMEOUT="99")
+    many = env(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     told = warned(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(told) == 5
     assert all(len(each) <= 256 for each in told)
-    assert told[0].startswith("container c: N09 NCCL_IB_TIMEOUT=99")
+    assert told[0].startswith("container c: N09 NCCL_IB_SL=99")
     assert told[-1] == "6 more findings about NCCL settings; `railwright lint FILE` shows them all"
 
 

@@ -96,7 +96,7 @@ def test_only_the_setting_that_wins_is_looked_at():
 
 
 def test_findings_stand_errors_first_and_once():
-    found = engine.check(model.Ranks("r", settings.env(NCCL_NOBODY="1", NCCL_IB_TIMEOUT="99", NCCL_SHARP_DISABLE="1")))
+    found = engine.check(model.Ranks("r", settings.env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1")))
     assert [each.code for each in found] == ["N09", "N01", "N05"]
     assert engine.check(model.Ranks("r", settings.env(NCCL_IB_TIMEOUT="99"))) == engine.check(
         model.Ranks("r", settings.env(NCCL_IB_TIMEOUT="99"))
