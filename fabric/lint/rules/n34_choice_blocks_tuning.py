@@ -11,7 +11,7 @@ _NAMES = frozenset({"NCCL_ALGO", "NCCL_PROTO"})
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     effect = "turns off the tuner of the EFA plugin" if taken.on_efa(ranks) else "keeps NCCL from choosing by itself"
     for setting in settings.effective(ranks):
-        if setting.name in _NAMES:
+        if setting.name in _NAMES and setting.value != "":  # an empty value is N11's
             yield settings.complaint(setting, f"{effect}, for every size and function; remove it outside of benchmarks")
 
 

@@ -23,7 +23,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         if virtual and amount > max(1, _foreseen(resource, ranks.site.fabric)):
             yield model.Complaint(
                 f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL takes functions of one "
-                f"card for one NIC; set {_NAME}=0 and measure"
+                f"card for one NIC; set {_NAME}=0 and measure",
+                _NAME,
             )
 
 

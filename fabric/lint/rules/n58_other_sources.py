@@ -12,7 +12,7 @@ _ADVICE = {
         "the environment instead"
     ),
 }
-_HARMLESS = frozenset({"none", names.NCCL_CONF_PATH})
+_HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:

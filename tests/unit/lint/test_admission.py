@@ -26,19 +26,6 @@ def aim_of(tree, by, at=None):
 
 
 def warned(tree, by, at=None):
-    return told(roomy(tree), by, at)
-
-
-def roomy(tree):
-    """The pod with room in /dev/shm, which N46 asks of several GPUs."""
-    tree = copy.deepcopy(tree)
-    tree["spec"].setdefault("volumes", []).append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    for container in tree["spec"]["containers"]:
-        container.setdefault("volumeMounts", []).append({"name": "shm", "mountPath": "/dev/shm"})
-    return tree
-
-
-def told(tree, by, at=None):
     found = plan.plan(admitting.view(tree), by, at or admitting.known())
     assert isinstance(found, model.Injection), found
     return admission.warnings(aim_of(tree, by, at), found.changes)
@@ -59,12 +46,6 @@ def test_a_users_mistake_is_told_with_container_code_value_and_fix():
 
 def test_a_pod_without_a_mistake_is_told_nothing():
     assert warned(admitting.pod(gpus(*env(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
-
-
-def test_a_pod_with_several_gpus_is_told_when_nobody_gives_it_shared_memory():
-    (sentence,) = told(admitting.pod(), admitting.fabric())
-    assert sentence.startswith("container c: N46 the container has 8 accelerators and no memory volume at /dev/shm")
-    assert told(admitting.pod(), admitting.fabric("    mounts: {sharedMemory: 64Gi}\n")) == ()
 
 
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():

@@ -418,3 +418,10 @@ def test_a_successor_is_the_name_of_today():
     assert told.message.endswith("use NCCL_MAX_CTAS")
     (told,) = RULES["N60"].check(ranks(NCCL_LAUNCH_MODE="GROUP"))
     assert told.message.endswith("remove it")
+
+
+@pytest.mark.parametrize("code", [f"N{number}" for number in range(23, 61)])
+def test_an_empty_value_is_left_to_the_rule_for_empty_values(code):
+    every = {name: "" for example in RULES[code].bad for name in (each.name for each in example.ranks.settings)}
+    # what is empty is set, so these say only that it is not what should be there
+    assert speaks(code, ranks(**every)) == (code in {"N52", "N53", "N54", "N60"} and bool(every))
