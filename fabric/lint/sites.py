@@ -40,7 +40,7 @@ def whole(document: policies.FabricPolicy, fabric: policies.Fabric) -> Ground:
 def of_pod(pod: views.Pod, namespace: str, ground: Ground) -> model.Site:
     """The site of a pod, with the networks its annotation has by now."""
     site = of_fabric(ground, pod)
-    if pod.spec.host_network or _to_be_injected(pod, ground):
+    if pod.spec.host_network or to_be_injected(pod, ground):
         return site
     attached = selections(pod, namespace)
     if attached is None:
@@ -70,8 +70,8 @@ def of_fabric(ground: Ground, pod: views.Pod | None = None) -> model.Site:
     )
 
 
-def _to_be_injected(pod: views.Pod, ground: Ground) -> bool:
-    """True where the pod opted in to a policy we do not have: its networks and interface are still to come."""
+def to_be_injected(pod: views.Pod, ground: Ground) -> bool:
+    """True where the pod opted in to a policy we do not have: its networks, mounts and rights are still to come."""
     return ground.document is None and pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
 
 

@@ -66,7 +66,7 @@ def ranks(pod: views.Pod, index: int, around: Around) -> model.Ranks:
         accelerators=sum(amounts.get(name, 0) for name in accelerators),
         devices={name: amount for name, amount in amounts.items() if _is_device(name) and name not in accelerators},
         networks=None if attached is None else len(attached),
-        capabilities=frozenset((security.capabilities and security.capabilities.add) or ()),
+        capabilities=None if sites.to_be_injected(pod, around.ground) else _added(security),
         privileged=bool(security.privileged),
         run_as_user=of_pod.run_as_user if security.run_as_user is None else security.run_as_user,
         mounts={mount.mount_path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts},
@@ -115,6 +115,10 @@ def file_settings(text: str) -> tuple[model.Setting, ...]:
         for name, mark, value in [line.partition("=")]
         if mark and name and not line.startswith("#")
     )
+
+
+def _added(security: views.SecurityContext) -> frozenset[str]:
+    return frozenset((security.capabilities and security.capabilities.add) or ())
 
 
 def _settings(pod: views.Pod, container: views.Container, around: Around) -> tuple[model.Setting, ...]:
