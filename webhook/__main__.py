@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
+from fabric.lint import admission
 from serving import logs, metrics, probes, processes, server, settings
 from webhook import app, pod_events, policy_events
 from webhook import state as states
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until it is told to stop; returns the exit code."""
     options = settings.parse("webhook", argv, os.environ)
     logs.configure()
+    admission.prepare()  # before there are workers, which then share it
 
     async def wired(run: processes.Run) -> int:
         return await serve(options, run)

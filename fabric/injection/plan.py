@@ -23,6 +23,7 @@ from fabric.injection import (
     wishes,
 )
 from fabric.injection import aim as aims
+from fabric.lint import admission
 from fabric.policy import model as policies
 
 _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the outside in
@@ -79,6 +80,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
         *environment.set_for(aim),
     ]
     part = model.join((*parts, preflight.check(aim, attached.selections, parts), _bystander(aim)))
+    advice = admission.warnings(aim, part.changes)
     written, warnings = record.write(aim, part)
     return model.Injection(
         fabric=aim.fabric_name,
@@ -86,7 +88,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
         containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
         rails=tuple(chosen.name for chosen in aim.rails),
         changes=(*sorted(part.changes, key=lambda change: _ORDER[type(change)]), *written),
-        warnings=part.warnings + warnings,
+        warnings=part.warnings + warnings + advice,
     )
 
 

@@ -18,6 +18,9 @@ from fabric.policy import model as policies
 
 _KEPT = 512  # pods' settings remembered for one policy
 _LONGEST_KEY = 16384  # bytes: what is longer is looked at anew each time, so that nobody fills the memory
+_TOO_LONG = 65536  # bytes: the API server waits, and no pod that trains is so long; the command has the time
+_TOO_MANY = 512  # changes, for the same reason
+_UNREAD = ("the pod is too large to be linted during admission; `railwright lint` looks at all of it",)
 _POLICIES = 2  # the one in force, and the one a test or a comparison uses beside it
 # Of names lint looks at: a look-up is several times faster than trying each prefix, and a name too many is harmless.
 _BEGINNINGS = frozenset(prefix[:3] for prefix in commands.RELEVANT)
@@ -43,8 +46,12 @@ def prepare() -> None:
 
 def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
     """At most five sentences of at most 256 characters about the pod's settings after `changes`. Never raises."""
+    if len(changes) > _TOO_MANY:
+        return _UNREAD
     memory = _memory(aim.document)
     key = _key(aim, changes)
+    if len(key) > _TOO_LONG:
+        return _UNREAD
     found = memory.warnings.get(key)
     if found is None:
         found = _guarded(aim, changes)

@@ -1,11 +1,13 @@
 """Lint on the admission path: after injection, few words, never a refusal."""
 
 import copy
+import re
 
 import admitting
 import jsonpatch
 import msgspec
 import pytest
+import twins
 import yaml
 
 from fabric import views
@@ -140,24 +142,22 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         assert not told
 
 
+# What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
+BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34"}
+
+
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
-def test_the_example_jobs_are_told_nothing(site):
+def test_the_example_jobs_are_told_nothing_but_what_is_wrong_with_their_own_variables(site):
     folder = admitting.EXAMPLES / site
     by = admitting.policy((folder / "policy.yaml").read_text())
     for fabric in by.document.fabrics:
         tree = admitting.pod(gpus(), label=fabric)
-        lans = {
-            ("prod", rail.network.partition("/")[2]): None for rail in by.document.fabrics[fabric].rails if rail.network
-        }
-        assert warned(tree, by, admitting.known(networks=lans)) == ()
-    for name in ("job", "handwritten"):
-        for task in yaml.safe_load((folder / f"{name}.yaml").read_text())["spec"]["tasks"]:
-            template = copy.deepcopy(task["template"])
-            metadata = {"labels": {"railwright.io/fabric": by.document.default_fabric}} | template.get("metadata", {})
-            metadata.setdefault("labels", {}).setdefault("railwright.io/fabric", next(iter(by.document.fabrics)))
-            tree = {"metadata": metadata | {"name": "p"}, "spec": template["spec"]}
-            told = warned(tree, by, admitting.known(networks=None))
-            assert not [each for each in told if "N21" not in each], told
+        assert warned(tree, by, admitting.known(networks=twins.networks_of(site))) == ()
+        for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
+            for tree in twins.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
+                tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
+                told = warned(tree, by, admitting.known(networks=None))
+                assert {re.search(r"N\d\d", each)[0] for each in told} <= expected, told
 
 
 PODS = [
