@@ -98,6 +98,9 @@ class Metrics:
         "webhook_patch_operations", "Operations of a patch.", buckets=_OPERATIONS, only="webhook"
     )
     webhook_injections = _counter("webhook_injections", "Opted-in pods.", "fabric", "role", "outcome", only="webhook")
+    webhook_workloads = _counter(
+        "webhook_workloads", "Workloads asked about, for their pod templates.", "kind", "outcome", only="webhook"
+    )
     webhook_refusals = _counter("webhook_refusals", "Pods refused, by reason.", "reason", only="webhook")
     webhook_warnings = _counter("webhook_warnings", "Admission warnings given.", only="webhook")
     # --- extender -------------------------------------------------------------------------------------

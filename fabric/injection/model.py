@@ -24,6 +24,13 @@ class SetAnnotation(Change, frozen=True):
     value: str
 
 
+class SetLabel(Change, frozen=True):
+    """metadata.labels[key] becomes value; only templates of workloads get one."""
+
+    key: str
+    value: str
+
+
 class AddResource(Change, frozen=True):
     """Request and limit of a resource in a container become `quantity` (a whole number of devices)."""
 
@@ -74,7 +81,9 @@ class UnsetEnv(Change, frozen=True):
     index: int
 
 
-AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv
+AnyChange = (
+    SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv | SetLabel
+)
 
 
 class Part(msgspec.Struct, frozen=True):
