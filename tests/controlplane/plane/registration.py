@@ -59,7 +59,8 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifest's own entries for workloads, theirs to decide by label and CEL; ours the URL and the namespaces."""
     configuration = next(yaml.safe_load_all(_MANIFEST.read_text()))
-    found = [hook for hook in configuration["webhooks"] if hook["clientConfig"]["service"]["path"].endswith("workloads")]
+    hooks = configuration["webhooks"]
+    found = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
     for hook in found:
         selector = hook["namespaceSelector"]
         hook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], scope]}
