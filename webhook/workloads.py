@@ -1,7 +1,7 @@
 """POST /mutate/workloads: a review of a workload -> the review that answers it, devices and mounts in its templates.
 
 Owns which reviews concern us, what of an update does (ruling 17), and how the plans of several templates become one
-answer. What a template gets is `fabric.injection.templates`'.
+answer. What a template gets is `fabric.injection.template_plan`'.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from fabric import names
-from fabric.injection import facts, kinds, model, opt_in, templates
+from fabric.injection import facts, kinds, model, opt_in, template_plan, templates
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
 
@@ -54,7 +54,7 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
         return _without_policy(asked, concerned, known)
     planned = []
     for template in concerned:
-        outcome = templates.plan_for(template, policy, known, asked.title)
+        outcome = template_plan.plan_for(template, policy, known, asked.title)
         if isinstance(outcome, model.Refusal):
             return _refused(request, kind, outcome)
         planned.append(outcome)
@@ -83,7 +83,7 @@ def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
     return _Asked(request, workload, before)
 
 
-def _planned(asked: _Asked, planned: Sequence[templates.Planned]) -> answer.Answer:
+def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.Answer:
     operations = [operation for each in planned for operation in _operations(each.template, each.changes)]
     injections = [each.injection for each in planned if each.injection is not None]
     changes = sum(len(each.changes) for each in planned)
@@ -133,14 +133,14 @@ def _lost(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> 
 
 
 def _lacks(template: templates.Template, policy: policies.Policy, known: facts.Facts) -> bool:
-    planned = templates.plan_for(template, policy, known, "")
-    return isinstance(planned, templates.Planned) and bool(planned.changes)
+    planned = template_plan.plan_for(template, policy, known, "")
+    return isinstance(planned, template_plan.Planned) and bool(planned.changes)
 
 
 def _without_policy(asked: _Asked, concerned: Sequence[templates.Template], known: facts.Facts) -> answer.Answer:
     """Before a first policy was read only labels are copied: without them the pods would run without their network."""
-    operations = [each for template in concerned for each in _operations(template, templates.copied(template))]
-    waiting = any(opt_in.may_opt_in(templates.future(each), known.namespace_labels) for each in concerned)
+    operations = [each for template in concerned for each in _operations(template, template_plan.copied(template))]
+    waiting = any(opt_in.may_opt_in(template_plan.future(each), known.namespace_labels) for each in concerned)
     warnings = (_NO_POLICY,) if waiting else ()
     return _answer(asked.request, asked.workload.kind, operations=operations, warnings=warnings)
 

@@ -12,13 +12,12 @@ from fabric import names, views
 
 EACH = "*"  # a step into every member of a list or map
 
-_LAUNCHER, _WORKER = "Launcher", "Worker"  # keys of Kubeflow's replica specs
+_LAUNCHER = "Launcher"  # a key of Kubeflow's replica specs
 
 
 class Spec(views.View, frozen=True):
     """spec of a workload, as far as it decides what its controller adds."""
 
-    run_launcher_as_worker: bool | None = None  # MPIJob v2beta1
     plugins: dict[str, list[str] | None] | None = None  # Volcano Job: arguments by plugin
 
 
@@ -93,15 +92,12 @@ def _kubeflow(spot: Spot) -> Additions:
 
 
 def _mpi(spot: Spot) -> Additions:
-    """The mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels; a rank has an index too."""
-    labels = {
-        "training.kubeflow.org/operator-name": "mpi-operator",
-        names.KUBEFLOW_JOB: spot.workload,
-        names.KUBEFLOW_ROLE: spot.name.lower(),
-    }
-    if spot.name == _WORKER or spot.spec.run_launcher_as_worker:
-        labels[names.KUBEFLOW_REPLICA_INDEX] = "0"
-    return Additions(labels)
+    """The mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
+
+    Releases after 0.6.0 also give a launcher that runs as a worker an index, older ones do not: it is not counted on.
+    Where such a launcher has accelerators, that alone makes it a rank.
+    """
+    return Additions({names.KUBEFLOW_JOB: spot.workload, names.KUBEFLOW_ROLE: spot.name.lower()})
 
 
 def _mpi_v1(spot: Spot) -> Additions:

@@ -8,7 +8,7 @@ import admitting
 import jsonpatch
 import msgspec
 
-from fabric.injection import kinds, templates
+from fabric.injection import kinds, template_plan, templates
 from webhook import patch, workloads
 
 ALL = {f"{kind.title}/{version}": (kind, version) for kind in kinds.KINDS for version in kind.versions}
@@ -47,7 +47,7 @@ def read(row: kinds.Kind, tree: dict) -> templates.Workload:
 def planned(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> list:
     """The plan of each template of a workload."""
     found = read(row, tree).templates
-    return [templates.plan_for(each, by, at or admitting.known(), "W prod/w") for each in found]
+    return [template_plan.plan_for(each, by, at or admitting.known(), "W prod/w") for each in found]
 
 
 def patched(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> dict:

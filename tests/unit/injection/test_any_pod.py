@@ -11,7 +11,7 @@ from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric.injection import kinds, model, plan, templates
+from fabric.injection import kinds, model, plan, template_plan
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -178,7 +178,7 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
 ROWS = st.sampled_from(kinds.KINDS)
 LABEL = "railwright.io/fabric"
 NAMES = st.sampled_from(["Worker", "Launcher", "t", "u", "launcher", "master", "model-initializer", ""])
-SPECS = st.sampled_from([{}, {"runLauncherAsWorker": True}, {"plugins": {"mpi": []}}])
+SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--master=t"], "ssh": None}}])
 
 
 def canonical(pod: dict) -> dict:
@@ -203,7 +203,7 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     outcomes = working.planned(row, stored, by, at)
     if any(isinstance(outcome, model.Refusal) for outcome in outcomes):
         refused = next(each for each in outcomes if isinstance(each, model.Refusal))
-        fates = [plan.plan(templates.future(each), by, at) for each in working.read(row, stored).templates]
+        fates = [plan.plan(template_plan.future(each), by, at) for each in working.read(row, stored).templates]
         assert refused.reason in {fate.reason for fate in fates if isinstance(fate, model.Refusal)}
         return
     after = working.patched(row, stored, by, at)

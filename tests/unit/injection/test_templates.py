@@ -105,7 +105,6 @@ MASTER = {"plugins": {"mpi": ["--master=boss", "--worker=worker"], "ssh": []}}
 ROLES = {
     "mpi-operator launcher": (MPI_V2, "Launcher", {}, {}, [False]),
     "mpi-operator worker": (MPI_V2, "Worker", {}, {}, [True]),
-    "launcher that works": (MPI_V2, "Launcher", {"runLauncherAsWorker": True}, {}, [True]),
     "forged worker": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/job-role": "worker"}, [False]),
     "forged launcher": (MPI_V2, "Worker", {}, {"training.kubeflow.org/job-role": "launcher"}, [True]),
     "forged index": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/replica-type": "worker"}, [False]),
@@ -127,6 +126,12 @@ def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing
     written = working.template(cpu(), label="f")
     written["metadata"]["labels"] |= labels
     assert devices(row, working.workload(row, written, name=name, **spec)) == wanted
+
+
+def test_a_launcher_with_accelerators_is_a_rank_and_gets_devices():
+    tree = working.workload(MPI_V2, working.template(label="f"), name="Launcher")
+    assert devices(MPI_V2, tree) == [True]
+    assert devices(MPI_V1, working.workload(MPI_V1, working.template(label="f"), name="Worker")) == [True]
 
 
 def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
