@@ -24,6 +24,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     body: bytes
     outcome: str
+    kind: str = ""  # of the workload; "" for anything else
     fabric: str = ""  # "" where none is concerned
     role: str = ""
     reason: str = ""  # of a refusal, a short word

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fabric.policy import model as policies
 from serving import metrics, routes
-from webhook import answer, bindings, pods, wire
+from webhook import answer, bindings, pods, wire, workloads
 from webhook import policies as validation
 from webhook import state as states
 
@@ -27,6 +27,9 @@ def offered(
             tell(given.notice)
         return _reply(given, counters)
 
+    def mutate_workloads(call: routes.Call) -> routes.Reply:
+        return _reply(workloads.handle(call.body, policy_of(), state.facts), counters)
+
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
         if bindings.concerns_us(request) and not state.pods.knows(*bindings.pod_of(request)):
@@ -38,6 +41,7 @@ def offered(
 
     return [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True),
+        routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
@@ -46,7 +50,9 @@ def offered(
 def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if given.reason:
         counters.webhook_refusals.labels(given.fabric, given.reason).inc()
-    if given.fabric:
+    if given.kind:
+        counters.webhook_workloads.labels(given.kind, given.outcome).inc()
+    elif given.fabric:
         counters.webhook_injections.labels(given.fabric, given.role, given.outcome).inc()
     if given.operations:
         counters.webhook_patch_operations.observe(given.operations)

@@ -13,9 +13,9 @@ from fabric.injection import model
 Operation = dict[str, Any]
 
 
-def operations(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[Operation]:
-    """The operations that make the changes to the pod, in their order; [] for none."""
-    builder = _Builder(pod)
+def operations(pod: views.Pod, changes: Sequence[model.AnyChange], base: str = "") -> list[Operation]:
+    """The operations that make the changes to the pod, in their order; [] for none. `base` is the pod's own pointer."""
+    builder = _Builder(pod, base)
     for change in changes:
         builder.make(change)
     return builder.operations
@@ -46,9 +46,10 @@ def escaped(key: str) -> str:
 class _Builder:
     """Collects operations and remembers which parents it has made."""
 
-    def __init__(self, pod: views.Pod) -> None:
+    def __init__(self, pod: views.Pod, base: str = "") -> None:
         self.operations: list[Operation] = []
         self._pod = pod
+        self._base = base
         self._made: set[str] = set()
 
     def make(self, change: model.AnyChange) -> None:
@@ -57,6 +58,10 @@ class _Builder:
 
     def annotation(self, change: model.SetAnnotation) -> None:
         parent = self._parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
+        self._add(f"{parent}/{escaped(change.key)}", change.value)
+
+    def label(self, change: model.SetLabel) -> None:
+        parent = self._parent("/metadata/labels", self._pod.metadata.labels_or_none, {})
         self._add(f"{parent}/{escaped(change.key)}", change.value)
 
     def volume(self, change: model.AddVolume) -> None:
@@ -85,10 +90,11 @@ class _Builder:
         if change.index is None:
             self._append(path, self._container(change.container).env_or_none, entry)
         else:  # `add` to an index of a list would insert before it
-            self.operations.append({"op": "replace", "path": f"{path}/{change.index}", "value": entry})
+            self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
     def unset_env(self, change: model.UnsetEnv) -> None:
-        self.operations.append({"op": "remove", "path": f"{_at(change.container)}/env/{change.index}"})
+        path = f"{self._base}{_at(change.container)}/env/{change.index}"
+        self.operations.append({"op": "remove", "path": path})
 
     def resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
@@ -116,7 +122,7 @@ class _Builder:
         return path
 
     def _add(self, path: str, value: object) -> None:
-        self.operations.append({"op": "add", "path": path, "value": value})
+        self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
 
     def _container(self, index: int) -> views.Container:
         return self._pod.spec.containers[index]
@@ -124,6 +130,7 @@ class _Builder:
 
 _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetAnnotation: _Builder.annotation,
+    model.SetLabel: _Builder.label,
     model.AddVolume: _Builder.volume,
     model.AddMount: _Builder.mount,
     model.AddResource: _Builder.resource,

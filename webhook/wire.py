@@ -48,12 +48,29 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     object: T | None = None
 
 
-class Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
+class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What the API server asks about a workload: only its kind tells which fields its objects have."""
+
+    uid: str = ""
+    kind: GroupVersionKind = GroupVersionKind()
+    name: str = ""
+    namespace: str = ""
+    operation: str = ""
+    sub_resource: str = ""
+    dry_run: bool | None = None
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+
+
+R = TypeVar("R", bound=Request[Any] | WorkloadRequest)
+
+
+class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
     """The envelope."""
 
     api_version: str = ""
     kind: str = ""
-    request: Request[T] | None = None
+    request: R | None = None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -86,22 +103,29 @@ class Reader(Generic[T]):
 
     def __init__(self, view: type[T], kind: str) -> None:
         self._kind = kind
-        self._decoder = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]  # a type made at run time
+        self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type made at run time
 
     def read(self, body: bytes) -> Request[T]:
         """The request of a review. Raises MalformedError."""
         try:
-            review: Review[T] = self._decoder.decode(body)
+            review: Review[Request[T]] = self._decoder.decode(body)
         except _UNREADABLE as error:
             raise MalformedError(_why(body, self._kind, error)) from None
-        _check_envelope(review.api_version, review.kind)
-        request = review.request
-        if request is None:
-            raise MalformedError("the review has no request; only the API server's requests are answered")
-        if not request.uid:
-            raise MalformedError("request.uid is missing or empty")
+        request = _checked(review)
         _check_kind(request.kind, self._kind)
         return request
+
+
+_WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
+
+
+def read_workload(body: bytes) -> WorkloadRequest:
+    """The request of a review of any kind, its objects not decoded yet. Raises MalformedError."""
+    try:
+        review = _WORKLOADS.decode(body)
+    except _UNREADABLE as error:
+        raise MalformedError(_why(body, None, error)) from None
+    return _checked(review)
 
 
 def write(uid: str, verdict: Verdict) -> bytes:
@@ -136,12 +160,23 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     request: Any = None
 
 
-def _why(body: bytes, kind: str, error: Exception) -> str:
+def _checked(review: Review[R]) -> R:
+    """The request of a review in its envelope."""
+    _check_envelope(review.api_version, review.kind)
+    request = review.request
+    if request is None:
+        raise MalformedError("the review has no request; only the API server's requests are answered")
+    if not request.uid:
+        raise MalformedError("request.uid is missing or empty")
+    return request
+
+
+def _why(body: bytes, kind: str | None, error: Exception) -> str:
     """The first thing wrong with a body, from the outside inwards."""
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
         _check_envelope(envelope.api_version, envelope.kind)
-        if isinstance(envelope.request, dict):
+        if kind is not None and isinstance(envelope.request, dict):
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
         pass  # the first error names the place already

@@ -24,6 +24,13 @@ class SetAnnotation(Change, frozen=True):
     value: str
 
 
+class SetLabel(Change, frozen=True):
+    """metadata.labels[key] becomes value; only templates of workloads get one."""
+
+    key: str
+    value: str
+
+
 class AddResource(Change, frozen=True):
     """Request and limit of a resource in a container become `quantity` (a whole number of devices)."""
 
@@ -90,6 +97,7 @@ AnyChange = (
     | SetEnv
     | UnsetEnv
     | AddInitContainer
+    | SetLabel
 )
 
 

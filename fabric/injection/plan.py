@@ -41,8 +41,8 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
 Outcome = model.Injection | model.Refusal | model.NotOptedIn
 
 
-def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome:
-    """What the pod needs. Never raises for what a pod holds."""
+def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts, called: str = "") -> Outcome:
+    """What the pod needs; `called` names it in a refusal, "" by its own name. Never raises for what a pod holds."""
     fabric = ""
     try:
         name = opt_in.fabric_of(pod, policy.document, known)
@@ -51,7 +51,7 @@ def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome
         fabric = name
         return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
     except model.RefusedError as error:
-        message = f"Pod {title(pod, known.namespace)}: {error.message}"
+        message = f"{called or 'Pod ' + title(pod, known.namespace)}: {error.message}"
         return model.Refusal(fabric, error.reason, message, _role(pod, policy))
 
 
