@@ -90,6 +90,11 @@ async def home(plane, nodes):
     for name in made:
         await plane.remove_namespace(name)
 
+    async def gone():  # the next row may bring a namespace of the same name
+        return not any([await plane.api.get_or_none("Namespace", name) for name in made])
+
+    await waiting.wait(gone, describe=f"namespaces {made} to be gone", seconds=60)
+
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
