@@ -60,7 +60,7 @@ def _selection(chosen: rails.Chosen) -> networks.Selection:
 
 
 def _default(aim: aims.Aim) -> tuple[networks.Selection, ...]:
-    """The network that stands in for the cluster's own; only its devices concern us, the annotation is never touched."""
+    """The network that stands in for the cluster's own: only its devices concern us, and it is never touched."""
     written = aim.pod.metadata.annotations.get(names.DEFAULT_NETWORK)
     if written is None and _wanted(aim):
         written = aim.fabric.annotations.get(names.DEFAULT_NETWORK)
@@ -77,12 +77,10 @@ def _check_known(aim: aims.Aim) -> None:
         return
     for chosen in aim.rails:
         if chosen.network and chosen.network not in there:
-            at = aim.fabric.rails.index(chosen.rail)
             raise model.RefusedError(
                 "missing-network",
-                f"NetworkAttachmentDefinition {'/'.join(chosen.network)} of fabric {aim.fabric_name} does not exist, "
-                f"and rail {chosen.name} needs it; create it, or correct fabrics.{aim.fabric_name}.rails[{at}].network "
-                "in the policy",
+                f"NetworkAttachmentDefinition {'/'.join(chosen.network)} of fabric {aim.fabric_name} does not exist; "
+                f"create it or correct `network` of rail {chosen.name} in the policy",
             )
 
 
@@ -97,12 +95,13 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
         if selection.gateways is not None:
             yield (
                 f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route "
-                "from every other interface of the pod"
+                "from every other interface of the pod; remove it unless that is meant"
             )
         if aim.known.networks is not None and selection.key not in aim.known.networks and selection.key not in ours:
             yield (
-                f"annotation {names.NETWORKS}: NetworkAttachmentDefinition {selection.namespace}/{selection.name} "
-                "does not exist; the pod's sandbox will not start before it does"
+                f"annotation {names.NETWORKS}: entry {position}: create it or correct the entry, for the pod's sandbox "
+                "will not start without it: "
+                f"NetworkAttachmentDefinition {selection.namespace}/{selection.name} does not exist"
             )
 
 

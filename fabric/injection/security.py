@@ -27,7 +27,9 @@ def grant(aim: aims.Aim) -> model.Part:
         entry = f"security.{capability}"
         if not pod_security.allows(level, capability):
             skipped[entry] = f"pod-security level {level}"
-            warnings.append(_forbidden(aim, level, f"capability {capability}") + ": it is not added")
+            warnings.append(
+                _forbidden(aim, level, f"capability {capability}") + f": it is not added; {pod_security.ELSEWHERE}"
+            )
             continue
         dropping = [aim.container(index).name for index in aim.targets if _drops(aim, index, capability)]
         warnings += [_dropped(aim, name, capability) for name in dropping]
@@ -60,8 +62,8 @@ def _drops(aim: aims.Aim, index: int, capability: str) -> bool:
 
 def _dropped(aim: aims.Aim, container: str, capability: str) -> str:
     return (
-        f"container {container}: securityContext.capabilities.drop has {capability}, so fabric {aim.fabric_name} does "
-        "not add it; remove it from there if the container is to register memory with the NIC"
+        f"container {container}: remove {capability} from securityContext.capabilities.drop if NCCL is to register "
+        f"memory with the NIC; fabric {aim.fabric_name} does not add what a container drops by name"
     )
 
 
@@ -76,7 +78,7 @@ def _privileged_refused(aim: aims.Aim, level: str | None) -> str | None:
             f"{problem}, and it is the only way to the devices of fabric {aim.fabric_name}; "
             "run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
-    return f"{problem}: it is not set"
+    return f"{problem}: it is not set; {pod_security.ELSEWHERE}"
 
 
 def _privileged(aim: aims.Aim) -> Iterator[model.SetPrivileged]:

@@ -109,6 +109,28 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
     assert not allowed(pod(cpu(), label="f"))
 
 
+def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
+    def new(namespace):
+        return admitting.known(namespace, watched=True)
+
+    def told(tree: dict, by=new) -> dict:
+        return json.loads(pods.handle(review(tree), BY, by).body)["response"]
+
+    refused = told(pod(label=None))
+    assert not refused["allowed"]
+    assert "labels of namespace" in refused["status"]["message"]
+    assert "try again" in refused["status"]["message"]
+    assert told(pod(cpu(), label=None))["allowed"], "no accelerator: the namespace decides nothing"
+    assert told(pod(label="f"))["allowed"]
+    assert "patch" in told(pod(label="f"))
+    assert told(pod(label="none"))["allowed"]
+    assert told(pod(label=None), facts)["allowed"], "a file tells all there is"
+    seen = admitting.known(watched=True, namespace_labels={})
+    assert told(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
+    unreadable = {"limits": {"nvidia.com/gpu": "many"}}
+    assert not told(pod(cpu(resources=unreadable), label=None))["allowed"]
+
+
 def test_audit_annotations_say_what_was_done():
     assert answer(review(pod()))["auditAnnotations"] == {
         "fabric": "f",
@@ -116,6 +138,20 @@ def test_audit_annotations_say_what_was_done():
         "rails": "rail0,rail1",
         "changes": str(len(admitting.planned(pod(), BY).changes)),
     }
+
+
+def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
+    given = answer(review(pod(annotations={"railwright.io/rails": "9"})))
+    assert given["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
+    assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
+    names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
+    by = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
+    assert len(answer(review(pod()), by)["auditAnnotations"]["rails"]) == 1024
+
+
+def test_a_role_that_the_containers_do_not_tell_is_unknown():
+    tree = pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}})
+    assert answer(review(tree))["auditAnnotations"]["role"] == "unknown"
 
 
 def test_a_dry_run_is_answered_alike_and_marked():
