@@ -13,6 +13,6 @@ class Facts(msgspec.Struct, frozen=True):
 
     namespace: str  # of the request: the pod's own may be empty at admission
     namespace_labels: Mapping[str, str] | None = None
-    watched: bool = False  # namespaces come from a cluster: one without labels here is too new to be seen
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
     offered: frozenset[str] | None = None  # resources some node has allocatable
+    watched: bool = False  # namespaces come from a cluster: one without labels here is too new to be seen
