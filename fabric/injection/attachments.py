@@ -46,8 +46,8 @@ def attach(aim: aims.Aim) -> Attachments:
         warnings=tuple(_warnings(aim, merged.selections)),
         skipped=_skipped(aim),
     )
-    # Multus leaves pods on the host network alone
-    return Attachments(() if aim.host_network else merged.selections + _default(aim), part)
+    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
+    return Attachments(attached, part)
 
 
 def _wanted(aim: aims.Aim) -> bool:
@@ -59,8 +59,10 @@ def _selection(chosen: rails.Chosen) -> networks.Selection:
     return networks.Selection(namespace, name, chosen.rail.interface or "")
 
 
-def _default(aim: aims.Aim) -> tuple[networks.Selection, ...]:
+def default_network(aim: aims.Aim) -> tuple[networks.Selection, ...]:
     """The network that stands in for the cluster's own: only its devices concern us, and it is never touched."""
+    if aim.host_network:
+        return ()
     written = aim.pod.metadata.annotations.get(names.DEFAULT_NETWORK)
     if written is None and _wanted(aim):
         written = aim.fabric.annotations.get(names.DEFAULT_NETWORK)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from fabric import names, networks
-from fabric.injection import accelerators, model, rails
+from fabric.injection import accelerators, attachments, model, rails
 from fabric.injection import aim as aims
 
 
@@ -19,6 +19,7 @@ def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Pa
         return model.NOTHING
     if "devices" in aim.wishes.skip:
         return model.Part(skipped={"devices": f"by annotation {names.SKIP}"})
+    selections = (*selections, *attachments.default_network(aim))
     drawn = _drawn(aim, selections)
     wanted = _wanted(aim, selections, drawn)
     changes = tuple(change for resource in wanted for change in _changes(aim, resource, wanted[resource], drawn))

@@ -28,6 +28,7 @@ def weigher(
             sum(each.name.startswith(names.VOLUME_PREFIX) for each in container.volume_mounts),
             sum((each.name, each.value) in settings for each in container.env),
             sum(each in added for each in fabric.security.capabilities),
+            int(fabric.security.privileged and bool(context and context.privileged)),
         )
 
     return held

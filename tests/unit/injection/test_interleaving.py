@@ -1,0 +1,308 @@
+"""Another webhook acts between two of our calls: the pod converges, nothing is there twice, theirs stays theirs."""
+
+import copy
+from collections import Counter
+
+import admitting
+import peers
+import pytest
+from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fabric import networks
+from fabric.injection import model
+
+POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
+AT = known(networks=POOLS)
+VFS = """
+    - {name: rail0, network: prod/vf, resource: x.y/vf, device: mlx5_0}
+    - {name: rail1, network: prod/vf, device: mlx5_1}
+"""
+MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
+POLICIES = {
+    "roce": fabric(MORE),
+    "roce, a pool": fabric("    nccl: {delivery: both}\n", rails=VFS),
+    "infiniband": fabric(MORE, transport="infiniband", rails="[{name: rail0, resource: x.y/hca, device: mlx5_0}]"),
+    "erdma, by file": fabric("    nccl: {delivery: file}\n", transport="erdma", rails="[{name: r, resource: x.y/e}]"),
+    "pvrdma": fabric(
+        "    mounts: {devInfiniband: true}\n    security: {privileged: true}\n",
+        transport="pvrdma",
+        rails="[{name: rail0, device: vmw0}]",
+    ),
+    "pvrdma, bare": fabric(transport="pvrdma", rails="[{name: rail0, device: vmw0}]"),
+    "efa": fabric(
+        "    env: {FI_X: '1'}\n    forceEnv: [FI_X]\n", transport="efa", rails="[{name: r, resource: x.y/efa}]"
+    ),
+    "tcp": fabric(transport="tcp", rails=""),
+}
+EXTRA = ("mesh", "logs")  # containers of other webhooks
+
+entries = st.sampled_from(
+    [
+        {"name": "NCCL_DEBUG", "value": "INFO"},
+        {"name": "NCCL_SOCKET_IFNAME", "value": "own"},
+        {"name": "FI_X", "value": "own"},
+        {"name": "OWN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+)
+amounts = st.sampled_from(["0", "1", "2", "1000m"])
+containers = st.fixed_dictionaries(
+    {"image": st.just("i")},
+    optional={
+        "env": st.lists(entries, max_size=2, unique_by=lambda each: each["name"]),
+        "envFrom": st.just([{"secretRef": {"name": "s"}}]),
+        "resources": st.builds(
+            lambda asked: {"requests": asked, "limits": asked}, st.dictionaries(st.just("x.y/vf"), amounts)
+        ),
+        "securityContext": st.sampled_from(
+            [{}, {"capabilities": {"add": ["KILL"]}}, {"capabilities": {"drop": ["ALL"]}}]
+        ),
+        "volumeMounts": st.just([{"name": "own", "mountPath": "/dev/shm"}]),
+    },
+)
+annotations = st.fixed_dictionaries(
+    {},
+    optional={
+        peers.NETWORKS: st.sampled_from(["lan2", "mine@x", "vf,vf", '[{"name":"vf","x":1}]']),
+        "railwright.io/delivery": st.sampled_from(["env", "file"]),
+        "railwright.io/skip": st.sampled_from(["env", "mounts", "devices"]),
+        "railwright.io/rails": st.just("1"),
+    },
+)
+
+
+@st.composite
+def pods(draw) -> dict:
+    """Some with accelerators, some without; the first `accelerated` containers have one."""
+    made = draw(st.lists(containers, min_size=1, max_size=3))
+    accelerated = draw(st.sampled_from([0, 0, 1]))
+    at = draw(st.integers(0, len(made) - 1))
+    made = [copy.deepcopy(each) | {"name": f"c{index}"} for index, each in enumerate(made)]
+    if accelerated:
+        resources = made[at].setdefault("resources", {"requests": {}, "limits": {}})
+        resources["requests"] = resources["limits"] = {**resources["limits"], "nvidia.com/gpu": "8"}
+    tree = pod(*made, annotations=draw(annotations), volumes=[{"name": "own", "emptyDir": {}}])
+    if draw(st.integers(0, 4)) == 0:
+        tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return copy.deepcopy(tree)
+
+
+actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
+
+
+def called(tree: dict, by) -> dict | None:
+    """The pod after our call; None where it is refused."""
+    return None if isinstance(planned(tree, by, AT), model.Refusal) else admitted(tree, by, AT)
+
+
+def acted(tree: dict, names: list[str]) -> dict:
+    for name in names:
+        tree = peers.ACTIONS[name](tree)
+    return tree
+
+
+def check_nothing_twice(tree: dict) -> None:
+    for container in tree["spec"]["containers"]:
+        for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
+            assert max(Counter(each[what] for each in container.get(key, [])).values(), default=1) == 1, container
+        added = container.get("securityContext", {}).get("capabilities", {}).get("add", [])
+        assert len(added) == len(set(added))
+    assert max(Counter(each["name"] for each in tree["spec"].get("volumes", [])).values(), default=1) == 1
+
+
+@settings(max_examples=500)  # the space is wide, and one example takes a few milliseconds
+@given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
+def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there_twice(tree, name, rounds):
+    by = POLICIES[name]
+    after = called(tree, by)
+    assume(after is not None)
+    for names in rounds:
+        after = called(acted(after, names), by)
+        assume(after is not None)
+        again = planned(after, by, AT)
+        assert again.changes == ()
+        check_nothing_twice(after)
+    check_theirs(tree, after, by, removed={each for names in rounds for each in names})
+
+
+def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
+    """What the pod's author wrote is there as it was, less what other webhooks took away."""
+    now = {each["name"]: each for each in after["spec"]["containers"]}
+    forced = by.document.fabrics["f"].force_env
+    for before in tree["spec"]["containers"]:
+        if before["name"] not in now:
+            assert "without_last" in removed
+            continue
+        container = now[before["name"]]
+        theirs = [each for each in before.get("env", []) if each["name"] not in forced]
+        if "without_an_entry" not in removed:
+            assert [each for each in container.get("env", []) if each in theirs] == theirs
+        for key in ("envFrom", "image"):
+            assert container.get(key) == before.get(key)
+        own = before.get("volumeMounts", [])
+        assert [each for each in container.get("volumeMounts", []) if each in own] == own
+        for resource, amount in before.get("resources", {}).get("limits", {}).items():
+            assert float(container["resources"]["limits"][resource].replace("1000m", "1")) >= float(
+                amount.replace("1000m", "1")
+            )
+    if not removed & {"without_networks", "user_defined_injection"}:
+        written = tree["metadata"]["annotations"].get(peers.NETWORKS, "")
+        theirs = networks.parse(written, "prod")
+        merged = networks.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
+        assert merged[: len(theirs)] == theirs
+
+
+HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
+
+
+@settings(max_examples=400)  # as above
+@given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
+def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names):
+    by = POLICIES[name]
+    first = called(tree, by)
+    assume(first is not None)
+    before = record(first)["containers"]
+    last = called(acted(first, names), by)
+    assume(last is not None)
+    assume(any(each["name"] in before and _holds(each, tree) for each in first["spec"]["containers"]))
+    assert sorted(record(last)["containers"]) == sorted(before)
+    for container in last["spec"]["containers"]:
+        if container["name"] in EXTRA:
+            assert not any(each["name"].startswith(("NCCL_", "FI_")) for each in container.get("env", []))
+            assert not container.get("resources", {}).get("limits")
+            assert "securityContext" not in container
+
+
+def _holds(container: dict, tree: dict) -> bool:
+    """True where we gave the container anything: what got nothing cannot be known again, and needs nothing."""
+    before = next(each for each in tree["spec"]["containers"] if each["name"] == container["name"])
+    return container != before
+
+
+# --- a sidecar before the first container -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_sidecar_put_in_front_takes_nothing_from_a_pod_without_accelerators(name):
+    by = POLICIES[name]
+    once = admitted(pod(cpu("train")), by, AT)
+    again = admitted(peers.sidecar_first(once), by, AT)
+    assert again["spec"]["containers"][0] == peers.SIDECAR
+    assert again["spec"]["containers"][1:] == once["spec"]["containers"]
+    assert record(again)["containers"] == ["train"]
+
+
+def test_a_forged_record_does_not_choose_the_container_and_what_a_container_holds_does():
+    forged = {"railwright.io/injection": '{"containers": ["b"]}'}
+    assert record(admitted(pod(cpu("a"), cpu("b"), annotations=forged), fabric()))["containers"] == ["a"]
+    wrote = cpu("b", resources={"limits": {"nvidia.com/mlx5_0": "1"}})
+    assert record(admitted(pod(cpu("a"), wrote), fabric()))["containers"] == ["b"]
+    assert record(admitted(pod(cpu("a"), cpu("b")), fabric()))["containers"] == ["a"]
+    named = {"railwright.io/containers": "a"}
+    assert record(admitted(pod(cpu("a"), wrote, annotations=named), fabric()))["containers"] == ["a"]
+    assert record(admitted(pod(gpus(1, "a"), wrote), fabric()))["containers"] == ["a"]
+
+
+# --- Network Resources Injector ---------------------------------------------------------------------------
+
+TWO = fabric(rails=VFS)
+
+
+@pytest.mark.parametrize("inject", [peers.injector, peers.injector_honouring])
+@pytest.mark.parametrize("written", [None, "vf", "prod/vf,vf", "theirs"])
+def test_before_us_the_injectors_count_is_not_doubled(inject, written):
+    annotations = {} if written is None else {peers.NETWORKS: written}
+    before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
+    after = admitted(before, TWO, AT)
+    attached = networks.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
+    asked = [int(limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
+    assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)
+    assert planned(after, TWO, AT).changes == ()
+
+
+@pytest.mark.parametrize("tree", [pod(), pod(cpu("first"), gpus(8, "train"))], ids=["one", "two"])
+def test_after_us_the_injector_stays_out_and_in_its_other_mode_we_add_nothing_to_what_it_adds(tree):
+    ours = admitted(tree, TWO, AT)
+    assert peers.injector(ours, POOLS) == ours
+    theirs = peers.injector_honouring(ours, POOLS)
+    assert theirs != ours
+    assert planned(theirs, TWO, AT).changes == ()
+
+
+def test_networks_that_the_injector_replaced_come_back_behind_its_own_with_their_devices():
+    ours = admitted(pod(annotations={peers.NETWORKS: "mine"}), TWO, AT)
+    again = admitted(peers.user_defined_injection(ours), TWO, AT)
+    assert again["metadata"]["annotations"][peers.NETWORKS] == "prod/theirs,prod/vf,prod/vf"
+    assert limits(again)["x.y/vf"] == "3"
+    assert planned(again, TWO, AT).changes == ()
+
+
+# --- what a user writes grants nothing --------------------------------------------------------------------
+
+words = st.one_of(
+    st.text(max_size=10), st.sampled_from(["1", "rail0", "g", "f", "default", "none", "c0", "env", "file"])
+)
+KEYS = ("fabric", "rails", "containers", "skip", "delivery", "injection", "nccl.conf", "privileged", "capabilities")
+ROLES = ("training.kubeflow.org/job-role", "volcano.sh/task-spec", "ray.io/node-type", "mpi-job-role")
+LIMITED = admitting.policy(
+    """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  f:
+    transport: roce
+    rails: [{name: rail0, network: prod/lan2, resource: x.y/r, device: mlx5_0}, {name: rail1, network: prod/vf}]
+    security: {capabilities: [IPC_LOCK]}
+    mounts: {sharedMemory: 1Gi}
+  g:
+    transport: infiniband
+    namespaces: {matchLabels: {team: other}}
+    rails: [{name: rail0, network: other/secret, resource: x.y/secret, device: mlx5_7}]
+    security: {privileged: true, capabilities: [SYS_ADMIN]}
+    mounts: {devInfiniband: true}
+"""
+)
+
+
+@settings(max_examples=400)  # as above
+@given(
+    labels=st.dictionaries(
+        st.sampled_from([*[f"railwright.io/{key}" for key in KEYS], *ROLES]),
+        words | st.sampled_from(["launcher", "worker"]),
+        max_size=3,
+    ),
+    annotations=st.dictionaries(st.sampled_from([f"railwright.io/{key}" for key in KEYS]), words, max_size=3),
+    selection=st.sampled_from([None, "lan2", "other/secret", '[{"name":"vf","namespace":"prod"}]', "mine"]),
+    fabric_label=st.sampled_from(["f", "f", "f", "g", "default", "none", ""]),
+)
+def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_policy_of_his_fabric(
+    labels, annotations, selection, fabric_label
+):
+    labels = {**labels, "railwright.io/fabric": fabric_label}
+    written = annotations | ({peers.NETWORKS: selection} if selection else {})
+    tree = pod(gpus(8, "c0"), cpu("c1"), annotations=written)
+    tree["metadata"]["labels"] = labels
+    there = {**POOLS, ("other", "secret"): "x.y/secret"}
+    at = known(networks=there, namespace_labels={"team": "ai"})
+    outcome = planned(tree, LIMITED, at)
+    if isinstance(outcome, model.Refusal):
+        return
+    if isinstance(outcome, model.NotOptedIn):
+        assert fabric_label == "none"
+        return
+    assert outcome.fabric == "f"
+    after = admitted(tree, LIMITED, at)
+    theirs = networks.parse(selection or "", "prod")
+    attached = networks.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
+    assert attached[: len(theirs)] == theirs
+    assert {each.key for each in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
+    pools = {there.get(each.key) for each in theirs}
+    assert {each["name"] for each in after["spec"].get("volumes", [])} <= {"railwright-shm", "railwright-nccl-conf"}
+    assert all("hostPath" not in each for each in after["spec"].get("volumes", []))
+    for index, container in enumerate(after["spec"]["containers"]):
+        assert set(limits(after, index)) <= {"nvidia.com/gpu", "x.y/r", "x.y/vf", *pools}
+        context = container.get("securityContext", {})
+        assert set(context) <= {"capabilities"}
+        assert context.get("capabilities", {"add": ["IPC_LOCK"]}) == {"add": ["IPC_LOCK"]}
+    assert not any("mlx5_7" in (value or "") for index in (0, 1) for value in env(after, index).values())
