@@ -60,6 +60,12 @@ class Credentials:
             context.load_cert_chain(*self.paths("admin"))
         return context
 
+    def serving(self, name: str) -> ssl.SSLContext:
+        """TLS for a server with the certificate issued before under `name`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.paths(name))
+        return context
+
     def _issue(
         self, name: str, user: str, groups: Sequence[str], hosts: Sequence[str], usages: set[str]
     ) -> tuple[str, str]:

@@ -1,0 +1,199 @@
+"""Other webhooks around ours in a real API server: what it stores is what strict application says, and is done once."""
+
+import copy
+import json
+import random
+
+import admitting
+import peers
+import pytest
+import pytest_asyncio
+from plane import api, peer, waiting
+
+from fabric.injection import facts, model
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  pool:
+    transport: roce
+    rails:
+    - {{name: rail0, network: {namespace}/vf, resource: x.y/vf, device: mlx5_0}}
+    - {{name: rail1, network: {namespace}/vf, device: mlx5_1}}
+    security: {{capabilities: [IPC_LOCK]}}
+    nccl: {{delivery: both}}
+  ib:
+    transport: infiniband
+    rails: [{{name: rail0, resource: x.y/hca, device: mlx5_0}}]
+    mounts: {{sharedMemory: 1Gi}}
+    env: {{NCCL_DEBUG: WARN}}
+    forceEnv: [NCCL_DEBUG]
+  file:
+    transport: erdma
+    rails: [{{name: rail0, resource: x.y/erdma}}]
+    nccl: {{delivery: file}}
+  host:
+    transport: pvrdma
+    rails: [{{name: rail0, device: vmw0}}]
+    mounts: {{devInfiniband: true}}
+    security: {{privileged: true}}
+  tcp:
+    transport: tcp
+"""
+FABRICS = ("pool", "ib", "file", "host", "tcp")
+PODS = 40
+SEED = 7  # any; the same pods each time
+BYSTANDER = "injection-bystander"  # a namespace nobody registers for: what the API server makes of a pod alone
+ENTRIES = (
+    {"name": "NCCL_DEBUG", "value": "INFO"},
+    {"name": "NCCL_SOCKET_IFNAME", "value": "own"},
+    {"name": "OWN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+)
+SELECTIONS = (None, "vf", "mine@x", "vf,vf@y", '[{"name":"vf","x-unknown":1}]', "a,,b")
+
+
+def generated(seed: int) -> list[dict]:
+    """Pods with and without accelerators, and what other webhooks are to do to each."""
+    chance = random.Random(seed)  # noqa: S311 - the same pods in each run
+    made = []
+    for number in range(PODS):
+        containers = [_container(chance, f"c{index}") for index in range(chance.choice([1, 2, 2, 3]))]
+        if chance.random() < 0.5:
+            limits = chance.choice(containers)["resources"]["limits"]
+            limits["nvidia.com/gpu"] = "8"
+        annotations = {
+            peer.BEFORE: ",".join(chance.sample(sorted(peers.ACTIONS), chance.choice([0, 1, 2]))),
+            peer.AFTER: ",".join(chance.sample(sorted(peers.ACTIONS), chance.choice([0, 1, 2, 3]))),
+        }
+        selection = chance.choice(SELECTIONS)
+        if selection is not None:
+            annotations[peers.NETWORKS] = selection
+        made.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"pod-{number}",
+                    "labels": {"railwright.io/fabric": chance.choice(FABRICS)},
+                    "annotations": annotations,
+                },
+                "spec": {
+                    "containers": containers,
+                    "volumes": [{"name": "own", "emptyDir": {}}],
+                    "schedulerName": "nobody",
+                    "automountServiceAccountToken": False,  # its volume has a name made anew each time
+                },
+            }
+        )
+    return made
+
+
+def _container(chance: random.Random, name: str) -> dict:
+    container: dict = {"name": name, "image": "i", "resources": {"limits": {}}}
+    if chance.random() < 0.5:
+        container["env"] = chance.sample(ENTRIES, chance.choice([1, 2]))
+    if chance.random() < 0.2:
+        container["envFrom"] = [{"secretRef": {"name": "s"}}]
+    if chance.random() < 0.3:
+        container["resources"]["limits"]["x.y/vf"] = chance.choice(["0", "1", "2000m"])
+    if chance.random() < 0.3:
+        container["volumeMounts"] = [{"name": "own", "mountPath": "/dev/shm"}]
+    if chance.random() < 0.3:
+        container["securityContext"] = {"capabilities": {"drop": ["ALL"]}}
+    return copy.deepcopy(container)
+
+
+def predicted(tree: dict, by, at: facts.Facts) -> dict | str:
+    """The pod after the other before us, us, the other after us, and us again if it changed something; or a refusal."""
+    tree = acted(tree, peer.BEFORE)
+    for last in (False, True):
+        outcome = admitting.planned(tree, by, at)
+        if isinstance(outcome, model.Refusal):
+            return outcome.message
+        tree = admitting.admitted(tree, by, at)
+        if not last:
+            after = acted(tree, peer.AFTER)
+            if after == tree:
+                return tree
+            tree = after
+    return tree
+
+
+def acted(tree: dict, when: str) -> dict:
+    for name in filter(None, tree["metadata"]["annotations"].get(when, "").split(",")):
+        tree = peers.ACTIONS[name](tree)
+    return tree
+
+
+def essence(tree: dict) -> dict:
+    """What decides how a pod runs, without what the API server fills in."""
+    containers = []
+    for container in tree["spec"]["containers"]:
+        kept = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}
+        env = json.loads(json.dumps(container.get("env", [])).replace('"apiVersion": "v1", ', ""))
+        resources = {part: amounts for part, amounts in container.get("resources", {}).items() if amounts}
+        containers.append(kept | {"env": env, "resources": resources, "security": container.get("securityContext")})
+    volumes = [(each["name"], sorted(each)) for each in tree["spec"].get("volumes", [])]
+    return {"annotations": tree["metadata"]["annotations"], "containers": containers, "volumes": volumes}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def crowded(plane, site, namespace):
+    """Our webhook between two others, in a namespace with networks."""
+    for name, resource in (("vf", "x.y/vf"), ("mine", None), ("theirs", None)):
+        annotations = {"k8s.v1.cni.cncf.io/resourceName": resource} if resource else {}
+        await plane.api.create(
+            {
+                "apiVersion": "k8s.cni.cncf.io/v1",
+                "kind": "NetworkAttachmentDefinition",
+                "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+                "spec": {"config": "{}"},
+            }
+        )
+    if await plane.api.get_or_none("Namespace", BYSTANDER) is None:
+        await plane.make_namespace(BYSTANDER)
+    text = POLICY.format(namespace=namespace)
+    await site.policy(text)
+    await site.start_webhook()
+    await site.register(namespace)
+    others = peer.Peer(plane.api, plane.certificates, peers.ACTIONS)
+    await others.start(namespace)
+    await waiting.wait(lambda: _seen_by_peers(plane.api, namespace), describe="the other webhooks to be called")
+    yield text
+    await others.stop()
+
+
+async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
+    probe = generated(SEED)[0]
+    probe["metadata"] = {"name": "probe", "annotations": {peer.BEFORE: "annotated", peer.AFTER: "sidecar_last"}}
+    created = await client.create(probe, namespace=namespace, dry_run=True)
+    assert created["metadata"]["annotations"].get("peer/seen") == "yes"
+    assert created["spec"]["containers"][-1]["name"] == "logs"
+    return True
+
+
+async def test_around_other_webhooks_the_api_server_stores_what_strict_application_predicts(plane, namespace, crowded):
+    by = admitting.policy(crowded)
+    networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
+    at = facts.Facts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
+    stored = refused = changed = 0
+    for tree in generated(SEED):
+        alone = await plane.api.create(tree, namespace=BYSTANDER, dry_run=True)
+        alone["metadata"] = {key: alone["metadata"][key] for key in ("name", "labels", "annotations")}
+        expected = predicted(alone | {"metadata": alone["metadata"] | {"namespace": namespace}}, by, at)
+        if isinstance(expected, str):
+            with pytest.raises(api.ApiError) as error:
+                await plane.api.create(tree, namespace=namespace)
+            assert expected in error.value.message
+            refused += 1
+            continue
+        created = await plane.api.create(tree, namespace=namespace)
+        assert essence(created) == essence(expected)
+        changed += bool(tree["metadata"]["annotations"][peer.AFTER])
+        again = admitting.planned(created, by, at)
+        assert again.changes == (), "one more call finds nothing to do"
+        stored += 1
+    assert stored > PODS // 2
+    assert changed > PODS // 4
+    assert refused > 0

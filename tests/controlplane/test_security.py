@@ -1,0 +1,165 @@
+"""Pod-security levels and new namespaces, judged by a real API server after us."""
+
+import asyncio
+import base64
+import copy
+import json
+import uuid
+
+import pytest
+import pytest_asyncio
+from plane import api, waiting
+
+LABEL = "railwright.io/fabric"
+INJECTION = "railwright.io/injection"
+LEVEL = "pod-security.kubernetes.io/enforce"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  all:
+    transport: infiniband
+    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE], privileged: true}
+    mounts: {sharedMemory: 1Gi, devInfiniband: true}
+    nccl: {delivery: both}
+  bare:
+    transport: pvrdma
+    rails: [{name: rail0, device: vmw0}]
+    mounts: {devInfiniband: true}
+"""
+STRICT = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def pod(label: str | None, *, name: str = "p", context: dict | None = None) -> dict:
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    if context is not None:
+        container["securityContext"] = copy.deepcopy(context)
+    labels = {LABEL: label} if label else {}
+    spec = {"containers": [container], "schedulerName": "nobody"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespaces(plane):
+    """A namespace a level."""
+    made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("privileged", "baseline", "restricted")}
+    for level, name in made.items():
+        await plane.make_namespace(name, {LEVEL: level})
+    yield made
+    for name in made.values():
+        await plane.remove_namespace(name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def levels(plane, namespaces, site):
+    """Our webhook in force in each of them; it goes before they do."""
+    await site.policy(POLICY)
+    await site.start_webhook()
+    await site.register(*namespaces.values())
+    return namespaces
+
+
+@pytest.mark.parametrize(
+    ("level", "added"),
+    [("baseline", ["NET_BIND_SERVICE"]), ("restricted", ["NET_BIND_SERVICE"])],
+)
+async def test_what_we_add_passes_the_level_of_the_namespace(plane, levels, level, added):
+    context = STRICT if level == "restricted" else {"runAsNonRoot": True}
+    created = await plane.api.create(pod("all", context=context), namespace=levels[level], dry_run=True)
+    container = created["spec"]["containers"][0]
+    assert container["securityContext"]["capabilities"]["add"] == added
+    assert not container["securityContext"].get("privileged")
+    assert not any("hostPath" in each for each in created["spec"]["volumes"])
+    record = json.loads(created["metadata"]["annotations"][INJECTION])
+    assert {"security.IPC_LOCK", "security.privileged", "mounts./dev/infiniband"} <= record["skipped"].keys()
+    assert {"mounts./dev/shm", "nccl.conf", "devices"} <= set(record["added"])
+    # The level is in force: what we left out would have been refused.
+    for forbidden in (
+        {"capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]}},
+        {"privileged": True, "allowPrivilegeEscalation": True},
+    ):
+        with pytest.raises(api.ApiError, match="violates PodSecurity"):
+            await plane.api.create(pod(None, context={**context, **forbidden}), namespace=levels[level], dry_run=True)
+
+
+async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
+    created = await plane.api.create(pod("all"), namespace=levels["privileged"], dry_run=True)
+    context = created["spec"]["containers"][0]["securityContext"]
+    assert (context["capabilities"]["add"], context["privileged"]) == (["IPC_LOCK", "NET_BIND_SERVICE"], True)
+    assert [each["hostPath"]["path"] for each in created["spec"]["volumes"] if "hostPath" in each] == [
+        "/dev/infiniband"
+    ]
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+async def test_a_fabric_that_has_no_other_way_is_refused_by_us_with_the_reason(plane, levels, level):
+    with pytest.raises(api.ApiError, match="hostPath /dev/infiniband is the only way to the devices of fabric bare"):
+        await plane.api.create(pod("bare", context=STRICT), namespace=levels[level], dry_run=True)
+
+
+async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_tried_again(plane, site):
+    await site.policy(POLICY)
+    running = await site.start_webhook()
+    await _register_namespaced(plane, running.port)
+    made = [f"new-{uuid.uuid4().hex[:8]}" for _ in range(12)]
+
+    async def first_pod(namespace: str) -> dict:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {LABEL: "all"}}}
+        await plane.api.create(document)
+
+        async def created():
+            try:
+                return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
+            except api.ApiError as error:
+                told = error.message
+                assert "try again" in told or "serviceaccount" in told.lower() or "service account" in told, told
+                return None
+
+        return await waiting.wait(created, describe=f"a pod in {namespace}")
+
+    try:
+        for admitted in await asyncio.gather(*map(first_pod, made)):
+            assert INJECTION in admitted["metadata"]["annotations"], "no pod of an opted-in namespace passes as it was"
+    finally:
+        await plane.api.delete("MutatingWebhookConfiguration", "railwright-namespaced")
+        for name in made:
+            await plane.api.delete("Namespace", name)
+
+
+async def _register_namespaced(plane, port: int) -> None:
+    """The second entry of manifests/base/admission.yaml, by URL; in force when a first pod is injected."""
+    authority = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
+    webhook = {
+        "name": "namespaced-pods.railwright.io",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/mutate/pods", "caBundle": authority},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]},
+        "objectSelector": {"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+    }
+    await plane.api.create(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "railwright-namespaced"},
+            "webhooks": [webhook],
+        }
+    )
+    probe = f"probe-{uuid.uuid4().hex[:6]}"
+    await plane.make_namespace(probe, {LABEL: "all"})
+
+    async def in_force():
+        created = await plane.api.create(pod(None), namespace=probe, dry_run=True)
+        return INJECTION in created["metadata"].get("annotations", {})
+
+    await waiting.wait(in_force, describe="the webhook of opted-in namespaces to be called")
+    await plane.remove_namespace(probe)
