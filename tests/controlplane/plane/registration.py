@@ -13,6 +13,12 @@ _MANIFEST = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" /
 
 FABRIC = "railwright.io/fabric"
 _KIND = "MutatingWebhookConfiguration"
+_STRICT = {  # nothing but us refuses such a pod, whatever the namespace enforces
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unreachable one is a refusal too
 
 
@@ -95,7 +101,7 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "webhook-probe", "labels": {FABRIC: _NO_FABRIC}},
-        "spec": {"containers": [{"name": "probe", "image": "probe"}]},
+        "spec": {"containers": [{"name": "probe", "image": "probe", "securityContext": _STRICT}]},
     }
 
     async def as_wanted() -> bool:
