@@ -135,7 +135,7 @@ def check_gateways(selections: Sequence[Selection]) -> None:
     """Raises InvalidNetworksError where more than one default route is asked for (Multus: CheckGatewayConfig)."""
     first: dict[str, int] = {}
     for position, selection in enumerate(selections, start=1):
-        for family in network_element.families(selection.gateways or ()):
+        for family in network_element.families(selection.gateways) if selection.gateways else ():
             if family in first:
                 raise InvalidNetworksError(
                     position,

@@ -60,6 +60,6 @@ def _whole(text: views.Written, container: views.Container, resource: str) -> in
         raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 
 
-@functools.lru_cache(maxsize=1024)  # pods name few amounts, and a long text is refused before it is kept
+@functools.lru_cache(maxsize=1024, typed=True)  # pods name few amounts, and a long text is refused before it is kept
 def _units(text: views.Written) -> int:
     return quantity.whole(text)

@@ -89,3 +89,22 @@ def test_a_clash_of_a_rails_network_names_it_because_the_users_text_does_not():
     told = refusal(pod(annotations={NETWORKS: "mine@net2"}), fabric())
     assert "entry 2" in told
     assert "it is network 'prod/lan2'" in told
+
+
+def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
+    one = '{"name":"lan2","default-route":["10.0.0.1","fd00::1"]}'
+    outcome = planned(pod(annotations={NETWORKS: f"[{one}]"}), fabric())
+    assert [warning for warning in outcome.warnings if "entry 1" in warning and "default-route" in warning]
+    told = refusal(pod(annotations={NETWORKS: f'[{one},{{"name":"x","default-route":["::ffff:10.0.0.2"]}}]'}), fabric())
+    assert 'entry 2: "default-route" names a second IPv4 gateway, after entry 1' in told
+    empty = planned(pod(annotations={NETWORKS: '[{"name":"lan2","default-route":[]}]'}), fabric())
+    assert any("default-route" in warning for warning in empty.warnings), "Multus takes the routes away for [] too"
+
+
+def test_a_missing_network_is_named_with_its_rail():
+    by = fabric(rails="[{name: east, network: prod/lan2}, {name: west, network: prod/gone}]")
+    told = refusal(pod(), by)
+    assert "NetworkAttachmentDefinition prod/gone" in told
+    assert "`network` of rail west in the policy" in told
+    skipped = pod(annotations={"railwright.io/skip": "networks"})
+    assert planned(skipped, by).fabric == "f"

@@ -1,5 +1,6 @@
 """How many devices, in which containers (rulings 10 to 13)."""
 
+import admitting
 import pytest
 from admitting import admitted, cpu, fabric, gpus, known, limits, planned, pod, record, refusal
 
@@ -115,3 +116,80 @@ def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
     after = admitted(tree, fabric())
     assert [limits(after, index)["nvidia.com/mlx5_0"] for index in (0, 1)] == ["0", "1"]
     assert [limits(after, index)["nvidia.com/mlx5_1"] for index in (0, 1)] == ["1", "1"]
+
+
+def test_init_containers_and_sidecars_neither_count_nor_get_any():
+    asked = {"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}}
+    inits = [cpu("init", resources=asked), cpu("sidecar", resources=asked, restartPolicy="Always"), gpus(1, "gpu")]
+    after = admitted(pod(cpu("mesh"), gpus(8), initContainers=inits), fabric(rails=ONE_POOL), known(networks=POOL))
+    assert after["spec"]["initContainers"] == inits
+    assert (limits(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
+
+
+@pytest.mark.parametrize(
+    "written", ["1", "1000m", "1e0", "1E0", "0.001k", "+1", "1.0", "1000000u", "1000000000n", 1, 1.0]
+)
+@pytest.mark.parametrize("part", ["requests", "limits"])
+def test_what_is_asked_for_counts_in_every_spelling_of_kubernetes(written, part):
+    other = cpu("other", resources={part: {"x.y/vf": written}})
+    after = admitted(pod(other, gpus(8)), fabric(rails=ONE_POOL), known(networks=POOL))
+    assert amounts(after, 1) == {"x.y/vf": "1"}
+
+
+def test_a_pod_gets_the_devices_of_its_own_fabric_and_keeps_what_it_asks_of_another():
+    by = admitting.policy(
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+        "  f: {transport: roce, rails: [{name: a, resource: x.y/shared}, {name: b, resource: x.y/shared}]}\n"
+        "  g: {transport: infiniband, rails: [{name: a, resource: x.y/shared}, {name: c, resource: x.y/hca}]}\n"
+    )
+    assert amounts(admitted(pod(label="f"), by)) == {"x.y/shared": "2"}
+    assert amounts(admitted(pod(label="g"), by)) == {"x.y/shared": "1", "x.y/hca": "1"}
+    container = gpus(8)
+    for part in ("requests", "limits"):
+        container["resources"][part]["x.y/hca"] = "3"
+    assert amounts(admitted(pod(container, label="f"), by)) == {"x.y/shared": "2", "x.y/hca": "3"}
+
+
+def test_a_gang_of_equal_pods_has_the_same_rails_whichever_container_holds_its_accelerators():
+    four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
+    by = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
+    gang = [pod(gpus(4)), pod(cpu("a"), gpus(4, "b")), pod(gpus(2, "a"), gpus(2, "b"))]
+    assert {planned(each, by).rails for each in gang} == {("r0", "r1")}
+
+
+def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about():
+    by = fabric(rails="[{name: rail0, network: prod/bare, device: mlx5_0}]")
+    at = known(networks={("prod", "bare"): None})
+    (warning,) = planned(pod(), by, at).warnings
+    assert "rail rail0: name its `resource` in the policy" in warning
+    assert "prod/bare has no annotation k8s.v1.cni.cncf.io/resourceName" in warning
+    on_the_host = fabric(
+        "    mounts: {devInfiniband: true}\n", rails="[{name: rail0, network: prod/bare, device: mlx5_0}]"
+    )
+    assert planned(pod(), on_the_host, at).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "policys", "vfs"),
+    [
+        ("vf", None, "2"),
+        ("kube-system/vf", None, "2"),
+        ("prod/other", None, "3"),
+        (None, "prod/other", "3"),
+        ("[", None, "2"),
+    ],
+)
+def test_the_default_network_stays_as_it_is_and_a_pool_it_draws_on_covers_it_too(theirs, policys, vfs):
+    more = f"    annotations: {{v1.multus-cni.io/default-network: {policys}}}\n" if policys else ""
+    annotations = {"v1.multus-cni.io/default-network": theirs} if theirs else {}
+    after = admitted(pod(annotations=annotations), fabric(more, rails=ONE_POOL), known(networks=POOL))
+    assert after["metadata"]["annotations"]["v1.multus-cni.io/default-network"] == (theirs or policys)
+    assert amounts(after) == {"x.y/vf": vfs}
+
+
+def test_sixteen_of_one_network_are_sixteen_attachments_with_a_device_each():
+    rails = str([{"name": f"rail{n}", "network": "prod/vf", "resource": "x.y/vf"} for n in range(16)])
+    after = admitted(pod(annotations={NETWORKS: ",".join(["vf"] * 5)}), fabric(rails=rails), known(networks=POOL))
+    written = after["metadata"]["annotations"][NETWORKS].split(",")
+    assert written == ["vf"] * 5 + ["prod/vf"] * 11
+    assert amounts(after) == {"x.y/vf": "16"}

@@ -79,3 +79,35 @@ def test_a_capability_the_container_drops_by_name_stays_dropped():
     container = gpus(8, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
     after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK]}\n"))
     assert after["spec"]["containers"][0]["securityContext"] == {"capabilities": {"drop": ["IPC_LOCK"]}}
+
+
+def test_a_capability_one_container_drops_is_added_to_the_others_and_said():
+    dropping = gpus(4, "a", securityContext={"capabilities": {"drop": ["CAP_IPC_LOCK"]}})
+    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    tree = pod(dropping, gpus(4, "b"))
+    after = admitted(tree, by)
+    assert after["spec"]["containers"][0]["securityContext"] == dropping["securityContext"]
+    assert after["spec"]["containers"][1]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert "security.IPC_LOCK" in record(after)["added"]
+    (warning,) = planned(tree, by).warnings
+    assert warning.startswith("container a: remove IPC_LOCK from securityContext.capabilities.drop")
+    both = pod(dropping, dropping | {"name": "b"})
+    assert record(admitted(both, by))["skipped"]["security.IPC_LOCK"] == "container a, b drops it"
+
+
+@pytest.mark.parametrize("word", ["", "Baseline", "nonsense"])
+def test_a_level_that_is_none_counts_as_restricted_as_for_the_api_server(word):
+    by = fabric("    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE, KILL]}\n")
+    after = admitted(pod(), by, enforcing(word))
+    assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]
+
+
+def test_baseline_lets_the_default_capabilities_be_added():
+    by = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL]}\n")
+    after = admitted(pod(), by, enforcing("baseline"))
+    assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE", "KILL"]
+
+
+def test_a_host_path_under_our_name_that_is_not_ours_is_refused():
+    tree = pod(volumes=[{"name": "railwright-infiniband", "hostPath": {"path": "/"}}])
+    assert "rename it" in refusal(tree, fabric(HOST_PATH))
