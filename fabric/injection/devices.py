@@ -98,7 +98,15 @@ def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
                 f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
                 f"its network {'/'.join(chosen.network)} {why}"
             )
-    for resource in wanted if offered is not None else ():
+        pool = known.get(chosen.network) if known and chosen.network else None
+        if pool and chosen.resource and pool != chosen.resource:
+            yield (
+                f"rail {chosen.name}: correct its `resource` in the policy: it is {chosen.resource}, and network "
+                f"{'/'.join(chosen.network or ())} draws on {pool}, so that both are requested"
+            )
+    if offered is None:
+        return
+    for resource in wanted:
         if resource not in offered:
             of = [chosen.name for chosen in aim.rails if chosen.resource == resource]
             whose = f", for rail {model.listed(of)}" if of else ""

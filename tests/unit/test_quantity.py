@@ -35,7 +35,9 @@ def test_milli_is_exact_and_rounds_up(text, milli):
     assert quantity.milli(text) == milli
 
 
-@pytest.mark.parametrize("text", ["", "GPU", " 1", "1Gi ", "1 Gi", "1gi", "1KI", "--1", "1e", "0x10", "1_000", "٣", "1" * 100, True])
+@pytest.mark.parametrize(
+    "text", ["", "GPU", " 1", "1Gi ", "1 Gi", "1gi", "1KI", "--1", "1e", "0x10", "1_000", "٣", "1" * 100, True]
+)
 def test_what_kubernetes_would_refuse_is_refused(text):
     with pytest.raises(quantity.InvalidQuantityError):
         quantity.parse(text)

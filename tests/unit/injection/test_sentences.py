@@ -172,6 +172,10 @@ WARNINGS = {
     "no resource is known": Case(
         ("rail rail0", "name its `resource` in the policy"), by=fabric(rails=NEUTRAL), networks=None
     ),
+    "another pool": Case(
+        ("rail rail0", "correct its `resource` in the policy", "nvidia.com/mlx5_0", "draws on x.y/vf"),
+        networks={("prod", "lan2"): "x.y/vf", ("prod", "lan3"): None},
+    ),
     "no node offers it": Case(
         ("check the device plugin, or `resource` of the rail", "no node offers"),
         by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
