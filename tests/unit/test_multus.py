@@ -123,6 +123,13 @@ def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, 
     assert networks.merge(merged.text, ours, "team") == networks.Merged(merged.text, merged.selections, 0)
 
 
+def test_null_after_a_value_empties_a_list_and_leaves_a_string_as_go_does():
+    """Both asked of Multus 4.2.3."""
+    (emptied,) = networks.parse('[{"name":"a","default-route":["10.0.0.1"],"Default-Route":null}]', "team")
+    (kept,) = networks.parse('[{"name":"a","interface":"x","interface":null}]', "team")
+    assert told([emptied, kept]) == [("team", "a", "", -1), ("team", "a", "x", -1)]
+
+
 def _pairs(text: str) -> list:
     return network_element.decode(text) if text else []
 
