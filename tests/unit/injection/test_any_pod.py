@@ -193,8 +193,17 @@ def canonical(pod: dict) -> dict:
     return {"metadata": metadata, "spec": spec}
 
 
+def writable(tree: dict) -> bool:
+    """True for what JSON can hold, which has no infinite amounts."""
+    try:
+        json.dumps(tree, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
 @settings(max_examples=300)  # the space is wide: pods of any form, kinds, policies, facts
-@given(pods, ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
+@given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
 def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_what_it_would_have_been(
     tree, row, name, spec, by, at, above
 ):
