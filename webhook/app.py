@@ -13,13 +13,19 @@ from webhook import state as states
 
 _MALFORMED = (wire.MalformedError,)
 PolicyOf = Callable[[], policies.Policy | None]
+Tell = Callable[[answer.Notice], None]
 
 
-def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics) -> list[routes.Route]:
-    """All routes."""
+def offered(
+    state: states.State, policy_of: PolicyOf, counters: metrics.Metrics, tell: Tell = lambda _: None
+) -> list[routes.Route]:
+    """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        return _reply(pods.handle(call.body, policy_of(), state.facts), counters)
+        given = pods.handle(call.body, policy_of(), state.facts)
+        if given.notice is not None:
+            tell(given.notice)
+        return _reply(given, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
         return _reply(workloads.handle(call.body, policy_of(), state.facts), counters)
@@ -43,7 +49,7 @@ def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics)
 
 def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if given.reason:
-        counters.webhook_refusals.labels(given.reason).inc()
+        counters.webhook_refusals.labels(given.fabric, given.reason).inc()
     if given.kind:
         counters.webhook_workloads.labels(given.kind, given.outcome).inc()
     elif given.fabric:

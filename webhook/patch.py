@@ -21,6 +21,17 @@ def operations(pod: views.Pod, changes: Sequence[model.AnyChange], base: str = "
     return builder.operations
 
 
+def by_change(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[tuple[model.AnyChange, list[Operation]]]:
+    """The same operations, each change with its own; one after the other they are the patch."""
+    builder = _Builder(pod)
+    grouped = []
+    for change in changes:
+        before = len(builder.operations)
+        builder.make(change)
+        grouped.append((change, builder.operations[before:]))
+    return grouped
+
+
 def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
     """The operations that set annotations on an object that has these (None: it has no such map)."""
     parent = [_add("/metadata/annotations", {})] if annotations is None and added else []
@@ -35,7 +46,7 @@ def escaped(key: str) -> str:
 class _Builder:
     """Collects operations and remembers which parents it has made."""
 
-    def __init__(self, pod: views.Pod, base: str) -> None:
+    def __init__(self, pod: views.Pod, base: str = "") -> None:
         self.operations: list[Operation] = []
         self._pod = pod
         self._base = base
@@ -55,6 +66,9 @@ class _Builder:
 
     def volume(self, change: model.AddVolume) -> None:
         self._append("/spec/volumes", self._pod.spec.volumes_or_none, change.volume)
+
+    def init_container(self, change: model.AddInitContainer) -> None:
+        self._append("/spec/initContainers", self._pod.spec.init_containers, change.init_container)
 
     def mount(self, change: model.AddMount) -> None:
         there = self._container(change.container).volume_mounts_or_none
@@ -124,6 +138,7 @@ _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetPrivileged: _Builder.privileged,
     model.SetEnv: _Builder.env,
     model.UnsetEnv: _Builder.unset_env,
+    model.AddInitContainer: _Builder.init_container,
 }
 
 

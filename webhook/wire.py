@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fabric import views
+from fabric.injection import model
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops what goes over 4096 characters in all
@@ -80,9 +81,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A Binding: the pod by its metadata, the node by its target."""
+    """A Binding: the pod by its metadata, the node by its target. Without metadata no annotation could be added."""
 
-    metadata: views.ObjectMeta = views.ObjectMeta()
+    metadata: views.ObjectMeta
     target: Target = Target()
 
 
@@ -144,7 +145,7 @@ def write(uid: str, verdict: Verdict) -> bytes:
 
 def bounded(warnings: Sequence[str]) -> list[str]:
     """At most MAX_WARNINGS of at most MAX_WARNING characters; the last one says how many are missing."""
-    shown = [each if len(each) <= MAX_WARNING else f"{each[: MAX_WARNING - 3]}..." for each in warnings]
+    shown = [model.bounded(each, MAX_WARNING) for each in warnings]
     if len(shown) <= MAX_WARNINGS:
         return shown
     rest = len(shown) - MAX_WARNINGS + 1

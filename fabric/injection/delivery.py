@@ -94,7 +94,7 @@ def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ..
     change = model.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
     if there is None:
         return (change,), ()
-    warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced"
+    warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced; remove it"
     return (change,), (warning,)
 
 
@@ -103,6 +103,6 @@ def _unreached(aim: aims.Aim, route: Route) -> Iterable[str]:
         container = aim.container(index)
         if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
             yield (
-                f"container {container.name} mounts {names.NCCL_CONF_PATH} itself: the settings of fabric "
-                f"{aim.fabric_name} do not reach it by file"
+                f"container {container.name} mounts {names.NCCL_CONF_PATH} itself; remove that mount, or set in env "
+                f"what does not reach it by file: the settings of fabric {aim.fabric_name}"
             )

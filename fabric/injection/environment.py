@@ -63,8 +63,8 @@ def _container(
             changes.append(_set(index, setting, at[0]))
             entries.append(setting.entry)
             warnings.append(
-                f"container {container.name}: the policy of fabric {aim.fabric_name} forces "
-                f"{setting.name}={setting.value}; the pod's own value was replaced"
+                f"container {container.name}: remove {setting.name} from the pod; the pod's own value was replaced, "
+                f"because the policy of fabric {aim.fabric_name} forces {setting.name}={setting.value}"
             )
         else:
             kept.append(setting.name)
@@ -91,7 +91,7 @@ def _yielding(aim: aims.Aim, index: int) -> model.Part:
     if not own or tables.HCA not in aim.fabric.force_env or mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
         return model.NOTHING
     reason = f"the policy of fabric {aim.fabric_name} forces {tables.HCA}, which is written at binding"
-    warning = f"container {container.name}: {reason}; the pod's own value was removed"
+    warning = f"container {container.name}: remove {tables.HCA} from the pod; the pod's own value was removed: {reason}"
     changes = tuple(model.UnsetEnv(entry="", reason=reason, container=index, index=at) for at in reversed(own))
     return model.Part(changes=changes, warnings=(warning,))
 
@@ -103,8 +103,8 @@ def _left_out(aim: aims.Aim, index: int, route: delivery.Route) -> model.Part:
     if not lost:
         return model.NOTHING
     warning = (
-        f"container {aim.container(index).name} has envFrom: {model.listed(lost)} left out, because a file cannot "
-        "carry them and an entry would beat what envFrom brings"
+        f"container {aim.container(index).name} has envFrom: set there or in env, because a file cannot carry them "
+        f"and an entry of ours would beat what envFrom brings: {model.listed(lost)} left out"
     )
     return model.Part(warnings=(warning,))
 
@@ -112,17 +112,23 @@ def _left_out(aim: aims.Aim, index: int, route: delivery.Route) -> model.Part:
 def _pins(aim: aims.Aim) -> list[model.Part]:
     """Out-of-band pins of mpirun, each only where neither it nor its twin is set (webhooks.md 5.3)."""
     pins = derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
+    ours = {pin.name: pin.value for pin in pins}
     parts = []
     for index in aim.targets:
         container = aim.container(index)
         there = _entries(container)
-        free = [tables.setting(pin) for pin in pins if there.keys().isdisjoint(common.TWINS[pin.name])]
+        free = [tables.setting(pin) for pin in pins if not _excluded(there, pin.name, ours)]
         missing = [each.name for each in free if each.name not in there]
         if container.env_from and missing:
-            warning = f"container {container.name} has envFrom: {model.listed(missing)} left out"
+            warning = f"container {container.name} has envFrom: set there or in env: {model.listed(missing)} left out"
             parts.append(model.Part(warnings=(warning,)))
         parts.append(_container(aim, index, () if container.env_from else free, free))
     return parts
+
+
+def _excluded(there: Mapping[str, tuple[int, views.EnvVar]], name: str, ours: Mapping[str, str]) -> bool:
+    """True where the user has set a twin of the pin otherwise than we do."""
+    return any(twin in there and there[twin][1].value != ours.get(twin) for twin in common.TWINS[name])
 
 
 def _entries(container: views.Container) -> Mapping[str, tuple[int, views.EnvVar]]:

@@ -81,8 +81,23 @@ class UnsetEnv(Change, frozen=True):
     index: int
 
 
+class AddInitContainer(Change, frozen=True):
+    """An init container is put behind those the pod has, as its JSON."""
+
+    init_container: Mapping[str, Any]
+
+
 AnyChange = (
-    SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv | SetLabel
+    SetAnnotation
+    | AddResource
+    | AddVolume
+    | AddMount
+    | AddCapability
+    | SetPrivileged
+    | SetEnv
+    | UnsetEnv
+    | AddInitContainer
+    | SetLabel
 )
 
 
@@ -139,6 +154,7 @@ class Refusal(msgspec.Struct, frozen=True):
     fabric: str  # "" where the fabric itself is the trouble
     reason: str  # a short word for the metric: unknown-fabric, networks, missing-network, ...
     message: str
+    role: str = ""  # "" where it was not to be told
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):
@@ -160,6 +176,15 @@ _SHOWN = 100  # characters of a user's value that a message repeats
 def quoted(text: str) -> str:
     """A user's value as messages show it: quoted, escaped and bounded."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def bounded(text: str, most: int) -> str:
+    """A sentence as it leaves us: at most `most` characters, no control characters; names in it were not checked."""
+    shown = text if len(text) <= most else f"{text[: most - 3]}..."
+    if shown.isprintable():
+        return shown
+    escaped = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in shown])
+    return escaped if len(escaped) <= most else f"{escaped[: most - 3]}..."
 
 
 def listed(words: Iterable[str]) -> str:

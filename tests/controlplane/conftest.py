@@ -1,5 +1,6 @@
 """Fixtures of the tests that run against a real control plane."""
 
+import contextlib
 import pathlib
 import shutil
 import signal
@@ -12,7 +13,10 @@ import pytest_asyncio
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # the harness is the package `plane` beside this file
 
-from plane import door  # found by the line above
+from plane import (
+    door,  # found by the line above
+    seeds,
+)
 from plane import nodes as fleet
 from plane import plane as planes
 from plane import site as sites
@@ -91,11 +95,24 @@ async def serve(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
+async def controllers(plane):
+    """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
+    return plane.controllers
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def extender_door():
     """A door for schedulers to reach an extender by, whatever becomes of that."""
     opened = await door.Door().open()
     yield opened
     await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def row(plane, nodes):
+    """`namespace = await row("vivo-roce")`: a seed row's namespace and networks. Ask for it before `site`."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield lambda name: stack.enter_async_context(seeds.at(plane, name))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

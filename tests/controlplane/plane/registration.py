@@ -34,6 +34,7 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 
     pods = {
         **common,
+        "sideEffects": "NoneOnDryRun",
         "name": "pods.railwright.io",
         "clientConfig": config("/mutate/pods"),
         "rules": rules("pods"),

@@ -20,7 +20,11 @@ SHAPES = """nodeShapes:
 UNNAMED = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
 POLICIES = (
     fabric(top=SHAPES, rails=UNNAMED),
-    fabric("    nccl: {delivery: file}\n", top=SHAPES + "roles: {launchers: never}\n", rails=UNNAMED),
+    fabric(
+        "    preflight: {enabled: true, mtu: 4200}\n    nccl: {delivery: file}\n",
+        top=SHAPES + "roles: {launchers: never}\n",
+        rails=UNNAMED,
+    ),
     fabric(transport="erdma", top=SHAPES, rails=UNNAMED),
     fabric(transport="efa", rails="[{name: rail0, resource: x.y/vf}]"),
     fabric("    env: {NCCL_SOCKET_IFNAME: eth0}\n    forceEnv: [NCCL_SOCKET_IFNAME]\n", transport="tcp", rails=""),
@@ -119,9 +123,11 @@ expressions = st.fixed_dictionaries(
     optional={"values": st.lists(st.sampled_from(["a", "b"]), max_size=2)},
 )
 affinities = st.lists(st.builds(lambda each: {"matchExpressions": each}, st.lists(expressions, max_size=2)), max_size=2)
+OURS = {"name": "railwright-preflight", "command": ["railwright", "preflight", "--transport", "roce"]}
 specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
     optional={
+        "initContainers": st.sampled_from([None, [], [{"name": "fetch"}], [OURS], [OURS | {"command": None}]]),
         "hostNetwork": st.booleans(),
         "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
         "volumes": st.none() | st.lists(volumes, max_size=2),

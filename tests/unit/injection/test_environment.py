@@ -154,7 +154,6 @@ def test_a_launcher_without_accelerators_gets_mpiruns_pins_and_nothing_else():
     after = admitted(tree, by)
     assert env(after) == {
         "PRTE_MCA_prte_if_exclude": "lo",
-        "OMPI_MCA_oob_tcp_if_include": "eth0",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
     }
     assert record(after)["role"] == "launcher"
