@@ -1,6 +1,5 @@
 """Fixtures of the tests that run against a real control plane."""
 
-import contextlib
 import pathlib
 import shutil
 import signal
@@ -15,7 +14,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # the harness is the pac
 
 from plane import (
     door,  # found by the line above
-    seeds,
 )
 from plane import nodes as fleet
 from plane import plane as planes
@@ -106,13 +104,6 @@ async def extender_door():
     opened = await door.Door().open()
     yield opened
     await opened.close()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def row(plane, nodes):
-    """`namespace = await row("vivo-roce")`: a seed row's namespace and networks. Ask for it before `site`."""
-    async with contextlib.AsyncExitStack() as stack:
-        yield lambda name: stack.enter_async_context(seeds.at(plane, name))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

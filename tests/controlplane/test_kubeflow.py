@@ -1,18 +1,11 @@
-"""Jobs of Kubeflow and Volcano through the real controllers and the real API server: what their pods get of us."""
+"""Jobs of Kubeflow through the real controllers and the real API server: what their pods get of us."""
 
-import copy
-import dataclasses
 import json
-import pathlib
 
-import pytest
 import pytest_asyncio
-import yaml
-from plane import jobs, portraits, waiting
-from twins import meaning, ranks_of
+from plane import jobs
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
-FABRIC, PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "placement", "injection"))
+FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
 PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 POLICY = """
@@ -98,107 +91,3 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
             "resources" not in each or not set(RAILS) & set(each["resources"].get("limits", {}))
             for each in pod["spec"].get("initContainers", [])
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A seed's row: who carries out its job, the pods to come, and what the nodes offer beside GPUs."""
-
-    controller: str | None
-    selector: str
-    pods: int
-    offered: dict[str, int]
-    nodes: int = 1
-
-
-CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
-ROWS = {
-    "sriov-8-rail": Row("training-operator", of_job("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
-    "ack-erdma": Row("training-operator", of_job("erdma"), 2, {"aliyun/erdma": 2}),
-    "pvrdma-mpi": Row("mpi-operator", of_job("tensorflow-benchmarks"), 5, {}),
-    "vivo-roce": Row(None, "volcano.sh/job-name=llm", 2, CX6),
-}
-
-
-def written(site: str, source: str) -> dict:
-    """The example's job; a label on the workload is moved into its templates, which is where its pods have it."""
-    job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
-    job = json.loads(json.dumps(job))  # unties YAML's aliases
-    label = job["metadata"].pop("labels", None)
-    spec = job["spec"]
-    replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()
-    for each in replicas if label else ():
-        each["template"].setdefault("metadata", {})["labels"] = label
-    return job
-
-
-def kind_of(job: dict) -> str:
-    return f"{job['apiVersion']}/{job['kind']}"
-
-
-async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
-    """The pods of the job, by name; the job and all of them are gone when this returns."""
-    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-    await plane.api.create(copy.deepcopy(job))
-    found = await jobs.pods(plane.api, namespace, row.selector, row.pods)
-    await plane.api.delete(kind_of(job), name, namespace)
-
-    async def nothing_left():
-        pods = await plane.api.list("Pod", namespace, labels=row.selector)
-        return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
-
-    await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
-    portrayed = [portraits.portrait(pod) for pod in found]
-    for pod in portrayed:
-        pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
-    return {pod["metadata"]["name"]: pod for pod in portrayed}
-
-
-def by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """One pod a role, as `twins.ranks_of` reads them."""
-    return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def home(plane, nodes):
-    """Makes the namespaces of an example with their networks; takes them away, pods first."""
-    made = []
-
-    async def make(*names: str) -> None:
-        for name in names:
-            await plane.make_namespace(name)
-            made.append(name)
-
-    yield make
-    for name in made:
-        await plane.remove_namespace(name)
-
-
-@pytest.mark.parametrize("row", ROWS)
-async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
-    this = ROWS[row]
-    twin, ours = written(row, "handwritten"), written(row, "job")
-    networks = EXAMPLES / row / "networks.yaml"
-    nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
-    namespace = ours["metadata"]["namespace"]
-    await home(*dict.fromkeys([namespace, *(each["metadata"]["namespace"] for each in nads)]))
-    for each in nads:
-        await plane.api.create(each)
-    for index in range(this.nodes):
-        await nodes.make(f"gpu-{index}", rails=this.offered)
-    if this.controller:
-        await controllers.start(this.controller)
-    by_hand = await carried_out(plane, twin, this)
-
-    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
-    await site.start_webhook()
-    await site.register(namespace)
-    admitted = await carried_out(plane, ours, this)
-
-    assert admitted.keys() == by_hand.keys()
-    if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
-        assert ranks_of(by_role(admitted)) == ranks_of(by_role(by_hand))
-        return
-    for name, pod in admitted.items():
-        assert meaning(pod) == meaning(by_hand[name])
-        assert INJECTION in pod["metadata"]["annotations"]
