@@ -89,6 +89,7 @@ class Part(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     kept: Mapping[str, tuple[str, ...]] = {}  # container -> names the user set otherwise
     skipped: Mapping[str, str] = {}  # concern -> why it was left out
+    reasons: Mapping[str, str] = {}  # entry -> why, with its source; also of entries that are not in this part
 
 
 NOTHING = Part()
@@ -101,6 +102,7 @@ def join(parts: Sequence[Part]) -> Part:
     warnings: dict[str, None] = {}
     kept: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for part in parts:
         if part is NOTHING:
             continue
@@ -108,9 +110,10 @@ def join(parts: Sequence[Part]) -> Part:
         entries.update(dict.fromkeys(part.entries))
         warnings.update(dict.fromkeys(part.warnings))
         skipped.update(part.skipped)
+        reasons.update(part.reasons)
         for container, names in part.kept.items():
             kept[container] = kept.get(container, ()) + names
-    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped)
+    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped, reasons)
 
 
 class Injection(msgspec.Struct, frozen=True):

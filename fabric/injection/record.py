@@ -17,7 +17,8 @@ MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery Total
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The annotation's content, keys in this order."""
+    """The annotation's content, keys in this order; `reasons` beside the contract's: why each variable, and whose rule.
+    """
 
     version: str
     policy: str
@@ -28,6 +29,7 @@ class Record(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
     kept: Mapping[str, tuple[str, ...]]
     skipped: Mapping[str, str]
+    reasons: Mapping[str, str]
 
 
 def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
@@ -57,6 +59,7 @@ def _text(aim: aims.Aim, part: model.Part) -> str:
         added=part.entries,
         kept=part.kept,
         skipped=part.skipped,
+        reasons={entry: part.reasons[entry] for entry in part.entries if entry in part.reasons},
     )
     return msgspec.json.encode(record).decode()
 
