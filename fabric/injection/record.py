@@ -17,8 +17,7 @@ MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery Total
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The annotation's content, keys in this order; `reasons` beside the contract's: why each variable, and whose rule.
-    """
+    """The annotation's content, keys in this order. `reasons` is ours: why each variable of `added`, and its source."""
 
     version: str
     policy: str
