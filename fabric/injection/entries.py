@@ -18,9 +18,9 @@ def by_name(container: views.Container) -> ByName:
 
 
 def otherwise(there: ByName, setting: tables.Setting) -> bool:
-    """True where the user has set the name to something else; valueFrom always is something else."""
+    """True where the user has set the name to something else; an entry with valueFrom has no value and is that too."""
     at = there.get(setting.name)
-    return at is not None and (at[1].value != setting.value or at[1].value_from is not None)
+    return at is not None and at[1].value != setting.value
 
 
 def excluded(there: ByName, setting: tables.Setting, ours: Mapping[str, tables.Setting]) -> bool:
