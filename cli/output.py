@@ -4,11 +4,10 @@ Owns the form of answers, not their content. Text from files and clusters is pri
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # CONTRACT section 6: fine; findings; usage or unreadable input
 
@@ -46,6 +45,8 @@ def read_text(path: str) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON value on stdout, indented for people and stable for tools."""
+    import msgspec  # noqa: PLC0415 - the preflight container starts through this module and must do so quickly
+
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
@@ -53,10 +54,15 @@ def print_styled(*parts: tuple[str, str]) -> None:
     """One line on stdout of (text, rich style) parts; plain where stdout is no terminal."""
     from rich import console, text  # noqa: PLC0415 - slow to import, and only text answers need it
 
-    line = text.Text.assemble(*(("".join(map(_visible, part)), style) for part, style in parts))
+    line = text.Text.assemble(*((visible(part), style) for part, style in parts))
     console.Console(highlight=False, soft_wrap=True).print(line)
 
 
-def _visible(character: str) -> str:
+def visible(text: str) -> str:
     """Control characters as escapes: a file's name or content must not drive the terminal."""
-    return character if character.isprintable() else ascii(character)[1:-1]
+    return "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text])
+
+
+def offline(svg: str) -> str:
+    """A picture of rich's without its web fonts: it is to be looked at without a network."""
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

@@ -1,16 +1,18 @@
 """Where the API server is and who we are there, read by kubernetes_asyncio and read anew when it must be.
 
 Owns the one place that touches that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
-with its token refresh. Knows no request.
+with its token refresh. Knows no request. The library is imported when an account is read and not before: it brings a
+class for every kind of the API, 68 MiB and a second, which a server on a snapshot file does without.
 """
 
 import asyncio
 import ssl
-
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import configuration
+from typing import TYPE_CHECKING
 
 from cluster import errors
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import configuration
 
 READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold a server up for ever
 
@@ -18,7 +20,7 @@ READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold 
 class Account:
     """One reading of a kubeconfig, or of the account of the pod this runs in (`kubeconfig` None)."""
 
-    def __init__(self, kubeconfig: str | None, settings: configuration.Configuration) -> None:
+    def __init__(self, kubeconfig: str | None, settings: "configuration.Configuration") -> None:
         self._kubeconfig, self._settings = kubeconfig, settings
         self.host = str(settings.host or "").rstrip("/")
         self.tls = _tls(settings)
@@ -27,6 +29,8 @@ class Account:
 
     async def headers(self) -> dict[str, str]:
         """Those of the account, read anew for every call: tokens are rotated under us. Raises ConfigurationError."""
+        from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
+
         try:
             given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
         except (config.ConfigException, OSError, ValueError) as error:
@@ -43,6 +47,9 @@ class Account:
 
 async def read(kubeconfig: str | None) -> Account:
     """The account of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
+    from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
+    from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
+
     settings = configuration.Configuration()
     try:
         if kubeconfig is None:
@@ -60,7 +67,7 @@ def _unusable(kubeconfig: str | None, error: Exception) -> errors.ConfigurationE
     return errors.ConfigurationError(f"{source}: {type(error).__name__}: {error}")
 
 
-def _tls(settings: configuration.Configuration) -> ssl.SSLContext | bool:
+def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
         return True  # as aiohttp has it; there is no TLS on this connection
     context = ssl.create_default_context(cafile=settings.ssl_ca_cert)

@@ -1,101 +1,142 @@
 """Kubernetes Events: what people see in `kubectl describe`. Posted beside the work, never in its way.
 
-Owns the wording limits, the rate and the counting of repeats. A queue that is full drops, and says how many.
+Owns the form of an Event and its wording limits. How many are written, and when, is `event_pace`'s.
 """
 
 import asyncio
 import datetime as dt
 import hashlib
 import logging
-from collections import OrderedDict
+import re
 from collections.abc import Callable
 
 import msgspec
 
 from cluster import client as clients
-from cluster import errors
+from cluster import errors, event_pace
 
-QUEUE = 1000  # events waiting; more is a storm, and the first of it tells enough
-REPEAT_SECONDS = 600.0  # the same words on the same object within this are one Event with a count
-KNOWN = 1000  # Events whose repeats are counted
+Involved = event_pace.Involved
+WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # what becomes of a note
+_LOOK_SECONDS = 0.25  # between two looks at what has to wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
+_GONE = 404
+_LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # it becomes part of a path
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; an owner's name may be anything
 _log = logging.getLogger("railwright.events")
-
-
-class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The object an Event is about."""
-
-    kind: str
-    api_version: str
-    namespace: str
-    name: str
-    uid: str = ""
-
-
-class _Posted(msgspec.Struct):
-    name: str
-    since: dt.datetime
-    count: int
 
 
 class Events:
     """Posts Events for one component."""
 
-    def __init__(self, client: clients.Client, component: str, *, now: Callable[[], dt.datetime]) -> None:
-        self._client, self._component, self._now = client, component, now
-        self._queue: asyncio.Queue[tuple[Involved, str, str, str]] = asyncio.Queue(QUEUE)
-        self._posted: OrderedDict[tuple[Involved, str, str], _Posted] = OrderedDict()
+    def __init__(
+        self,
+        client: clients.Client,
+        component: str,
+        *,
+        now: Callable[[], dt.datetime],
+        became: Callable[[str, int], None] = lambda _outcome, _count: None,
+    ) -> None:
+        """`became` is told how many notes were WRITTEN, HELD_BACK, DROPPED or FAILED."""
+        self._client, self._component, self._now, self._became = client, component, now, became
+        self._pace = event_pace.Pace()
+        self._news = asyncio.Event()
         self._dropped = 0
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
         """Queue an Event; returns at once and raises nothing."""
-        try:
-            self._queue.put_nowait((involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE]))
-        except asyncio.QueueFull:
+        note = event_pace.Note(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
+        if _tellable(involved) and self._pace.add(note):
+            self._news.set()
+        else:
             self._dropped += 1
+            self._became(DROPPED, 1)
 
     async def run(self) -> None:
         """Post what is queued, for ever. An Event that cannot be posted is logged and forgotten."""
         while True:
-            involved, kind, reason, message = await self._queue.get()
+            write = self._pace.next(self._now())
+            self._account()
+            if write is None:
+                await self._wait()
+                continue
             try:
-                await self._write(involved, kind, reason, message)
+                await self._write(write)
+                self._became(WRITTEN, 1)
             except errors.ClusterError as error:
-                _log.warning("Event not posted", extra={"fields": {"reason": reason, "error": str(error)}})
-            if self._dropped:
-                _log.warning("Events dropped", extra={"fields": {"count": self._dropped}})
-                self._dropped = 0
+                self._became(FAILED, 1)
+                _log.warning("Event not posted", extra={"fields": {"reason": write.note.reason, "error": str(error)}})
 
-    async def _write(self, involved: Involved, kind: str, reason: str, message: str) -> None:
-        now = self._now()
-        key = (involved, reason, message)
-        known = self._posted.get(key)
-        path = f"/api/v1/namespaces/{involved.namespace}/events"
-        if known is not None and (now - known.since).total_seconds() < REPEAT_SECONDS:
-            known.count += 1
-            change = {"count": known.count, "lastTimestamp": _stamp(now)}
-            body = msgspec.json.encode(change)
-            await self._client.patch(f"{path}/{known.name}", body, "application/merge-patch+json")
+    def _account(self) -> None:
+        if self._pace.held_back:
+            self._became(HELD_BACK, self._pace.held_back)
+            self._pace.held_back = 0
+        if self._dropped:
+            _log.warning("Events dropped", extra={"fields": {"count": self._dropped}})
+            self._dropped = 0
+
+    async def _wait(self) -> None:
+        if len(self._pace):
+            await asyncio.sleep(_LOOK_SECONDS)
             return
-        digest = hashlib.sha256(f"{involved}{reason}{message}{now.timestamp()}".encode()).hexdigest()[:16]
-        name = f"{involved.name[:200]}.{digest}"
+        self._news.clear()
+        await self._news.wait()
+
+    async def _write(self, write: event_pace.Write) -> None:
+        now = self._now()
+        name = write.name
+        if not name or not await self._counted(write, now):
+            name = await self._posted(write, now)
+        self._pace.written(write, name, now)
+
+    async def _counted(self, write: event_pace.Write, now: dt.datetime) -> bool:
+        """Write a new count; False where the Event is gone: the API server keeps them for an hour or so."""
+        change = {"count": write.count, "lastTimestamp": _stamp(now)}
+        path = f"{_path(write.note.involved)}/{write.name}"
+        try:
+            await self._client.patch(path, msgspec.json.encode(change), "application/merge-patch+json")
+        except errors.ApiError as error:
+            if error.status != _GONE:
+                raise
+            self._pace.forget(write.note)
+            return False
+        return True
+
+    async def _posted(self, write: event_pace.Write, now: dt.datetime) -> str:
+        note = write.note
+        name = _name(note, now)
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": involved.namespace},
-            "involvedObject": involved,
-            "type": kind,
-            "reason": reason,
-            "message": message,
+            "metadata": {"name": name, "namespace": note.involved.namespace},
+            "involvedObject": note.involved,
+            "type": note.kind,
+            "reason": note.reason,
+            "message": note.message,
             "source": {"component": self._component},
+            "reportingComponent": self._component,
             "firstTimestamp": _stamp(now),
             "lastTimestamp": _stamp(now),
-            "count": 1,
+            "count": write.count,
         }
-        await self._client.post(path, msgspec.json.encode(event))
-        self._posted[key] = _Posted(name=name, since=now, count=1)
-        if len(self._posted) > KNOWN:
-            self._posted.popitem(last=False)
+        await self._client.post(_path(note.involved), msgspec.json.encode(event))
+        return name
+
+
+def _tellable(involved: Involved) -> bool:
+    """False for a reference that is none: it came with a pod nobody has checked yet."""
+    parts = msgspec.structs.astuple(involved)
+    return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
+
+
+def _path(involved: Involved) -> str:
+    return f"/api/v1/namespaces/{involved.namespace}/events"
+
+
+def _name(note: event_pace.Note, now: dt.datetime) -> str:
+    digest = hashlib.sha256(f"{note}{now.timestamp()}".encode(errors="replace")).hexdigest()[:16]
+    stem = note.involved.name[:200].rstrip("-.")
+    return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
 
 
 def _stamp(now: dt.datetime) -> str:

@@ -30,14 +30,14 @@ def offered(verbs: schedulers.Schedulers, post: access.Post | None) -> list[rout
 
 
 def _kube(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
-    return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED)
+    return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
 
 
 def _volcano(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, call.parameters.get("scope", "")))
 
-    return routes.Route(path, answer, malformed=_MALFORMED)
+    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True)
 
 
 def _explain(verbs: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:

@@ -38,11 +38,14 @@ VOLCANO_TASK = "volcano.sh/task-spec"
 VOLCANO_TASK_INDEX = "volcano.sh/task-index"
 PLUGINS_POD_GROUP = "scheduling.x-k8s.io/pod-group"  # label: scheduler-plugins' coscheduling
 KUBEFLOW_JOB = "training.kubeflow.org/job-name"
+KUBEFLOW_OPERATOR = "training.kubeflow.org/operator-name"
 KUBEFLOW_ROLE = "training.kubeflow.org/job-role"
 KUBEFLOW_REPLICA_TYPE = "training.kubeflow.org/replica-type"
 KUBEFLOW_REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MPI_OPERATOR_JOB = "mpi-job-name"  # mpi-operator v1
 MPI_OPERATOR_ROLE = "mpi-job-role"
+MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
+MPI_ALPHA_ROLE = "mpi_role_type"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -54,6 +57,10 @@ BATCH_JOB = "batch.kubernetes.io/job-name"
 BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
 RAY_NODE_TYPE = "ray.io/node-type"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namespace
+
+# --- the preflight of a pod ------------------------------------------------------------------------------
+PREFLIGHT_CONTAINER = "railwright-preflight"
+PREFLIGHT_MODE = "RAILWRIGHT_PREFLIGHT"  # variable: fail (default) | warn
 
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"

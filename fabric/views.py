@@ -107,11 +107,12 @@ class Capabilities(View, frozen=True):
 
 
 class SecurityContext(View, frozen=True):
-    """securityContext of a container, as far as a fabric touches it."""
+    """securityContext of a container or pod, as far as a fabric touches it; of a pod's own only the user is read."""
 
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
     run_as_user: int | None = None
+    run_as_non_root: bool | None = None
     capabilities: Capabilities | None = None
 
 
@@ -119,6 +120,9 @@ class Container(View, frozen=True):
     """A container or init container."""
 
     name: str = ""
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
     env_or_none: list[EnvVar] | None = msgspec.field(default=None, name="env")
     env_from: list[Source] | None = None
     resources: ResourceRequirements | None = None
@@ -144,6 +148,12 @@ class Container(View, frozen=True):
         return {**self.resources.limits, **self.resources.requests}
 
 
+class InitContainer(Container, frozen=True):
+    """An init container; its program tells ours from another of its name."""
+
+    command: list[str] | None = None
+
+
 class Volume(View, frozen=True):
     """A volume; only its name and the sources a fabric looks at."""
 
@@ -151,6 +161,7 @@ class Volume(View, frozen=True):
     secret: Source = None
     host_path: Source = None
     empty_dir: Source = None
+    downward_api: Source = msgspec.field(default=None, name="downwardAPI")
 
 
 class Toleration(View, frozen=True):
@@ -205,13 +216,15 @@ class PodSpec(View, frozen=True):
     """spec of a pod."""
 
     containers_or_none: list[Container] | None = msgspec.field(default=None, name="containers")
-    init_containers: list[Container] | None = None
+    init_containers: list[InitContainer] | None = None
     volumes_or_none: list[Volume] | None = msgspec.field(default=None, name="volumes")
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     host_network: bool | None = None
+    security_context: SecurityContext | None = None
+    resource_claims: list[Source] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
 

@@ -19,7 +19,7 @@ ALONE = GangKey("")
 
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
 _NO_INDEX = 1 << 30  # pods without any index come after all that have one
-_FIRST_ROLES = frozenset({"master", "launcher", "leader", "chief", "head"})
+_FIRST_ROLES = ("master", "launcher", "leader", "chief", "head")  # ends of a role's name: Volcano's mpimaster is one
 
 
 class Rank(msgspec.Struct, frozen=True, order=True):
@@ -44,7 +44,7 @@ def gang_of(pod: views.Pod, volcano_job: str = "") -> GangKey:
 def rank_of(pod: views.Pod) -> Rank:
     """The rank of a pod: the framework's index label, else the number its name ends with."""
     metadata = pod.metadata
-    role = 0 if _role_word(metadata.labels) in _FIRST_ROLES else 1
+    role = 0 if _role_word(metadata.labels).endswith(_FIRST_ROLES) else 1
     return Rank(role=role, index=_index(metadata), name=metadata.name)
 
 
@@ -82,8 +82,9 @@ _GANG_SOURCES: tuple[Callable[[views.Pod], str], ...] = (
     _plugins_group,
     _in_tree_group,
     _by_label(names.VOLCANO_JOB, "volcano-job"),
-    _by_label(names.KUBEFLOW_JOB, "kubeflow-job"),
+    _by_label(names.KUBEFLOW_JOB, "kubeflow-job", names.KUBEFLOW_OPERATOR),  # jobs of two kinds may share a name
     _by_label(names.MPI_OPERATOR_JOB, "mpi-job"),
+    _by_label(names.MPI_ALPHA_JOB, "mpi-job"),
     _by_label(names.JOBSET, "jobset", names.JOBSET_JOB_INDEX),
     _by_label(names.LEADER_WORKER_SET, "leader-worker-set", names.LEADER_WORKER_GROUP_INDEX),
     _by_label(names.BATCH_JOB, "job"),
@@ -95,6 +96,7 @@ _ROLE_LABELS = (
     names.KUBEFLOW_ROLE,
     names.KUBEFLOW_REPLICA_TYPE,
     names.MPI_OPERATOR_ROLE,
+    names.MPI_ALPHA_ROLE,
     names.JOBSET_REPLICATED_JOB,
     names.RAY_NODE_TYPE,
 )

@@ -1,20 +1,26 @@
 """From a request to an answer: route, limits, handler, error answers, counters.
 
 Owns the one place where an exception becomes a status. Between the body's last byte and the answer of a synchronous
-handler stands no await. Knows no socket and no protocol of callers.
+handler stands no await; a plain request that is there whole is answered `at_once`, without a task of its own. Knows no
+socket and no protocol of callers.
 """
 
+import email.utils
+import functools
+import http as http_status
 import logging
 import time
-from collections.abc import Sequence
+import urllib.parse
+from collections.abc import Awaitable, Mapping, Sequence
 
-from aiohttp import web
+from aiohttp import HttpVersion11, http, streams, web
 
 from serving import limits as bounds
 from serving import metrics as counters
 from serving import routes
 
 _LOG = logging.getLogger(__name__)
+_SERVER = "railwright"
 
 
 class Answers:
@@ -27,6 +33,9 @@ class Answers:
         metrics: counters.Metrics | None,
     ) -> None:
         self._routes = routes.Table(table)
+        self._immediate = {
+            route.path: route for route in table if route.immediate and route.method == "POST" and "{" not in route.path
+        }
         self._limits = limits
         self._metrics = metrics  # None: probes and metrics are not counted among the requests
         self.closing = False
@@ -39,14 +48,34 @@ class Answers:
             self.rejected(error.status)
             return self._refused(error)
         began = time.perf_counter()
-        reply = await self._replied(route, call)
-        if self._metrics is not None:
-            outcome = reply.outcome or ("ok" if reply.status < 400 else str(reply.status))
-            self._metrics.answered(route.path, outcome, time.perf_counter() - began)
+        reply = _begun(route, call)
+        if not isinstance(reply, routes.Reply):
+            reply = await _ended(route, reply)
+        self._count(route, reply, began)
         answer = _response(reply.body, reply.status, reply.content_type)
         if self.closing:
             answer.force_close()  # pooled connections of the API server move to another replica
         return answer
+
+    def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
+        """The whole answer, headers included; None for a request that is not plain, or not there whole.
+
+        What is not plain goes the long way: other methods, paths with parameters, handlers that may wait, bodies that
+        are encoded, expected or too long, and everything once the server drains.
+        """
+        path, _, query = message.path.partition("?")
+        route = self._immediate.get(path)
+        if route is None or self.closing or not _plain(message) or not payload.is_eof():
+            return None
+        if payload.exception() is not None or payload.total_bytes > self._limits.max_body:
+            return None
+        call = routes.Call(payload.read_nowait(), routes.NOTHING, _query(query), message.headers, peer)
+        began = time.perf_counter()
+        reply = _begun(route, call)
+        if not isinstance(reply, routes.Reply):
+            raise TypeError(f"the handler of {path} is said to be immediate and returned {type(reply).__name__}")
+        self._count(route, reply, began)
+        return _written(reply)
 
     def rejected(self, status: int) -> None:
         """Count a request that no handler saw."""
@@ -62,17 +91,10 @@ class Answers:
         query = request.query if request.query_string else routes.NOTHING
         return route, routes.Call(body, parameters, query, request.headers, request.remote or "")
 
-    async def _replied(self, route: routes.Route, call: routes.Call) -> routes.Reply:
-        try:
-            outcome = route.handle(call)
-            return outcome if isinstance(outcome, routes.Reply) else await outcome
-        except route.malformed as error:
-            return _error(400, str(error), "malformed")
-        except routes.HttpError as error:
-            return _error(error.status, error.reason, "")
-        except Exception:  # noqa: BLE001 - whatever it was, the server answers on
-            _LOG.exception("a handler failed", extra={"fields": {"path": route.path}})
-            return _error(500, "internal error; the log of this server says more", "failed")
+    def _count(self, route: routes.Route, reply: routes.Reply, began: float) -> None:
+        if self._metrics is not None:
+            outcome = reply.outcome or ("ok" if reply.status < 400 else str(reply.status))
+            self._metrics.answered(route.path, outcome, time.perf_counter() - began)
 
     def _refused(self, error: routes.HttpError) -> web.Response:
         answer = _response(routes.error_body(error.status, error.reason), error.status, routes.JSON)
@@ -81,10 +103,71 @@ class Answers:
         return answer
 
 
+def _begun(route: routes.Route, call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+    """What the handler gives back, or the answer to what it raised."""
+    try:
+        return route.handle(call)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the server answers on
+        return _failed(route, error)
+
+
+async def _ended(route: routes.Route, waiting: Awaitable[routes.Reply]) -> routes.Reply:
+    try:
+        return await waiting
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failed(route, error)
+
+
+def _failed(route: routes.Route, error: Exception) -> routes.Reply:
+    if isinstance(error, route.malformed):
+        return _error(400, str(error), "malformed")
+    if isinstance(error, routes.HttpError):
+        return _error(error.status, error.reason, "")
+    _LOG.error("a handler failed", exc_info=error, extra={"fields": {"path": route.path}})
+    return _error(500, "internal error; the log of this server says more", "failed")
+
+
+def _plain(message: http.RawRequestMessage) -> bool:
+    """True for the POST of JSON that API servers and schedulers send."""
+    headers = message.headers
+    return (
+        message.method == "POST"
+        and message.version == HttpVersion11
+        and not message.should_close
+        and not message.upgrade
+        and headers.get("Content-Type") == routes.JSON
+        and "Content-Encoding" not in headers
+        and "Expect" not in headers
+    )
+
+
+_REASONS = {status.value: status.phrase for status in http_status.HTTPStatus}
+
+
+def _written(reply: routes.Reply) -> bytes:
+    """An answer as it goes over the wire."""
+    head = (
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
+        f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n\r\n"
+    )
+    return head.encode() + reply.body
+
+
+@functools.lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return email.utils.formatdate(second, usegmt=True)
+
+
+@functools.lru_cache(maxsize=64)  # callers send few: an API server its timeout
+def _query(text: str) -> Mapping[str, str]:
+    """The first of several equal names, as the long way gives it."""
+    return dict(reversed(urllib.parse.parse_qsl(text, keep_blank_values=True))) if text else routes.NOTHING
+
+
 def _response(body: bytes, status: int, content_type: str) -> web.Response:
     answer = web.Response(body=body, status=status)
     answer.headers["Content-Type"] = content_type
-    answer.headers["Server"] = "railwright"  # else aiohttp tells its own and the interpreter's version
+    answer.headers["Server"] = _SERVER  # else aiohttp tells its own and the interpreter's version
     return answer
 
 

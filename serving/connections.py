@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
+from aiohttp import http, streams, web
 
 from serving import limits as bounds
 from serving import routes
@@ -17,6 +17,8 @@ from serving import routes
 _LOG = logging.getLogger(__name__)
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+AtOnce = Callable[[http.RawRequestMessage, streams.StreamReader, str], bytes | None]
+"""The whole answer to a request that needs no waiting, or None; the last value is the caller's address."""
 Rejected = Callable[[int], None]
 """Called with the status of every answer that no handler gave."""
 
@@ -24,9 +26,10 @@ Rejected = Callable[[int], None]
 class Connections(web.Server):
     """The connections of one port, made by the loop's server, closed by `finish`."""
 
-    def __init__(self, handle: Handle, limits: bounds.Limits, rejected: Rejected) -> None:
+    def __init__(self, handle: Handle, at_once: AtOnce, limits: bounds.Limits, rejected: Rejected) -> None:
         super().__init__(self._begun)
         self._handle = handle
+        self.at_once = at_once
         self.limits = limits
         self.rejected = rejected
 
@@ -52,9 +55,11 @@ class Connections(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's protocol with a deadline for the first byte and for the headers of each request."""
+    """aiohttp's protocol with a deadline for the first byte and for the headers of each request, and with a short way
+    for plain requests: aiohttp's own takes two tasks' turns and three objects a request, which is half of its cost.
+    """
 
-    __slots__ = ("_deadline", "_idle", "_owner")
+    __slots__ = ("_deadline", "_idle", "_owner", "_peer")
 
     def __init__(self, owner: Connections) -> None:
         super().__init__(
@@ -68,9 +73,11 @@ class _Connection(web.RequestHandler):
         self._owner = owner
         self._deadline: asyncio.TimerHandle | None = None
         self._idle = True  # no request of this connection is being read or answered
+        self._peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._owner.connections) > self._owner.limits.connections:
             self._owner.rejected(503)
             self.force_close()
@@ -78,10 +85,44 @@ class _Connection(web.RequestHandler):
         self._arm(self._owner.limits.first_byte_seconds)
 
     def data_received(self, data: bytes) -> None:
-        if self._idle and data:
+        """A plain request that is there whole is answered here; any other goes aiohttp's way, a task a request."""
+        waiter = self._waiter
+        if not self._idle or waiter is None or waiter.done() or self._messages or self._paused:
+            super().data_received(data)
+            return
+        self._waiter = None  # nobody is woken before we have looked
+        super().data_received(data)
+        self._waiter = waiter
+        if self._messages and len(self._messages) == 1 and self._answered():
+            return
+        if data:
             self._idle = False
             self._arm(self._owner.limits.header_seconds)
-        super().data_received(data)
+        if self._messages:
+            waiter.set_result(None)
+
+    def _answered(self) -> bool:
+        """True where the one request that waits has been answered."""
+        message, payload = self._messages[0]
+        if self.transport is None or not isinstance(message, http.RawRequestMessage):
+            return False
+        answer = self._owner.at_once(message, payload, self._peer)
+        if answer is None:
+            return False
+        self._messages.popleft()
+        if self._parser is not None:
+            self._parser.message_consumed()
+        self.transport.write(answer)
+        self._disarm()
+        self._stay()
+        return True
+
+    def _stay(self) -> None:
+        """Keep the connection for the next request, as long as any is kept."""
+        self._keepalive = True
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def headers_arrived(self) -> None:
         """A request is whole up to its headers; its body has a deadline of its own."""

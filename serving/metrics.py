@@ -97,9 +97,15 @@ class Metrics:
     webhook_patch_operations = _histogram(
         "webhook_patch_operations", "Operations of a patch.", buckets=_OPERATIONS, only="webhook"
     )
-    webhook_injections = _counter("webhook_injections", "Opted-in pods.", "fabric", "role", "outcome", only="webhook")
-    webhook_refusals = _counter("webhook_refusals", "Pods refused, by reason.", "reason", only="webhook")
+    webhook_injections = _counter(
+        "webhook_injections", "Pods that opted in.", "fabric", "role", "outcome", only="webhook"
+    )
+    webhook_workloads = _counter(
+        "webhook_workloads", "Workloads asked about, for their pod templates.", "kind", "outcome", only="webhook"
+    )
+    webhook_refusals = _counter("webhook_refusals", "What was refused, and why.", "fabric", "reason", only="webhook")
     webhook_warnings = _counter("webhook_warnings", "Admission warnings given.", only="webhook")
+    webhook_events = _counter("webhook_events", "Kubernetes Events, by what became of them.", "outcome", only="webhook")
     # --- extender -------------------------------------------------------------------------------------
     extender_requests = _counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")
     extender_request_seconds = _histogram(

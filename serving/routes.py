@@ -45,7 +45,8 @@ Handle = Callable[[Call], Reply | Awaitable[Reply]]
 class Route(NamedTuple):
     """A path and the handler behind it.
 
-    `path` may hold `{name}` segments. A handler that is no coroutine function puts no await between body and answer.
+    `path` may hold `{name}` segments. An `immediate` handler returns a Reply and never an awaitable: nothing waits
+    between its body and its answer, and its requests take the short way.
     Exceptions of the types in `malformed` mean status 400 with their text as the reason; any other is our own
     mistake: 500, and one logged traceback.
     """
@@ -54,6 +55,7 @@ class Route(NamedTuple):
     handle: Handle
     method: str = "POST"
     malformed: tuple[type[Exception], ...] = ()
+    immediate: bool = False
 
 
 class Table:

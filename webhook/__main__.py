@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
+from fabric.lint import admission
 from serving import logs, metrics, probes, processes, server, settings
-from webhook import app, policy_events
+from webhook import app, pod_events, policy_events
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code: usage, or a cluster that cannot be reached with what was given
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until it is told to stop; returns the exit code."""
     options = settings.parse("webhook", argv, os.environ)
     logs.configure()
+    admission.prepare()  # before there are workers, which then share it
 
     async def wired(run: processes.Run) -> int:
         return await serve(options, run)
@@ -39,17 +41,18 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     except errors.ClusterError as error:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
+    posting = _posting(origin, counters)
     checks.add("policy", origin.policy_problem)
     checks.add("caches", origin.cache_problem)
     shell = server.Server(
         options,
-        app.offered(state, lambda: origin.store.current, counters),
+        app.offered(state, lambda: origin.store.current, counters, pod_events.telling(posting)),
         checks,
         counters,
         refresh=lambda: counters.show_sources(**origin.readings()),
     )
     try:
-        return await run(shell, [*origin.tasks, *_telling(origin)])
+        return await run(shell, [*origin.tasks, *([posting.run] if posting else [])])
     finally:
         if origin.client is not None:
             await origin.client.close()
@@ -64,13 +67,18 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
     ]
 
 
-def _telling(origin: sources.Sources) -> list[sources.Task]:
-    """Events about the policy, where there is a cluster to tell."""
+def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
+    """Events, where there is a cluster to tell; about the policy from here on."""
     if origin.client is None:
-        return []
-    posting = events.Events(origin.client, "railwright-webhook", now=lambda: dt.datetime.now(dt.UTC))
+        return None
+    posting = events.Events(
+        origin.client,
+        "railwright-webhook",
+        now=lambda: dt.datetime.now(dt.UTC),
+        became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
+    )
     origin.store.subscribe(policy_events.PolicyEvents(posting, lambda: origin.policy_map.uid))
-    return [posting.run]
+    return posting
 
 
 if __name__ == "__main__":

@@ -7,19 +7,28 @@ from collections.abc import Callable
 
 from fabric.policy import model as policies
 from serving import metrics, routes
-from webhook import answer, bindings, pods, wire
+from webhook import answer, bindings, pods, wire, workloads
 from webhook import policies as validation
 from webhook import state as states
 
 _MALFORMED = (wire.MalformedError,)
 PolicyOf = Callable[[], policies.Policy | None]
+Tell = Callable[[answer.Notice], None]
 
 
-def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics) -> list[routes.Route]:
-    """All routes."""
+def offered(
+    state: states.State, policy_of: PolicyOf, counters: metrics.Metrics, tell: Tell = lambda _: None
+) -> list[routes.Route]:
+    """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        return _reply(pods.handle(call.body, policy_of(), state.facts), counters)
+        given = pods.handle(call.body, policy_of(), state.facts)
+        if given.notice is not None:
+            tell(given.notice)
+        return _reply(given, counters)
+
+    def mutate_workloads(call: routes.Call) -> routes.Reply:
+        return _reply(workloads.handle(call.body, policy_of(), state.facts), counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
@@ -31,7 +40,8 @@ def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics)
         return _reply(validation.handle(call.body), counters)
 
     return [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED),
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True),
+        routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
@@ -39,8 +49,10 @@ def offered(state: states.State, policy_of: PolicyOf, counters: metrics.Metrics)
 
 def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if given.reason:
-        counters.webhook_refusals.labels(given.reason).inc()
-    if given.fabric:
+        counters.webhook_refusals.labels(given.fabric, given.reason).inc()
+    if given.kind:
+        counters.webhook_workloads.labels(given.kind, given.outcome).inc()
+    elif given.fabric:
         counters.webhook_injections.labels(given.fabric, given.role, given.outcome).inc()
     if given.operations:
         counters.webhook_patch_operations.observe(given.operations)

@@ -13,12 +13,23 @@ from fabric.injection import model
 Operation = dict[str, Any]
 
 
-def operations(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[Operation]:
-    """The operations that make the changes to the pod, in their order; [] for none."""
-    builder = _Builder(pod)
+def operations(pod: views.Pod, changes: Sequence[model.AnyChange], base: str = "") -> list[Operation]:
+    """The operations that make the changes to the pod, in their order; [] for none. `base` is the pod's own pointer."""
+    builder = _Builder(pod, base)
     for change in changes:
         builder.make(change)
     return builder.operations
+
+
+def by_change(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[tuple[model.AnyChange, list[Operation]]]:
+    """The same operations, each change with its own; one after the other they are the patch."""
+    builder = _Builder(pod)
+    grouped = []
+    for change in changes:
+        before = len(builder.operations)
+        builder.make(change)
+        grouped.append((change, builder.operations[before:]))
+    return grouped
 
 
 def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
@@ -35,9 +46,10 @@ def escaped(key: str) -> str:
 class _Builder:
     """Collects operations and remembers which parents it has made."""
 
-    def __init__(self, pod: views.Pod) -> None:
+    def __init__(self, pod: views.Pod, base: str = "") -> None:
         self.operations: list[Operation] = []
         self._pod = pod
+        self._base = base
         self._made: set[str] = set()
 
     def make(self, change: model.AnyChange) -> None:
@@ -48,8 +60,15 @@ class _Builder:
         parent = self._parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
         self._add(f"{parent}/{escaped(change.key)}", change.value)
 
+    def label(self, change: model.SetLabel) -> None:
+        parent = self._parent("/metadata/labels", self._pod.metadata.labels_or_none, {})
+        self._add(f"{parent}/{escaped(change.key)}", change.value)
+
     def volume(self, change: model.AddVolume) -> None:
         self._append("/spec/volumes", self._pod.spec.volumes_or_none, change.volume)
+
+    def init_container(self, change: model.AddInitContainer) -> None:
+        self._append("/spec/initContainers", self._pod.spec.init_containers, change.init_container)
 
     def mount(self, change: model.AddMount) -> None:
         there = self._container(change.container).volume_mounts_or_none
@@ -71,10 +90,11 @@ class _Builder:
         if change.index is None:
             self._append(path, self._container(change.container).env_or_none, entry)
         else:  # `add` to an index of a list would insert before it
-            self.operations.append({"op": "replace", "path": f"{path}/{change.index}", "value": entry})
+            self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
     def unset_env(self, change: model.UnsetEnv) -> None:
-        self.operations.append({"op": "remove", "path": f"{_at(change.container)}/env/{change.index}"})
+        path = f"{self._base}{_at(change.container)}/env/{change.index}"
+        self.operations.append({"op": "remove", "path": path})
 
     def resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
@@ -102,7 +122,7 @@ class _Builder:
         return path
 
     def _add(self, path: str, value: object) -> None:
-        self.operations.append({"op": "add", "path": path, "value": value})
+        self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
 
     def _container(self, index: int) -> views.Container:
         return self._pod.spec.containers[index]
@@ -110,6 +130,7 @@ class _Builder:
 
 _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetAnnotation: _Builder.annotation,
+    model.SetLabel: _Builder.label,
     model.AddVolume: _Builder.volume,
     model.AddMount: _Builder.mount,
     model.AddResource: _Builder.resource,
@@ -117,6 +138,7 @@ _MAKERS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetPrivileged: _Builder.privileged,
     model.SetEnv: _Builder.env,
     model.UnsetEnv: _Builder.unset_env,
+    model.AddInitContainer: _Builder.init_container,
 }
 
 

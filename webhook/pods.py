@@ -12,7 +12,9 @@ from webhook import answer, patch, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
+_UNKNOWN = "unknown"  # a label value nobody knows is no metric and no audit word of ours
 _MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
+_MAX_AUDIT = 1024  # characters of one audit annotation; a fabric has few rails, a policy may give them long names
 
 FactsOf = Callable[[str], facts.Facts]
 
@@ -32,8 +34,8 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
     match outcome:
         case model.NotOptedIn():
             return _allowed(request)
-        case model.Refusal(fabric=fabric, reason=reason, message=message):
-            return _refused(request, fabric, reason, message)
+        case model.Refusal():
+            return _refused(request, pod, outcome)
         case model.Injection():
             return _injected(request, pod, outcome)
 
@@ -46,7 +48,7 @@ def _injected(request: wire.Request[views.Pod], pod: views.Pod, injection: model
         audit={
             "fabric": injection.fabric,
             "role": injection.role,
-            "rails": ",".join(injection.rails),
+            "rails": model.bounded(",".join(injection.rails), _MAX_AUDIT),
             "changes": str(len(injection.changes)),
         },
     )
@@ -58,6 +60,7 @@ def _injected(request: wire.Request[views.Pod], pod: views.Pod, injection: model
         operations=len(operations),
         warnings=len(injection.warnings),
         dry_run=bool(request.dry_run),
+        notice=_notice(request, pod, injection.warnings) if injection.warnings else None,
     )
 
 
@@ -67,21 +70,38 @@ def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: fac
         return _allowed(request)
     where = plan.title(pod, request.namespace)
     message = f"Pod {where}: railwright has no valid policy yet; correct ConfigMap railwright-policy and try again"
-    return _refused(request, "", "no-policy", message)
+    return _refused(request, pod, model.Refusal("", "no-policy", message))
 
 
-def _refused(request: wire.Request[views.Pod], fabric: str, reason: str, message: str) -> answer.Answer:
-    told = message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
+def _refused(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:
     verdict = wire.Verdict(
-        allowed=False, code=_FORBIDDEN, message=told, audit={"fabric": fabric or "unknown", "refused": reason}
+        allowed=False,
+        code=_FORBIDDEN,
+        message=model.bounded(refusal.message, _MAX_MESSAGE),
+        audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
     )
+    # without the pod's name, so that all pods of one owner are one Event
+    sentence = refusal.message.removeprefix(f"Pod {plan.title(pod, request.namespace)}: ")
     return answer.Answer(
         body=wire.write(request.uid, verdict),
         outcome=answer.REFUSED,
-        fabric=fabric,
-        reason=reason,
+        fabric=refusal.fabric or _UNKNOWN,
+        role=refusal.role or _UNKNOWN,
+        reason=refusal.reason,
         dry_run=bool(request.dry_run),
+        notice=_notice(request, pod, (sentence,), refused=True),
     )
+
+
+def _notice(
+    request: wire.Request[views.Pod], pod: views.Pod, sentences: tuple[str, ...], *, refused: bool = False
+) -> answer.Notice | None:
+    """What the pod's owner is told; nothing on a dry run, which must leave no trace."""
+    owner = pod.metadata.controller
+    if owner is None or request.dry_run:
+        return None
+    told = tuple(model.bounded(sentence, _MAX_MESSAGE) for sentence in sentences[: wire.MAX_WARNINGS])
+    return answer.Notice(namespace=request.namespace, owner=owner, refused=refused, sentences=told)
 
 
 def _allowed(request: wire.Request[views.Pod]) -> answer.Answer:

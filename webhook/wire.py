@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fabric import views
+from fabric.injection import model
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops what goes over 4096 characters in all
@@ -47,12 +48,29 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     object: T | None = None
 
 
-class Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
+class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What the API server asks about a workload: only its kind tells which fields its objects have."""
+
+    uid: str = ""
+    kind: GroupVersionKind = GroupVersionKind()
+    name: str = ""
+    namespace: str = ""
+    operation: str = ""
+    sub_resource: str = ""
+    dry_run: bool | None = None
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+
+
+R = TypeVar("R", bound=Request[Any] | WorkloadRequest)
+
+
+class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
     """The envelope."""
 
     api_version: str = ""
     kind: str = ""
-    request: Request[T] | None = None
+    request: R | None = None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -63,9 +81,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A Binding: the pod by its metadata, the node by its target."""
+    """A Binding: the pod by its metadata, the node by its target. Without metadata no annotation could be added."""
 
-    metadata: views.ObjectMeta = views.ObjectMeta()
+    metadata: views.ObjectMeta
     target: Target = Target()
 
 
@@ -85,22 +103,29 @@ class Reader(Generic[T]):
 
     def __init__(self, view: type[T], kind: str) -> None:
         self._kind = kind
-        self._decoder = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]  # a type made at run time
+        self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type made at run time
 
     def read(self, body: bytes) -> Request[T]:
         """The request of a review. Raises MalformedError."""
         try:
-            review: Review[T] = self._decoder.decode(body)
+            review: Review[Request[T]] = self._decoder.decode(body)
         except _UNREADABLE as error:
             raise MalformedError(_why(body, self._kind, error)) from None
-        _check_envelope(review.api_version, review.kind)
-        request = review.request
-        if request is None:
-            raise MalformedError("the review has no request; only the API server's requests are answered")
-        if not request.uid:
-            raise MalformedError("request.uid is missing or empty")
+        request = _checked(review)
         _check_kind(request.kind, self._kind)
         return request
+
+
+_WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
+
+
+def read_workload(body: bytes) -> WorkloadRequest:
+    """The request of a review of any kind, its objects not decoded yet. Raises MalformedError."""
+    try:
+        review = _WORKLOADS.decode(body)
+    except _UNREADABLE as error:
+        raise MalformedError(_why(body, None, error)) from None
+    return _checked(review)
 
 
 def write(uid: str, verdict: Verdict) -> bytes:
@@ -120,7 +145,7 @@ def write(uid: str, verdict: Verdict) -> bytes:
 
 def bounded(warnings: Sequence[str]) -> list[str]:
     """At most MAX_WARNINGS of at most MAX_WARNING characters; the last one says how many are missing."""
-    shown = [each if len(each) <= MAX_WARNING else f"{each[: MAX_WARNING - 3]}..." for each in warnings]
+    shown = [model.bounded(each, MAX_WARNING) for each in warnings]
     if len(shown) <= MAX_WARNINGS:
         return shown
     rest = len(shown) - MAX_WARNINGS + 1
@@ -135,12 +160,23 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     request: Any = None
 
 
-def _why(body: bytes, kind: str, error: Exception) -> str:
+def _checked(review: Review[R]) -> R:
+    """The request of a review in its envelope."""
+    _check_envelope(review.api_version, review.kind)
+    request = review.request
+    if request is None:
+        raise MalformedError("the review has no request; only the API server's requests are answered")
+    if not request.uid:
+        raise MalformedError("request.uid is missing or empty")
+    return request
+
+
+def _why(body: bytes, kind: str | None, error: Exception) -> str:
     """The first thing wrong with a body, from the outside inwards."""
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
         _check_envelope(envelope.api_version, envelope.kind)
-        if isinstance(envelope.request, dict):
+        if kind is not None and isinstance(envelope.request, dict):
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
         pass  # the first error names the place already

@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import json
 import pathlib
-import re
 import sys
 import tempfile
 
 import msgspec
+
+from cli import output
 
 NAME = "demo"
 HELP = "the whole path without a cluster: a job admitted and gang-placed through the real servers, and shown"
@@ -50,7 +51,7 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             console.print(picture.render(open_stage, outcome))
         if arguments.svg:
             arguments.svg.write_text(
-                _offline(console.export_svg(title="railwright demo", clear=False)), encoding="utf-8"
+                output.offline(console.export_svg(title="railwright demo", clear=False)), encoding="utf-8"
             )
         if arguments.serve:
             print(f"webhook:  https://{open_stage.webhook.address}  ops http://{open_stage.webhook.ops}")
@@ -59,8 +60,3 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if not fine:
             print("railwright demo: the gang was not placed as well as possible", file=sys.stderr)
         return 0 if fine else 1
-
-
-def _offline(svg: str) -> str:
-    """The picture without rich's web fonts: it is to be looked at without a network."""
-    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

@@ -81,12 +81,13 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
         if selection.default_route:
             yield (
                 f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route "
-                "from every other interface of the pod"
+                "from every other interface of the pod; remove it unless that is meant"
             )
         if aim.known.networks is not None and selection.key not in aim.known.networks and selection.key not in ours:
             yield (
-                f"annotation {names.NETWORKS}: NetworkAttachmentDefinition {selection.namespace}/{selection.name} "
-                "does not exist; the pod's sandbox will not start before it does"
+                f"annotation {names.NETWORKS}: entry {position}: create it or correct the entry, for the pod's sandbox "
+                "will not start without it: "
+                f"NetworkAttachmentDefinition {selection.namespace}/{selection.name} does not exist"
             )
 
 

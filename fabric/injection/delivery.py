@@ -123,7 +123,7 @@ def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ..
     change = model.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
     if there is None:
         return (change,), ()
-    warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced"
+    warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced; remove it"
     return (change,), (warning,)
 
 
@@ -131,6 +131,6 @@ def _unreached(aim: aims.Aim, containers: Iterable[int]) -> Iterable[str]:
     for index in containers:
         container = aim.container(index)
         yield (
-            f"container {container.name} mounts {in_its_place(container)} itself: the settings of fabric "
-            f"{aim.fabric_name} do not reach it by file"
+            f"container {container.name} mounts {in_its_place(container)} itself; remove that mount, or set in env "
+            f"what does not reach it by file: the settings of fabric {aim.fabric_name}"
         )

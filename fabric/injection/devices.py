@@ -76,7 +76,7 @@ def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) 
             continue  # a "0" of its own, while another container takes part
         wanted = max(own, needed - elsewhere)  # never lowered
         if wanted > 0 and not _has(aim, index, resource, wanted):
-            reason = f"{needed} devices of {resource} for the rails of fabric {aim.fabric_name}"
+            reason = f"{needed} x {resource} for the rails of fabric {aim.fabric_name}"
             yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=wanted)
 
 
@@ -93,14 +93,14 @@ def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
         for chosen in aim.rails:
             if chosen.resource is None and chosen.network is not None:
                 yield (
-                    f"rail {chosen.name}: no device is requested, because the policy names no `resource` and network "
-                    f"{'/'.join(chosen.network)} is not known here; name the resource in the policy"
+                    f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
+                    f"its network {'/'.join(chosen.network)} is not known here"
                 )
     if aim.known.offered is None:
         return
     for resource in wanted:
         if resource not in aim.known.offered:
             yield (
-                f"no node offers {resource} now; the pod waits until one does. Check the device plugin, "
-                f"or `resource` of the rail in the policy"
+                "check the device plugin, or `resource` of the rail in the policy; the pod waits for a node: "
+                f"no node offers {resource} now"
             )

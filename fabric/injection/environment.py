@@ -74,8 +74,8 @@ def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the p
             changes.append(_set(index, setting, at[0]))
             listed.append(setting.entry)
             warnings.append(
-                f"container {container.name}: the policy of fabric {aim.fabric_name} forces "
-                f"{setting.name}={setting.value}; the pod's own value was replaced"
+                f"container {container.name}: remove {setting.name} from the pod; the pod's own value was replaced, "
+                f"because the policy of fabric {aim.fabric_name} forces {setting.name}={setting.value}"
             )
         else:
             kept.append(setting.name)
@@ -98,15 +98,15 @@ def _with_source(  # noqa: PLR0913, PLR0917 - as above
     forcing = [each for each in known if each.name in aim.fabric.force_env]
     lost = [each.name for each in known if each.name not in there and each not in file and each not in forcing]
     warnings = [
-        f"container {name} has envFrom: the policy of fabric {aim.fabric_name} forces {each.name}={each.value}, "
-        "which beats what envFrom brings"
+        f"container {name} has envFrom: remove {each.name} from what it brings; the policy of fabric "
+        f"{aim.fabric_name} forces {each.name}={each.value}, which beats it"
         for each in forcing
         if each.name not in there
     ]
     if lost:
         warnings.append(
-            f"container {name} has envFrom: {model.listed(lost)} left out, because a file cannot carry them and an "
-            "entry would beat what envFrom brings"
+            f"container {name} has envFrom: set there or in env, because a file cannot carry them and an entry of ours "
+            f"would beat what envFrom brings: {model.listed(lost)} left out"
         )
     return [_container(aim, index, there, known, forcing, reasons), model.Part(warnings=tuple(warnings))]
 
@@ -130,7 +130,7 @@ def _yielding(aim: aims.Aim, index: int) -> model.Part:
     if not own or tables.HCA not in aim.fabric.force_env:
         return model.NOTHING
     reason = f"the policy of fabric {aim.fabric_name} forces {tables.HCA}, which is written at binding"
-    warning = f"container {container.name}: {reason}; the pod's own value was removed"
+    warning = f"container {container.name}: remove {tables.HCA} from the pod; the pod's own value was removed: {reason}"
     changes = tuple(model.UnsetEnv(entry="", reason=reason, container=index, index=at) for at in reversed(own))
     return model.Part(changes=changes, warnings=(warning,))
 

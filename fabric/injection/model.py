@@ -24,6 +24,13 @@ class SetAnnotation(Change, frozen=True):
     value: str
 
 
+class SetLabel(Change, frozen=True):
+    """metadata.labels[key] becomes value; only templates of workloads get one."""
+
+    key: str
+    value: str
+
+
 class AddResource(Change, frozen=True):
     """Request and limit of a resource in a container become `quantity` (a whole number of devices)."""
 
@@ -74,7 +81,24 @@ class UnsetEnv(Change, frozen=True):
     index: int
 
 
-AnyChange = SetAnnotation | AddResource | AddVolume | AddMount | AddCapability | SetPrivileged | SetEnv | UnsetEnv
+class AddInitContainer(Change, frozen=True):
+    """An init container is put behind those the pod has, as its JSON."""
+
+    init_container: Mapping[str, Any]
+
+
+AnyChange = (
+    SetAnnotation
+    | AddResource
+    | AddVolume
+    | AddMount
+    | AddCapability
+    | SetPrivileged
+    | SetEnv
+    | UnsetEnv
+    | AddInitContainer
+    | SetLabel
+)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -133,6 +157,7 @@ class Refusal(msgspec.Struct, frozen=True):
     fabric: str  # "" where the fabric itself is the trouble
     reason: str  # a short word for the metric: unknown-fabric, networks, missing-network, ...
     message: str
+    role: str = ""  # "" where it was not to be told
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):
@@ -154,6 +179,15 @@ _SHOWN = 100  # characters of a user's value that a message repeats
 def quoted(text: str) -> str:
     """A user's value as messages show it: quoted, escaped and bounded."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def bounded(text: str, most: int) -> str:
+    """A sentence as it leaves us: at most `most` characters, no control characters; names in it were not checked."""
+    shown = text if len(text) <= most else f"{text[: most - 3]}..."
+    if shown.isprintable():
+        return shown
+    escaped = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in shown])
+    return escaped if len(escaped) <= most else f"{escaped[: most - 3]}..."
 
 
 def listed(words: Iterable[str]) -> str:

@@ -88,7 +88,8 @@ def _infiniband(aim: aims.Aim) -> model.Part:
             f"{aim.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
     return model.Part(
-        skipped={entry: f"pod-security level {level}"}, warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted",)
+        skipped={entry: f"pod-security level {level}"},
+        warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted; {pod_security.ELSEWHERE}",),
     )
 
 

@@ -59,7 +59,7 @@ def _may_use(name: str, fabric: policies.Fabric, known: facts.Facts) -> None:
         return
     if known.namespace_labels is None and read != {_NAME_LABEL}:
         raise model.RefusedError(
-            "namespace",
+            "namespace-unknown",
             f"fabric {name} is limited to some namespaces and the labels of namespace {known.namespace} "
             "are not known yet; try again",
         )

@@ -7,8 +7,8 @@ and a pod that has been through it once gets no change the second time.
 from collections.abc import Mapping
 
 from fabric import views
-from fabric.injection import aim as aims
 from fabric.injection import (
+    accelerators,
     attachments,
     devices,
     environment,
@@ -18,9 +18,12 @@ from fabric.injection import (
     opt_in,
     preflight,
     record,
+    roles,
     security,
     wishes,
 )
+from fabric.injection import aim as aims
+from fabric.lint import admission
 from fabric.policy import model as policies
 
 _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the outside in
@@ -28,6 +31,7 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
     model.AddResource: 1,
     model.AddVolume: 2,
     model.AddMount: 2,
+    model.AddInitContainer: 2,
     model.AddCapability: 3,
     model.SetPrivileged: 3,
     model.SetEnv: 4,
@@ -37,8 +41,8 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
 Outcome = model.Injection | model.Refusal | model.NotOptedIn
 
 
-def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome:
-    """What the pod needs. Never raises for what a pod holds."""
+def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts, called: str = "") -> Outcome:
+    """What the pod needs; `called` names it in a refusal, "" by its own name. Never raises for what a pod holds."""
     fabric = ""
     try:
         name = opt_in.fabric_of(pod, policy.document, known)
@@ -47,7 +51,8 @@ def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> Outcome
         fabric = name
         return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
     except model.RefusedError as error:
-        return model.Refusal(fabric, error.reason, f"Pod {title(pod, known.namespace)}: {error.message}")
+        message = f"{called or 'Pod ' + title(pod, known.namespace)}: {error.message}"
+        return model.Refusal(fabric, error.reason, message, _role(pod, policy))
 
 
 def title(pod: views.Pod, namespace: str) -> str:
@@ -56,19 +61,26 @@ def title(pod: views.Pod, namespace: str) -> str:
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
 
 
+def _role(pod: views.Pod, policy: policies.Policy) -> str:
+    """The word of a refused pod's role, "" where its containers do not tell whether they compute."""
+    try:
+        computing = accelerators.accelerated(pod, policy.document.accelerators)
+    except model.RefusedError:
+        return ""
+    return roles.role_of(pod, policy.document.roles, accelerated=bool(computing)).word
+
+
 def _injection(aim: aims.Aim) -> model.Injection:
     attached = attachments.attach(aim)
-    part = model.join(
-        (
-            attached.part,
-            devices.request(aim, attached.selections),
-            mounts.mount(aim),
-            security.grant(aim),
-            *environment.set_for(aim),
-            preflight.check(aim),
-            _bystander(aim),
-        )
-    )
+    parts = [
+        attached.part,
+        devices.request(aim, attached.selections),
+        mounts.mount(aim),
+        security.grant(aim),
+        *environment.set_for(aim),
+    ]
+    part = model.join((*parts, preflight.check(aim, attached.selections, parts), _bystander(aim)))
+    advice = admission.warnings(aim, part.changes)
     written, warnings = record.write(aim, part)
     return model.Injection(
         fabric=aim.fabric_name,
@@ -76,7 +88,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
         containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
         rails=tuple(chosen.name for chosen in aim.rails),
         changes=(*sorted(part.changes, key=lambda change: _ORDER[type(change)]), *written),
-        warnings=part.warnings + warnings,
+        warnings=part.warnings + warnings + advice,
     )
 
 

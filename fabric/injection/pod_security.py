@@ -19,6 +19,8 @@ _BASELINE = frozenset(
 )
 _ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, "restricted": frozenset({"NET_BIND_SERVICE"})}
 
+ELSEWHERE = "if NCCL fails without, run the pod in a privileged namespace"
+
 
 def level(known: facts.Facts) -> str | None:
     """The enforced level where it forbids something: baseline or restricted; else None."""

@@ -1,18 +1,54 @@
-"""The check before NCCL starts, as an init container.
+"""The check before NCCL starts, as an init container (`railwright preflight`).
 
-Owns whether it is asked for. This version has no such container; the record says so.
+Owns whether there is one, and how ours is told from a user's container of its name. What is in it is
+`preflight_container`'s.
 """
 
-from fabric import names
+from collections.abc import Sequence
+
+from fabric import names, networks, views
 from fabric.injection import aim as aims
-from fabric.injection import model
+from fabric.injection import model, preflight_container
 
 
-def check(aim: aims.Aim) -> model.Part:
-    """Says in the record why there is no preflight."""
+def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part]) -> model.Part:
+    """The init container, behind those the pod has; `so_far` is what the other concerns do. Raises RefusedError."""
     if not aim.role.rails:
         return model.NOTHING
+    if why := _why_not(aim):
+        return model.Part(skipped={"preflight": why})
+    if any(_is_ours(each) for each in aim.pod.spec.init_containers or ()):
+        return model.Part(entries=("preflight",))
+    _check_name(aim)
+    mode, warnings = preflight_container.mode(aim, so_far)
+    change = model.AddInitContainer(
+        entry="preflight",
+        reason=f"a rail of fabric {aim.fabric_name} that does not work stops the pod before NCCL crawls over TCP",
+        init_container=preflight_container.build(aim, selections, so_far, mode),
+    )
+    return model.Part(changes=(change,), entries=("preflight",), warnings=warnings)
+
+
+def _why_not(aim: aims.Aim) -> str:
     if "preflight" in aim.wishes.skip:
-        return model.Part(skipped={"preflight": f"by annotation {names.SKIP}"})
-    why = "not in this version" if aim.fabric.preflight.enabled else "disabled by policy"
-    return model.Part(skipped={"preflight": why})
+        return f"by annotation {names.SKIP}"
+    if not aim.fabric.preflight.enabled:
+        return "disabled by policy"
+    return "" if aim.rails else "no rails"
+
+
+def _is_ours(container: views.InitContainer) -> bool:
+    """By name and program: defaults of the API server and other webhooks may have touched the rest."""
+    program = tuple((container.command or ())[: len(preflight_container.PROGRAM)])
+    return container.name == names.PREFLIGHT_CONTAINER and program == preflight_container.PROGRAM
+
+
+def _check_name(aim: aims.Aim) -> None:
+    spec = aim.pod.spec
+    for place, there in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
+        if any(each.name == names.PREFLIGHT_CONTAINER for each in there):
+            raise model.RefusedError(
+                "preflight",
+                f"spec.{place} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
+                f"rename it, or set annotation {names.SKIP} to preflight",
+            )

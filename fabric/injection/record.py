@@ -39,7 +39,8 @@ def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, .
     _check(size, part)
     warnings: tuple[str, ...] = ()
     if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-        warnings = (f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",)
+        limit = "the pod's annotations are at their limit of 256 KiB; shorten some of them"
+        warnings = (f"annotation {names.INJECTION} is left out: {limit}",)
         text = ""  # empties what a user may have forged
     if (there or "") == text:
         return (), warnings

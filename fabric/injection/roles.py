@@ -19,13 +19,20 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "submitter",
     "excluded",
 )
-_ALPHA_ROLE = "mpi_role_type"  # mpi-operator v1alpha1 and v1alpha2
 _VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
 _RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
-_OPERATOR = "training.kubeflow.org/operator-name"  # mpi-operator: v2beta1, which starts ranks by ssh
-_MPI_OPERATOR = "mpi-operator"
+_TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
+_MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
 _INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
+_TRAINER_NODE = "node"  # Trainer v2's replicated job of ranks; its step label stays on the Job
+_LAUNCHER_LABELS = (
+    names.KUBEFLOW_ROLE,  # mpi-operator v2beta1
+    names.KUBEFLOW_REPLICA_TYPE,  # training-operator's MPIJob v1, whose launcher has the job-role master
+    names.MPI_OPERATOR_ROLE,
+    names.MPI_ALPHA_ROLE,
+    names.JOBSET_REPLICATED_JOB,  # Trainer v2
+)
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -58,17 +65,18 @@ def role_of(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role
 def ssh_launched(pod: views.Pod) -> bool:
     """True where ranks start by ssh, so that the container's environment never reaches them (webhooks.md 5.1).
 
-    Recognised by the labels of a worker of mpi-operator v2beta1, by its mounted Secret or that of Volcano's ssh and mpi
-    plugins, and by any Secret mounted as root's keys.
+    Recognised by the labels of a worker of mpi-operator v2beta1, by its mounted Secret or that of Kubeflow Trainer or
+    of Volcano's ssh and mpi plugins, and by any Secret mounted as root's keys.
     """
     labels = pod.metadata.labels
-    if labels.get(_OPERATOR) == _MPI_OPERATOR and labels.get(names.KUBEFLOW_ROLE) == WORKER:
+    if labels.get(names.KUBEFLOW_OPERATOR) == _MPI_OPERATOR and labels.get(names.KUBEFLOW_ROLE) == WORKER:
         return True
     secrets = {volume.name for volume in pod.spec.volumes_or_none or () if volume.secret is not None}
     if not secrets:
         return False
     job = labels.get(names.VOLCANO_JOB)
     keys = {_MPI_SSH_VOLUME} if names.KUBEFLOW_ROLE in labels else set()
+    keys |= {_TRAINER_SSH_VOLUME} if names.JOBSET in labels else set()
     keys |= {f"{job}-ssh"} if job else set()
     return any(
         mount.name in secrets and (mount.name in keys or f"{mount.mount_path}/".startswith(f"{names.SSH_HOME}/"))
@@ -82,8 +90,7 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
     steps = {labels.get(names.TRAINER_STEP), labels.get(names.JOBSET_REPLICATED_JOB)}
     if steps & _INITIALIZERS:
         return INITIALIZER
-    launchers = (names.KUBEFLOW_ROLE, names.MPI_OPERATOR_ROLE, names.JOBSET_REPLICATED_JOB, _ALPHA_ROLE)
-    if any(labels.get(label) == LAUNCHER for label in launchers):
+    if any(labels.get(label) == LAUNCHER for label in _LAUNCHER_LABELS):
         return LAUNCHER
     if labels.get(names.RAY_NODE_TYPE) == "head":
         return HEAD
@@ -91,8 +98,20 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
         return SUBMITTER
     if not accelerated and names.RAY_NODE_TYPE not in labels and _has_env(pod, _RAY_SUBMISSION):
         return SUBMITTER
-    volcano = names.VOLCANO_JOB in labels
-    return LAUNCHER if volcano and _has_env(pod, _VOLCANO_MPI) else WORKER
+    if names.VOLCANO_JOB in labels and _has_env(pod, _VOLCANO_MPI):
+        return LAUNCHER
+    return EXCLUDED if not accelerated and _helps_job_set(pod) else WORKER
+
+
+def _helps_job_set(pod: views.Pod) -> bool:
+    """True for a JobSet's pod that is no rank by its name and that no annotation makes one.
+
+    A label on the JobSet counts for all its templates, the driver's too. Only asked where it has no accelerators.
+    """
+    labels = pod.metadata.labels
+    if names.JOBSET not in labels or names.CONTAINERS in pod.metadata.annotations:
+        return False
+    return labels.get(names.JOBSET_REPLICATED_JOB) != _TRAINER_NODE and names.TRAINER_STEP not in labels
 
 
 def _has_env(pod: views.Pod, name: str) -> bool:
@@ -118,6 +137,11 @@ def _initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: 
     return Role(INITIALIZER, rails=False, why="an initializer prepares data and sends none over the fabric")
 
 
+def _helper(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
+    why = f"a JobSet's pod without accelerators sends no data; annotation {names.CONTAINERS} makes it a rank"
+    return Role(EXCLUDED, rails=False, why=why)
+
+
 def _submitter(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
     return Role(SUBMITTER, rails=False, why="a cleanup or submitter pod sends no data")
 
@@ -127,4 +151,5 @@ _DECISIONS: dict[str, Callable[[views.Pod, policies.Roles, bool], Role]] = {
     HEAD: _head,
     INITIALIZER: _initializer,
     SUBMITTER: _submitter,
+    EXCLUDED: _helper,
 }

@@ -27,7 +27,9 @@ def grant(aim: aims.Aim) -> model.Part:
         entry = f"security.{capability}"
         if not pod_security.allows(level, capability):
             skipped[entry] = f"pod-security level {level}"
-            warnings.append(_forbidden(aim, level, f"capability {capability}") + ": it is not added")
+            warnings.append(
+                _forbidden(aim, level, f"capability {capability}") + f": it is not added; {pod_security.ELSEWHERE}"
+            )
         elif dropping := _dropping(aim, capability):
             skipped[entry] = f"container {dropping} drops it"
         else:
@@ -68,7 +70,7 @@ def _privileged_refused(aim: aims.Aim, level: str | None) -> str | None:
             f"{problem}, and it is the only way to the devices of fabric {aim.fabric_name}; "
             "run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
-    return f"{problem}: it is not set"
+    return f"{problem}: it is not set; {pod_security.ELSEWHERE}"
 
 
 def _privileged(aim: aims.Aim) -> Iterator[model.SetPrivileged]:

@@ -58,6 +58,15 @@ def before_binding(pod: views.Pod, document: policies.FabricPolicy, rails: Seque
     return Known(nodes.pop()) if len(nodes) == 1 else Known(per_node=any(nodes))
 
 
+def possible(
+    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+) -> tuple[Devices, ...] | None:
+    """Every set of devices the rails can have on a node the pod can go to; None where one of them is not known."""
+    sets = dict.fromkeys(_possible_devices(pod, document, rails) if document.node_shapes else [_devices(rails, None)])
+    known = tuple(devices for devices in sets if devices is not None)
+    return known if known and len(known) == len(sets) else None
+
+
 def _possible_devices(
     pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
 ) -> Iterator[Devices | None]:

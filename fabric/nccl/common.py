@@ -49,13 +49,20 @@ LAUNCHER_ROWS = (
     ),
 )
 
-# Either twin set by the user forbids the other: include and exclude lists are mutually exclusive.
+# Any of these set by the user forbids the pin: include and exclude lists are mutually exclusive. Open MPI 5's mpirun
+# takes OMPI_MCA_oob_* as PRTE_MCA_oob_* (PRRTE, schizo_ompi.c, check_prte_overlap), so those two meet as well.
 TWINS = {
-    "OMPI_MCA_oob_tcp_if_include": ("OMPI_MCA_oob_tcp_if_exclude",),
+    "OMPI_MCA_oob_tcp_if_include": (
+        "OMPI_MCA_oob_tcp_if_exclude",
+        "PRTE_MCA_prte_if_exclude",
+        "PRTE_MCA_oob_tcp_if_exclude",
+    ),
     "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",),
     "PRTE_MCA_prte_if_include": (
         "PRTE_MCA_prte_if_exclude",
         "PRTE_MCA_oob_tcp_if_include",  # the old name of the same parameter
         "PRTE_MCA_oob_tcp_if_exclude",
+        "OMPI_MCA_oob_tcp_if_include",  # ours, with the same value, is no hindrance
+        "OMPI_MCA_oob_tcp_if_exclude",
     ),
 }

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from plane import binaries
+from plane import binaries, operators
 
 
 def main() -> int:
@@ -12,6 +12,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that compilers are ended too
     try:
         ready = binaries.build()
+        operators.build(ready["kubectl"])
     except subprocess.CalledProcessError as error:
         print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
         return 1

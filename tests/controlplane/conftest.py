@@ -12,7 +12,9 @@ import pytest_asyncio
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # the harness is the package `plane` beside this file
 
-from plane import door  # found by the line above
+from plane import (
+    door,  # found by the line above
+)
 from plane import nodes as fleet
 from plane import plane as planes
 from plane import site as sites
@@ -88,6 +90,12 @@ async def serve(plane):
     for server in plane.servers[before:]:
         await server.stop()
     del plane.servers[before:]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def controllers(plane):
+    """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
+    return plane.controllers
 
 
 @pytest_asyncio.fixture(loop_scope="session")

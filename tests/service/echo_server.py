@@ -12,7 +12,7 @@ async def main(run: processes.Run) -> int:
     counters.show_policy("sha256:new")
     checks.add("policy", lambda: "no policy yet" if "ECHO_UNREADY" in os.environ else None)
     table = (
-        routes.Route("/echo", lambda call: routes.Reply(call.body)),
+        routes.Route("/echo", lambda call: routes.Reply(call.body), immediate=True),
         routes.Route("/pid", lambda _: routes.Reply(str(os.getpid()).encode())),
     )
     return await run(server.Server(OPTIONS, table, checks, counters), ())

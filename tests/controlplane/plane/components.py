@@ -47,6 +47,7 @@ class Components:
         self.server = f"https://{LOOPBACK}:{self.port['kube-apiserver']}"
         self.volcano_conf = folder / "volcano" / "volcano-scheduler.conf"  # alone in its folder: that is watched
         self.kube_scheduler_conf = folder / "kube-scheduler.yaml"
+        self.audit_log = folder / "logs" / "audit.log"  # a line for each pod created
         self._serving = certificates.paths("plane")
 
     def command(self, name: str) -> list[str]:
@@ -96,6 +97,9 @@ class Components:
             "--allow-privileged=true",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--profiling=false",
+            f"--audit-policy-file={DATA / 'audit-policy.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking-strict",  # a line is there when the answer is
         ]
 
     def _kube_controller_manager(self) -> list[str]:

@@ -14,6 +14,7 @@ from plane import (
     api,
     binaries,
     components,
+    controllers,
     credentials,
     processes,
     registration,
@@ -60,6 +61,7 @@ class Plane:
         self.api = api.Api(self.session, self.parts.server)
         self.schedulers = schedulers.Schedulers(self.parts, self.processes, self.session)
         self.kubeconfig = self.certificates.kubeconfig("admin", self.parts.server, "admin", ("system:masters",))
+        self.controllers = controllers.Controllers(self.api, self.parts, self.processes, self.session, self.logs)
         self.schedulers.prepare()
         await self._launch("etcd")
         await self._launch("kube-apiserver")
@@ -131,7 +133,7 @@ class Plane:
 
     async def remove_namespace(self, name: str) -> None:
         """Delete a namespace; returns when its pods are gone (the rest goes on in the background)."""
-        for kind in _WORKLOADS:
+        for kind in (*self.controllers.kinds, *_WORKLOADS):
             await self.api.delete_all(kind, name)
 
         async def emptied() -> bool:

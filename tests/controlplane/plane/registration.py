@@ -1,10 +1,15 @@
 """Our webhook configurations in the API server, by URL, and the knowledge that they are in force."""
 
 import base64
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
 from plane import api, waiting
+
+_MANIFEST = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" / "admission.yaml"
 
 FABRIC = "railwright.io/fabric"
 _KIND = "MutatingWebhookConfiguration"
@@ -29,6 +34,7 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 
     pods = {
         **common,
+        "sideEffects": "NoneOnDryRun",
         "name": "pods.railwright.io",
         "clientConfig": config("/mutate/pods"),
         "rules": rules("pods"),
@@ -47,8 +53,20 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": _KIND,
         "metadata": {"name": name},
-        "webhooks": [pods, bindings],
+        "webhooks": [pods, *_workloads(config("/mutate/workloads"), scope), bindings],
     }
+
+
+def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifest's own entries for workloads, theirs to decide by label and CEL; ours the URL and the namespaces."""
+    configuration = next(yaml.safe_load_all(_MANIFEST.read_text()))
+    hooks = configuration["webhooks"]
+    found = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
+    for hook in found:
+        selector = hook["namespaceSelector"]
+        hook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], scope]}
+        hook["clientConfig"] = client_config
+    return found
 
 
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:

@@ -2,12 +2,16 @@
 an answer that was carried out asks for nothing more.
 """
 
+import copy
+import json
+
 import admitting
+import working
 from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric.injection import model
+from fabric.injection import kinds, model, plan, template_plan
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -16,7 +20,11 @@ SHAPES = """nodeShapes:
 UNNAMED = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
 POLICIES = (
     fabric(top=SHAPES, rails=UNNAMED),
-    fabric("    nccl: {delivery: file}\n", top=SHAPES + "roles: {launchers: never}\n", rails=UNNAMED),
+    fabric(
+        "    preflight: {enabled: true, mtu: 4200}\n    nccl: {delivery: file}\n",
+        top=SHAPES + "roles: {launchers: never}\n",
+        rails=UNNAMED,
+    ),
     fabric("    nccl: {delivery: both, trafficClass: 96}\n    forceEnv: [NCCL_IB_HCA, UCX_IB_TRAFFIC_CLASS]\n"),
     fabric(transport="erdma", top=SHAPES, rails=UNNAMED),
     fabric(transport="efa", rails="[{name: rail0, resource: x.y/vf}]"),
@@ -127,9 +135,11 @@ expressions = st.fixed_dictionaries(
     optional={"values": st.lists(st.sampled_from(["a", "b"]), max_size=2)},
 )
 affinities = st.lists(st.builds(lambda each: {"matchExpressions": each}, st.lists(expressions, max_size=2)), max_size=2)
+OURS = {"name": "railwright-preflight", "command": ["railwright", "preflight", "--transport", "roce"]}
 specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
     optional={
+        "initContainers": st.sampled_from([None, [], [{"name": "fetch"}], [OURS], [OURS | {"command": None}]]),
         "hostNetwork": st.booleans(),
         "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
         "volumes": st.none() | st.lists(volumes, max_size=2),
@@ -181,3 +191,53 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
         assert [each for each in kept if each["name"] not in forced] == [e for e in own if e["name"] not in forced]
         if before.get("envFrom"):
             assert {each["name"] for each in (now.get("env") or [])[len(own) :]} <= forced
+
+
+ROWS = st.sampled_from(kinds.KINDS)
+LABEL = "railwright.io/fabric"
+NAMES = st.sampled_from(["Worker", "Launcher", "t", "u", "launcher", "master", "model-initializer", ""])
+SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--master=t"], "ssh": None}}])
+
+
+def canonical(pod: dict) -> dict:
+    """A pod without the order of what has none, and without empty maps and lists."""
+    spec = copy.deepcopy(pod["spec"])
+    spec["volumes"] = sorted(spec.get("volumes") or [], key=json.dumps)
+    for container in spec["containers"]:
+        container["volumeMounts"] = sorted(container.get("volumeMounts") or [], key=json.dumps)
+        container["env"] = container.get("env") or []
+        container["resources"] = container.get("resources") or {}
+    metadata = {**pod["metadata"], "annotations": pod["metadata"].get("annotations") or {}}
+    return {"metadata": metadata, "spec": spec}
+
+
+@settings(max_examples=300)  # the space is wide: pods of any form, kinds, policies, facts
+@given(pods, ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
+def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_what_it_would_have_been(
+    tree, row, name, spec, by, at, above
+):
+    label = tree["metadata"]["labels"].pop(LABEL) if above else None
+    stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
+    outcomes = working.planned(row, stored, by, at)
+    if any(isinstance(outcome, model.Refusal) for outcome in outcomes):
+        refused = next(each for each in outcomes if isinstance(each, model.Refusal))
+        fates = [plan.plan(template_plan.future(each), by, at) for each in working.read(row, stored).templates]
+        assert refused.reason in {fate.reason for fate in fates if isinstance(fate, model.Refusal)}
+        return
+    after = working.patched(row, stored, by, at)
+    assert working.patched(row, after, by, at) == after, "a second pass changes nothing"
+    for before, now in zip(working.read(row, stored).templates, working.read(row, after).templates, strict=True):
+        labelled = working.made(before, stored)
+        if label is not None:
+            labelled["metadata"]["labels"].setdefault(LABEL, label)
+        pod = working.made(now, after)
+        outcome = admitting.planned(pod, by, at)
+        if isinstance(outcome, model.NotOptedIn | model.Refusal):  # "none", or what may have passed
+            assert type(outcome) is type(admitting.planned(labelled, by, at))
+            continue
+        assert not [
+            change
+            for change in outcome.changes
+            if change.entry == "devices" or change.entry.startswith("mounts.") or isinstance(change, model.AddResource)
+        ]
+        assert canonical(admitting.admitted(pod, by, at)) == canonical(admitting.admitted(labelled, by, at))

@@ -22,7 +22,8 @@ POLICIES = (
         top=SHAPES + "roles: {launchers: always}\nclusterWideNetworks: 1\n",
     ),
     fabric(
-        "    security: {privileged: true}\n    mounts: {devInfiniband: true}\n    devicesPerRail: 2\n"
+        "    preflight: {enabled: true}\n    security: {privileged: true}\n"
+        "    mounts: {devInfiniband: true}\n    devicesPerRail: 2\n"
         "    railsPerPod: proportional\n    gpusPerNode: 4\n    nccl: {delivery: file}\n",
         rails="[{name: rail0, network: prod/vf.a, interface: r0}, {name: rail1, network: prod/vf.a, interface: r1}]",
     ),

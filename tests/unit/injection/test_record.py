@@ -1,6 +1,5 @@
 """The record of an injection, and the bound of all annotations (ruling 5)."""
 
-import json
 import tomllib
 
 from admitting import ROOT, admitted, cpu, fabric, gpus, planned, pod, record, refusal
@@ -100,10 +99,3 @@ def test_a_record_that_just_fits_still_fits_the_second_time():
 
 def test_networks_that_do_not_fit_are_refused():
     assert "the limit is 262144" in refusal(pod(annotations=filler(20)), fabric())
-
-
-def test_the_preflight_that_this_version_lacks_is_not_claimed():
-    after = admitted(pod(), fabric("    preflight: {enabled: true}\n"))
-    assert record(after)["skipped"]["preflight"] == "not in this version"
-    assert "initContainers" not in after["spec"]
-    assert json.loads(after["metadata"]["annotations"]["railwright.io/injection"])

@@ -1,5 +1,8 @@
 """The metrics' names and labels are an interface: dashboards and alerts read them."""
 
+import re
+
+import prometheus_client
 import pytest
 from prometheus_client import parser
 
@@ -57,5 +60,17 @@ def test_without_a_certificate_no_expiry_is_near():
 
 def test_counters_have_no_created_series():
     found = metrics.Metrics("webhook")
-    found.webhook_refusals.labels("network").inc()
+    found.webhook_refusals.labels("roce", "network").inc()
     assert b"_created" not in found.exposition()
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+def test_names_and_labels_follow_prometheus_conventions(row):
+    """prometheus.io/docs/practices/naming: base units, _total for counters only (the client adds it), snake case."""
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", row.name)
+    assert not row.name.endswith(("_total", "_count", "_sum", "_bucket", "_milliseconds", "_minutes"))
+    assert not {"counter", "gauge", "histogram"} & set(row.name.split("_"))
+    assert not {"pod", "namespace", "name", "uid", "node"} & set(row.labels), "unbounded"
+    assert row.text.endswith(".")
+    if row.kind is prometheus_client.Histogram and row.more["buckets"] is metrics._FAST:
+        assert row.name.endswith("_seconds")

@@ -18,6 +18,7 @@ TEXT = st.text(max_size=8).filter(lambda text: text.isprintable())
 EMPTIES = {
     "annotations": {},
     "volumes": [],
+    "initContainers": [],
     "env": [],
     "volumeMounts": [],
     "resources": {},
@@ -66,6 +67,7 @@ def pods(draw) -> dict:
     set_in(metadata, "annotations", draw(HOW), {"theirs/key": "v"})
     spec: dict = {"containers": [draw(containers("first")), draw(containers("second"))]}
     set_in(spec, "volumes", draw(HOW), [{"name": "data"}])
+    set_in(spec, "initContainers", draw(HOW), [{"name": "fetch", "image": "i"}])
     return {"metadata": metadata, "spec": spec}
 
 
@@ -83,6 +85,7 @@ CHANGES = st.lists(
             container=INDEX,
             mount=st.fixed_dictionaries({"name": TEXT, "mountPath": TEXT}),
         ),
+        st.builds(why, st.just(model.AddInitContainer), init_container=st.fixed_dictionaries({"name": TEXT})),
         st.builds(why, st.just(model.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
         st.builds(why, st.just(model.SetPrivileged), container=INDEX),
         st.builds(why, st.just(model.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
@@ -102,6 +105,8 @@ def holds(result: dict, change: model.AnyChange) -> bool:
             return {chosen["resources"][kind][name] for kind in ("requests", "limits")} == {str(amount)}
         case model.AddVolume(volume=volume):
             return volume in spec["volumes"]
+        case model.AddInitContainer(init_container=container):
+            return container in spec["initContainers"]
         case model.AddMount(mount=mount):
             return mount in chosen["volumeMounts"]
         case model.AddCapability(capability=capability):
@@ -215,3 +220,10 @@ def test_annotate_makes_the_map_only_where_there_is_none():
     made = patch.annotate(None, {"a/b": "1"})
     assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
     assert patch.annotate({"a/b": "0"}, {"a/b": "1"}) == made[1:]
+
+
+@given(pods(), CHANGES.map(last_of_each))
+def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
+    grouped = patch.by_change(view(tree), changes)
+    assert [change for change, _ in grouped] == list(changes)
+    assert [each for _, made in grouped for each in made] == patch.operations(view(tree), changes)

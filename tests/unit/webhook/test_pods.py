@@ -118,6 +118,20 @@ def test_audit_annotations_say_what_was_done():
     }
 
 
+def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
+    given = answer(review(pod(annotations={"railwright.io/rails": "9"})))
+    assert given["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
+    assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
+    names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
+    by = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
+    assert len(answer(review(pod()), by)["auditAnnotations"]["rails"]) == 1024
+
+
+def test_a_role_that_the_containers_do_not_tell_is_unknown():
+    tree = pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}})
+    assert answer(review(tree))["auditAnnotations"]["role"] == "unknown"
+
+
 def test_a_dry_run_is_answered_alike_and_marked():
     given = pods.handle(review(pod(), dryRun=True), BY, facts)
     assert given.dry_run

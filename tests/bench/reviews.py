@@ -83,7 +83,7 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
     }
 
 
-def _round(  # noqa: PLR0913, PLR0917 - what one measurement needs
+def _round(
     load: pathlib.Path,
     folder: pathlib.Path,
     authority: shell.Authority,
@@ -145,7 +145,7 @@ def _ours(keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, in
 
 @contextlib.contextmanager
 def _go(load: pathlib.Path, verb: str, keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
-    from plane import ports  # noqa: PLC0415 - only these rows are given their port
+    from plane import ports
 
     port = ports.free()
     command = [str(load), verb, "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
@@ -178,7 +178,7 @@ def _started(command: Sequence[str], core: int) -> Iterator[subprocess.Popen[str
 
 
 def _listens(port: int) -> bool:
-    import socket  # noqa: PLC0415 - one question
+    import socket
 
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,79 @@
+"""Network interfaces of the pod: MTU, addresses, and the RDMA devices of the same PCI function.
+
+Owns /sys/class/net and the tables of /proc/net, which need neither a library nor a privilege. Knows no expectations.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from preflight import host as hosts
+from preflight.devices import Address
+
+_CLASS = "/sys/class/net"
+
+
+class Interface(NamedTuple):
+    """An interface; `mtu` None where it cannot be read."""
+
+    name: str
+    mtu: int | None
+    addresses: tuple[Address, ...]
+    devices: tuple[str, ...]  # RDMA devices of its PCI function; none for macvlan, which has no function of its own
+
+
+class Network(NamedTuple):
+    """The pod's network namespace: interfaces by name, and all addresses that are the pod's own."""
+
+    interfaces: dict[str, Interface]
+    addresses: frozenset[Address]
+
+
+def read(host: hosts.Host) -> Network:
+    """What the namespace of this process has."""
+    local = tuple(_local(host))
+    routes = tuple(_connected(host))
+    sixes = tuple(_sixes(host))
+    found = {}
+    for name in host.names(_CLASS):
+        four = [each for each in local if any(device == name and each in network for device, network in routes)]
+        six = [address for device, address in sixes if device == name]
+        rdma = tuple(host.names(f"{_CLASS}/{name}/device/infiniband"))
+        found[name] = Interface(name, _whole(host.text(f"{_CLASS}/{name}/mtu")), (*four, *six), rdma)
+    return Network(found, frozenset({*local, *(address for _, address in sixes)}))
+
+
+def _whole(written: str | None) -> int | None:
+    return int(written) if written and written.isdigit() else None
+
+
+def _local(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:
+    """IPv4 addresses of the namespace: fib_trie lists each above a line `/32 host LOCAL`."""
+    last, seen = "", set()
+    for line in (host.text("/proc/net/fib_trie") or "").splitlines():
+        words = line.split()
+        if words[:1] == ["|--"] and len(words) == 2:
+            last = words[1]
+        elif words == ["/32", "host", "LOCAL"] and last and last not in seen:
+            seen.add(last)
+            address = ipaddress.IPv4Address(last)
+            if not address.is_loopback:
+                yield address
+
+
+def _connected(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
+    """Interface and prefix of each route without a gateway; /proc/net/route writes little-endian hexadecimals."""
+    for line in (host.text("/proc/net/route") or "").splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[2] == "00000000" and words[7] != "00000000":
+            prefix, mask = (ipaddress.IPv4Address(bytes.fromhex(words[at])[::-1]) for at in (1, 7))
+            yield words[0], ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
+
+
+def _sixes(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
+    """Interface and address of each IPv6 address that other hosts can use."""
+    for line in (host.text("/proc/net/if_inet6") or "").splitlines():
+        words = line.split()
+        address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
+        if not (address.is_link_local or address.is_loopback):
+            yield words[-1], address

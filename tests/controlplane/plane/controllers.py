@@ -1,0 +1,220 @@
+"""The controllers of jobs on the plane: installed by their own manifests and started when a test asks for them.
+
+Owns what a cluster does for them: it runs each as the service account of its Deployment, with the rights of its own
+roles; it mounts the Secret in which a controller keeps its certificates, as a kubelet would; and as there is no
+network of Services, each webhook's Service is an ExternalName that leads to loopback. Their webhooks, rules and
+certificate management are on, as shipped. Refuses to know what the jobs hold.
+"""
+
+import base64
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import aiohttp
+import yaml
+
+from plane import api, components, jobs, operators, ports, processes, schedulers, waiting
+
+_MANIFEST_END = "\n---\n"
+_WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# mpi-operator's and training-operator's CRDs of the same name hold different versions: a cluster has one of the two
+_UNUSED_CRDS = ("jaxjobs.kubeflow.org", "paddlejobs.kubeflow.org")
+_NOT_OURS = {"training-operator": ("mpijobs.kubeflow.org", *_UNUSED_CRDS)}
+_SCHEMES = ("pytorchjob", "tfjob", "xgboostjob")
+_CERTIFICATES = pathlib.Path("k8s-webhook-server") / "serving-certs"  # below TMPDIR
+_BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a test wait
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where one controller runs: its files, and its ports on loopback."""
+
+    folder: pathlib.Path  # its TMPDIR
+    health: int
+    webhook: int
+
+
+def _mpi_operator(place: Place) -> tuple[list[str], Mapping[str, str]]:
+    flags = ["-alsologtostderr", "-lock-namespace=mpi-operator", "-kube-api-qps=200", "-kube-api-burst=400"]
+    return flags, {operators.HEALTH_ADDRESS: f"{components.LOOPBACK}:{place.health}"}
+
+
+def _training_operator(place: Place) -> tuple[list[str], Mapping[str, str]]:
+    flags = [
+        "--metrics-bind-address=0",
+        f"--health-probe-bind-address={components.LOOPBACK}:{place.health}",
+        f"--webhook-server-port={place.webhook}",
+        *(f"--enable-scheme={scheme}" for scheme in _SCHEMES),
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
+    ]
+    return flags, {}
+
+
+def _by_configuration(group: str) -> Callable[[Place], tuple[list[str], Mapping[str, str]]]:
+    """JobSet and LeaderWorkerSet read one configuration file of the same shape."""
+
+    def arguments(place: Place) -> tuple[list[str], Mapping[str, str]]:
+        document = {
+            "apiVersion": f"config.{group}/v1alpha1",
+            "kind": "Configuration",
+            "webhook": {
+                "host": components.LOOPBACK,
+                "port": place.webhook,
+                "certDir": str(place.folder / _CERTIFICATES),
+            },
+            "health": {"healthProbeBindAddress": f"{components.LOOPBACK}:{place.health}"},
+            "metrics": {"bindAddress": "0"},
+            "leaderElection": {"leaderElect": False},
+            "internalCertManagement": {"enable": True},
+            "clientConnection": _BUSY,
+        }
+        path = place.folder / "configuration.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return [f"--config={path}"], {}
+
+    return arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    arguments: Callable[[Place], tuple[list[str], Mapping[str, str]]]
+    specimens: tuple[Callable[[str], api.Object], ...]  # one of each of its kinds
+
+
+_RUNS: Mapping[str, _Run] = {
+    "mpi-operator": _Run(_mpi_operator, (jobs.mpi_job,)),
+    "training-operator": _Run(_training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job)),
+    "jobset": _Run(_by_configuration("jobset.x-k8s.io"), (jobs.job_set,)),
+    "lws": _Run(_by_configuration("lws.x-k8s.io"), (jobs.leader_worker_set,)),
+}
+
+
+class Controllers:
+    """Starts each controller once a run; they are ended with the plane, whose `processes` holds them."""
+
+    def __init__(
+        self,
+        client: api.Api,
+        parts: components.Components,
+        running: dict[str, processes.Process],
+        session: aiohttp.ClientSession,
+        logs: pathlib.Path,
+    ) -> None:
+        self._api = client
+        self._parts = parts
+        self._processes = running
+        self._session = session
+        self._logs = logs
+        self.kinds: list[str] = []  # of the jobs that the started controllers carry out
+
+    async def start(self, name: str) -> None:
+        """Install and start a controller of `operators.OPERATORS`; returns when its jobs are taken."""
+        if name in self._processes:
+            return
+        place = Place(self._parts.folder / name, health=ports.free(), webhook=ports.free())
+        place.folder.mkdir()
+        ready = operators.locate(name)
+        documents = list(_documents(name, ready.manifests))
+        for document in documents:
+            if document["kind"] != "Deployment":
+                await self._api.create(_on_loopback(document, place.webhook))
+        await self._established([each["metadata"]["name"] for each in _of_kind(documents, "CustomResourceDefinition")])
+        (deployment,) = _of_kind(documents, "Deployment")
+        process = self._launch(name, ready.program, place, deployment)
+        for secret in _of_kind(documents, "Secret"):
+            await self._mount(secret["metadata"], place.folder / _CERTIFICATES, process)
+        health = components.Health(f"http://{components.LOOPBACK}:{place.health}/healthz")
+        await schedulers.healthy(self._session, health, process)
+        for specimen in _RUNS[name].specimens:
+            job = specimen("specimen")
+            await self._takes(job, process)
+            self.kinds.append(f"{job['apiVersion']}/{job['kind']}")
+
+    def _launch(self, name: str, program: pathlib.Path, place: Place, deployment: api.Object) -> processes.Process:
+        namespace = deployment["metadata"]["namespace"]
+        account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        kubeconfig = self._parts.kubeconfig(
+            name,
+            f"system:serviceaccount:{namespace}:{account}",
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{namespace}",
+            "system:authenticated",
+        )
+        flags, environment = _RUNS[name].arguments(place)
+        process = processes.Process(name, [str(program), *flags], logs=self._logs)
+        # KUBECONFIG in any case: with a developer's own, mpi-operator would run against the developer's cluster
+        self._processes[name] = process.start(
+            {
+                "KUBECONFIG": kubeconfig,
+                "TMPDIR": str(place.folder),
+                "MY_POD_NAMESPACE": namespace,
+                "KUBEFLOW_NAMESPACE": "",
+                **environment,
+            }
+        )
+        return process
+
+    async def _established(self, names: list[str]) -> None:
+        async def all_of_them() -> bool:
+            for name in names:
+                crd = await self._api.get("CustomResourceDefinition", name)
+                conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"] or ()}
+                assert conditions.get("Established") == "True", f"{name}: {conditions}"
+            return True
+
+        await waiting.wait(all_of_them, describe=f"the CRDs {', '.join(names)} to be established")
+
+    async def _mount(self, secret: api.Object, folder: pathlib.Path, process: processes.Process) -> None:
+        """Do what a kubelet does: the Secret's keys as files, once the controller has put its certificates there."""
+
+        async def issued() -> Mapping[str, str]:
+            process.assert_running()
+            found = await self._api.get("Secret", secret["name"], secret["namespace"])
+            data: Mapping[str, str] = found.get("data", {})
+            return data
+
+        data = await waiting.wait(issued, describe=f"{process.name} to issue certificates\n{process.tail()}")
+        _write(folder, data)
+
+    async def _takes(self, job: api.Object, process: processes.Process) -> None:
+        """Ask by a dry run until the API server reaches the controller's webhooks and they agree."""
+
+        async def taken() -> bool:
+            process.assert_running()
+            try:
+                await self._api.create(job, namespace="default", dry_run=True)
+            except api.ApiError as error:
+                raise AssertionError(str(error)) from None
+            return True
+
+        await waiting.wait(taken, describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}")
+
+
+def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True)
+    for key in sorted(data, reverse=True):  # tls.key before tls.crt, which is the one waited for
+        (folder / key).write_bytes(base64.b64decode(data[key]))
+
+
+def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    for text in path.read_text().split(_MANIFEST_END):
+        if not any(f"\n  name: {crd}\n" in text for crd in _NOT_OURS.get(name, ())):  # before parsing: 600 KB each
+            yield yaml.load(text, Loader=yaml.CSafeLoader)
+
+
+def _of_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
+    return [each for each in documents if each["kind"] == kind]
+
+
+def _on_loopback(document: api.Object, port: int) -> api.Object:
+    """Lead a webhook's Service to loopback: there is no network of Services, and no pod behind them."""
+    if document["kind"] == "Service":
+        outside = {"type": "ExternalName", "externalName": "localhost"}
+        return {**document, "spec": outside}
+    if document["kind"] in _WEBHOOKS:
+        for webhook in document["webhooks"]:
+            webhook["clientConfig"]["service"]["port"] = port
+    return document

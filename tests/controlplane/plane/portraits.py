@@ -1,0 +1,27 @@
+"""A pod without what differs from run to run: uids, random ends of names, and what became of it after its creation."""
+
+import json
+import re
+
+from plane import api
+
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TOKEN = re.compile(r"kube-api-access-[a-z0-9]{5}")
+_RUN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
+_RANDOM = 5  # characters that the API server puts behind generateName
+
+
+def title(pod: api.Object) -> str:
+    """The pod's name, with its random end made certain; a StatefulSet's pod ends with a shorter number."""
+    name, start = pod["metadata"]["name"], pod["metadata"].get("generateName", "")
+    return f"{start}xxxxx" if start and len(name) == len(start) + _RANDOM else str(name)
+
+
+def portrait(pod: api.Object) -> api.Object:
+    """The pod as its controller and admission have made it."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in _RUN}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": title(pod)}, "spec": spec}
+    text = _UID.sub("00000000-0000-0000-0000-000000000000", json.dumps(tree))
+    found: api.Object = json.loads(_TOKEN.sub("kube-api-access-xxxxx", text))
+    return found

@@ -1,0 +1,152 @@
+"""What people see where they look: Events on the owners of pods, and the API server's audit log."""
+
+import json
+
+import pytest
+from plane import api, waiting
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+"""
+SENTENCE = "label railwright.io/fabric 'ibb' is no fabric of the policy; allowed are ib, default, none"
+UNPLACED = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
+
+
+def template(label: str, **spec) -> dict:
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    return {
+        "metadata": {"labels": {"railwright.io/fabric": label, "app": "train"}},
+        "spec": {**UNPLACED, "containers": [{"name": "c", "image": "i", "resources": resources}], **spec},
+    }
+
+
+def deployment(label: str) -> dict:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "train"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "train"}}, "template": template(label)},
+    }
+
+
+def volcano_job() -> dict:
+    task = {"name": "worker", "replicas": 2, "template": template("ib", hostNetwork=True)}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"minAvailable": 2, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
+    }
+
+
+@pytest.fixture
+def told(plane, namespace):
+    async def told(*, of: str, count: int = 1) -> list[dict]:
+        """Our Events about objects of a kind, once one of them counts so many."""
+
+        async def counted() -> list[dict] | None:
+            every = [each for each in await plane.api.list("Event", namespace) if ours(each)]
+            found = [each for each in every if each["involvedObject"]["kind"] == of]
+            assert any(each["count"] >= count for each in found), f"Events {[words(each) for each in every]}"
+            return found
+
+        return await waiting.wait(counted, describe=f"an Event on a {of} that counts {count}", seconds=60)
+
+    return told
+
+
+def ours(event: dict) -> bool:
+    return event["source"].get("component") == "railwright-webhook"
+
+
+def words(event: dict) -> tuple[str, str, str, int]:
+    return (event["type"], event["reason"], event["message"], event["count"])
+
+
+@pytest.fixture
+def installed(site, namespace):
+    async def installed():
+        await site.policy(POLICY)
+        await site.start_webhook()
+        await site.register(namespace)
+
+    return installed
+
+
+async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_set(plane, namespace, installed, told):
+    await installed()
+    await plane.api.create(deployment("ibb"), namespace=namespace)
+    found = await told(of="ReplicaSet", count=3)
+    assert len(found) == 1, "many tries, one Event"
+    (event,) = found
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "FabricRefused", SENTENCE)
+    (replica_set,) = await plane.api.list("apps/v1/ReplicaSet", namespace)
+    assert event["involvedObject"]["uid"] == replica_set["metadata"]["uid"]
+    described = await plane.kubectl("describe", "replicaset", replica_set["metadata"]["name"], "-n", namespace)
+    assert "FabricRefused" in described
+    assert SENTENCE in described
+
+
+async def test_a_warning_about_the_pods_of_a_volcano_job_is_an_event_on_the_job(plane, namespace, installed, told):
+    await installed()
+    await plane.api.create(volcano_job(), namespace=namespace)
+    found = await told(of="Job")
+    assert {(each["type"], each["reason"]) for each in found} == {("Warning", "FabricWarning")}
+    assert any("spec.hostNetwork is true" in each["message"] for each in found)
+    assert all(each["involvedObject"]["apiVersion"] == "batch.volcano.sh/v1alpha1" for each in found)
+
+
+async def test_a_dry_run_leaves_no_event(plane, namespace, installed, told):
+    await installed()
+    owner = await plane.api.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
+    )
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    for number, dry_run in enumerate((True, False)):
+        pod = {"apiVersion": "v1", "kind": "Pod", **template(f"ibb-{number}")}
+        pod["metadata"] |= {"name": "p", "ownerReferences": [reference]}
+        with pytest.raises(api.ApiError, match="is no fabric of the policy"):
+            await plane.api.create(pod, namespace=namespace, dry_run=dry_run)
+    found = await told(of="ConfigMap")
+    assert ["'ibb-1'" in each["message"] for each in found] == [True], "the dry run came first and is not among them"
+
+
+async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_refused(plane, namespace, installed):
+    await installed()
+    for name, label in (("in", "ib"), ("out", "ibb")):
+        pod = {"apiVersion": "v1", "kind": "Pod", **template(label)}
+        pod["metadata"]["name"] = name
+        try:
+            await plane.api.create(pod, namespace=namespace)
+        except api.ApiError:
+            assert name == "out"
+
+    def entries() -> list[dict]:
+        lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
+        return [each for each in lines if each["objectRef"].get("namespace") == namespace]
+
+    def said(entry: dict) -> dict:
+        prefix = "pods.railwright.io/"
+        found = entry["annotations"]
+        return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+
+    def of(code: int) -> dict:
+        return next(said(each) for each in entries() if each["responseStatus"]["code"] == code and said(each))
+
+    admitted, refused = of(201), of(403)
+    changes = admitted.pop("changes")
+    assert admitted == {"fabric": "ib", "role": "worker", "rails": "rail0"}
+    assert int(changes) > 0
+    assert refused == {"fabric": "unknown", "role": "worker", "refused": "unknown-fabric"}

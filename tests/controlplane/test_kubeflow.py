@@ -1,0 +1,93 @@
+"""Jobs of Kubeflow through the real controllers and the real API server: what their pods get of us."""
+
+import json
+
+import pytest_asyncio
+from plane import jobs
+
+FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
+RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    - {name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}
+    security: {capabilities: [IPC_LOCK]}
+"""
+LABELS = {FABRIC: "ib"}
+
+
+def of_job(name: str) -> str:
+    return f"training.kubeflow.org/job-name={name}"
+
+
+def container(pod: dict) -> dict:
+    (only,) = pod["spec"]["containers"]
+    return only
+
+
+def env(pod: dict) -> dict:
+    return {each["name"]: each.get("value") for each in container(pod).get("env", [])}
+
+
+def rails_of(pod: dict) -> set[str]:
+    return set(RAILS) & container(pod)["resources"].get("limits", {}).keys()
+
+
+def record(pod: dict) -> dict:
+    return json.loads(pod["metadata"]["annotations"][INJECTION])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def injected(namespace, site):  # in this order: the product is taken away before its namespace
+    """The product at work on the test's namespace."""
+    await site.policy(POLICY)
+    await site.start_webhook()
+    await site.register(namespace)
+    return namespace
+
+
+async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unless_it_is_a_worker_too(
+    plane, controllers, nodes, injected
+):
+    await nodes.make("gpu-0")
+    await controllers.start("mpi-operator")
+    await plane.api.create(jobs.mpi_job("mpi", labels=LABELS), namespace=injected)
+    launcher, *workers = await jobs.pods(plane.api, injected, of_job("mpi"), 3)
+    assert rails_of(launcher) == set()
+    assert env(launcher).keys() >= PINS
+    assert not [name for name in env(launcher) if name.startswith("NCCL_")]
+    assert {"securityContext"}.isdisjoint(container(launcher))
+    assert record(launcher)["role"] == "launcher"
+    for worker in workers:
+        assert rails_of(worker) == set(RAILS)
+        assert container(worker)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+        mounts = {each["mountPath"] for each in container(worker)["volumeMounts"]}
+        assert "/etc/nccl.conf" in mounts, "ranks started by ssh do not inherit the container's environment"
+        assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in worker["metadata"]["annotations"]["railwright.io/nccl.conf"]
+        assert PINS.isdisjoint(env(worker))
+
+    job = jobs.mpi_job("both", workers=1, launcher_as_worker=True, launcher_gpus=1, labels=LABELS)
+    await plane.api.create(job, namespace=injected)
+    acting, worker = await jobs.pods(plane.api, injected, of_job("both"), 2)
+    assert rails_of(acting) == rails_of(worker) == set(RAILS)
+    assert env(acting).keys() >= PINS
+
+
+async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, controllers, nodes, injected):
+    await nodes.make("gpu-0")
+    await controllers.start("training-operator")
+    await plane.api.create(jobs.pytorch_job("torch", labels=LABELS), namespace=injected)
+    for pod in await jobs.pods(plane.api, injected, of_job("torch"), 2):
+        assert rails_of(pod) == set(RAILS)
+        assert env(pod)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+        assert record(pod)["role"] == "worker"
+        assert all(
+            "resources" not in each or not set(RAILS) & set(each["resources"].get("limits", {}))
+            for each in pod["spec"].get("initContainers", [])
+        )

@@ -1,0 +1,151 @@
+"""Rows of real deployments: the shipped job with one label, carried out by its real controller and admitted by the real
+API server, makes the pods of its hand-written twin. 360's rows are proven in test_gang.py.
+"""
+
+import copy
+import dataclasses
+import json
+import pathlib
+
+import pytest
+import pytest_asyncio
+import yaml
+from plane import jobs, portraits, waiting
+from twins import meaning, ranks_of
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
+PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
+MULTUS = "k8s.v1.cni.cncf.io/networks"
+
+
+def of_job(name: str) -> str:
+    return f"training.kubeflow.org/job-name={name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A seed's row: who carries out its job, the pods to come, and what the nodes offer beside GPUs."""
+
+    controller: str | None
+    selector: str
+    pods: int
+    offered: dict[str, int]
+    nodes: int = 1
+
+
+CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
+ROWS = {
+    "sriov-8-rail": Row("training-operator", of_job("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
+    "ack-erdma": Row("training-operator", of_job("erdma"), 2, {"aliyun/erdma": 2}),
+    "pvrdma-mpi": Row("mpi-operator", of_job("tensorflow-benchmarks"), 5, {}),
+    "vivo-roce": Row(None, "volcano.sh/job-name=llm", 2, CX6),
+}
+
+
+def written(site: str, source: str) -> dict:
+    """The example's job, as it is shipped."""
+    job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
+    found: dict = json.loads(json.dumps(job))  # unties YAML's aliases
+    return found
+
+
+def kind_of(job: dict) -> str:
+    return f"{job['apiVersion']}/{job['kind']}"
+
+
+async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
+    """The pods of the job, by name; the job and all of them are gone when this returns."""
+    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+    await plane.api.create(copy.deepcopy(job))
+    found = await jobs.pods(plane.api, namespace, row.selector, row.pods)
+    await plane.api.delete(kind_of(job), name, namespace)
+
+    async def nothing_left():
+        pods = await plane.api.list("Pod", namespace, labels=row.selector)
+        return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
+
+    await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
+    portrayed = [portraits.portrait(pod) for pod in found]
+    for pod in portrayed:
+        pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
+    return {pod["metadata"]["name"]: pod for pod in portrayed}
+
+
+def by_role(pods: dict[str, dict]) -> dict[str, dict]:
+    """One pod a role, as `twins.ranks_of` reads them."""
+    return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def home(plane, nodes):
+    """Makes the namespaces of an example with their networks; takes them away, pods first."""
+    made = []
+
+    async def make(*names: str) -> None:
+        for name in names:
+            await plane.make_namespace(name)
+            made.append(name)
+
+    yield make
+    for name in made:
+        await plane.remove_namespace(name)
+
+
+@pytest.mark.parametrize("row", ROWS)
+async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
+    this = ROWS[row]
+    twin, ours = written(row, "handwritten"), written(row, "job")
+    networks = EXAMPLES / row / "networks.yaml"
+    nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
+    namespace = ours["metadata"]["namespace"]
+    await home(*dict.fromkeys([namespace, *(each["metadata"]["namespace"] for each in nads)]))
+    for each in nads:
+        await plane.api.create(each)
+    for index in range(this.nodes):
+        await nodes.make(f"gpu-{index}", rails=this.offered)
+    if this.controller:
+        await controllers.start(this.controller)
+    by_hand = await carried_out(plane, twin, this)
+
+    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
+    await site.start_webhook()
+    await site.register(namespace)
+    admitted = await carried_out(plane, ours, this)
+
+    assert admitted.keys() == by_hand.keys()
+    if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
+        assert ranks_of(by_role(admitted)) == ranks_of(by_role(by_hand))
+        return
+    for name, pod in admitted.items():
+        assert meaning(pod) == meaning(by_hand[name])
+        assert INJECTION in pod["metadata"]["annotations"]
+
+
+async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_is_warned_about(
+    plane, nodes, home, site
+):
+    row, namespace = "vivo-roce", "training"
+    await home(namespace, "spiderpool")
+    for each in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
+        await plane.api.create(each)
+    await nodes.make("gpu-0", rails=CX6)
+    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
+    await site.start_webhook()
+    await site.register(namespace)
+    ours = written(row, "job")
+    await plane.api.create(copy.deepcopy(ours))
+    pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
+    for pod in pods:
+        assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4
+        assert json.loads(pod["metadata"]["annotations"][PLACEMENT])["node"] == "gpu-0"
+    template = ours["spec"]["tasks"][0]["template"]
+    bare = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "host", "namespace": namespace, "labels": template["metadata"]["labels"]},
+        "spec": template["spec"] | {"hostNetwork": True, "schedulerName": "none"},
+    }
+    created = await plane.api.create(bare)
+    assert MULTUS not in created["metadata"]["annotations"]
+    assert any("hostNetwork" in each and "fabric roce adds no networks" in each for each in plane.api.warnings)

@@ -1,0 +1,63 @@
+"""The targets by name, and one input given to one of them."""
+
+import hashlib
+import importlib
+import json
+import math
+import pathlib
+import pkgutil
+import time
+from types import ModuleType
+from typing import Any
+
+import fuzzing
+
+CORPUS = pathlib.Path(__file__).parents[1] / "corpus"
+FOUND = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
+MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
+
+
+def targets() -> dict[str, ModuleType]:
+    """Every module of this package that has a `check`."""
+    names = [found.name for found in pkgutil.iter_modules(fuzzing.__path__)]
+    modules = {name: importlib.import_module(f"fuzzing.{name}") for name in names if name != "catalogue"}
+    return {name: module for name, module in modules.items() if hasattr(module, "check")}
+
+
+def corpus(name: str) -> list[bytes]:
+    """The committed inputs of a target and its seeds from the test data, in a fixed order."""
+    committed = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
+    return [*targets()[name].seeds(), *committed]
+
+
+def run(target: ModuleType, data: bytes) -> None:
+    """One execution. Raises what `check` raises, and AssertionError where it takes too long."""
+    begun = time.process_time()
+    target.check(data)
+    took = time.process_time() - begun
+    assert took < MAX_SECONDS, f"{took:.1f} s for {len(data)} bytes"
+
+
+def keep(name: str, data: bytes) -> pathlib.Path:
+    """The file that now holds an input that broke something."""
+    path = FOUND / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def tree(data: bytes) -> Any:
+    """A review as a stricter reader has it, to apply a patch to; None where it is no JSON in a part that ours skips.
+
+    The API server sends no such body.
+    """
+    try:
+        return json.loads(data, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(text: str) -> float:
+    """1e999 is infinite to Python, which it would write as a word that is no JSON."""
+    value = float(text)
+    return value if math.isfinite(value) else 1e308

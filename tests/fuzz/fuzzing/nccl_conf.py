@@ -1,0 +1,58 @@
+"""The text of nccl.conf, against a reading letter by letter as NCCL's own loop does it."""
+
+from collections.abc import Iterator
+
+from fabric.nccl import conf
+
+EXECUTIONS = 5_000
+TOKENS = (
+    b"=",
+    b"\n",
+    b"#",
+    b"NCCL_IB_HCA==mlx5_0",
+    b"NCCL_",
+    b"\r",
+    b"\x00",
+    b" ",
+    b"x" * 1024,
+    b"FI_X=1\n",
+    b"\xc3\xa9",
+)
+
+
+def seeds() -> Iterator[bytes]:
+    """Files as we and others write them."""
+    yield from (b"", b"NCCL_DEBUG=WARN\nNCCL_IB_HCA==mlx5_0,mlx5_1\n", b"# why\n\nA = b\nA=c\n=x\nB\n", b"A=b" * 2000)
+
+
+def check(data: bytes) -> None:
+    """Reading never fails, gives what the letters give, and what we write of it is read back the same."""
+    text = data.decode("utf-8", "replace")
+    found = conf.parse(text)
+    assert dict(found) == _letters(text)
+    sound = {name: value for name, value in found.items() if conf.fits(name, value)}
+    assert dict(conf.parse(conf.emit(sound.items()))) == sound
+    for name, value in found.items() - sound.items():
+        try:
+            conf.emit([(name, value)])
+        except ValueError as error:
+            assert len(str(error)) < 600
+        else:
+            raise AssertionError(f"{name!r} was written although it does not fit")
+
+
+def _letters(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    name, value, in_value = "", "", False
+    for letter in [*text, "\n"]:
+        if letter == "\n":
+            if in_value and name and name[0] != "#" and name[:1023] not in found:
+                found[name[:1023]] = value[:1023]
+            name, value, in_value = "", "", False
+        elif in_value:
+            value += letter
+        elif letter == "=":
+            in_value = True
+        else:
+            name += letter
+    return found

@@ -1,0 +1,66 @@
+"""Multus's annotation: whatever a user wrote is refused with a reason, or survives in front of ours."""
+
+import json
+from collections.abc import Iterator
+
+from fabric import networks
+
+EXECUTIONS = 10_000
+TOKENS = (
+    *b'/ @ , [ { " ] } : \\ eth0 net1 lo prod/lan2 a.b null true 1e3 \\ud800 02:00:00:00:00:01 10.0.0.1/24'.split(b" "),
+    *b"name namespace interface interfaceRequest ips mac infiniband-guid portMappings bandwidth".split(b" "),
+    *b"cni-args default-route ipam-claim-reference NAME hostIP 0123456789abcdef".split(b" "),
+    *(b" ", b"\n", b"\xc2\xa0", b"\x1c", b"\xe2\x80\xa8"),
+)
+_OURS = (
+    (networks.Selection("prod", "lan2"), networks.Selection("prod", "lan3", "rail1")),
+    (networks.Selection("prod", "a.b"), networks.Selection("oci", "vf", "x,y"), networks.Selection("oci", "vf")),
+    (),
+)
+
+
+def seeds() -> Iterator[bytes]:
+    """Values of both forms; the first byte chooses what is added."""
+    for text in (
+        *("", "a", "a@net7, b/c ,d/e@x", "prod/lan2@mine", "oci/vf@rail1,oci/vf", "a,,b", "[]", ' [ {"name":"a"} ] '),
+        '[{"name":"a.b","namespace":"x","interface":"i","x-unknown":{"deep":[1e3]}}]',
+        '[{"name":"a","mac":"02:00:00:00:00:01","ips":["10.0.0.1/24","fd00::1"],"default-route":["10.0.0.1"]}]',
+        '[{"name":"a","portMappings":[{"hostPort":1,"hostIP":"::"}],"bandwidth":{"ingressRate":1},"cni-args":{}}]',
+    ):
+        for chosen in b"\x00\x01\x02":
+            yield bytes([chosen]) + text.encode()
+
+
+def check(data: bytes) -> None:
+    """Only InvalidNetworksError leaves; a merged value parses again, theirs first and unchanged, and is stable."""
+    text = data[1:].decode("utf-8", "replace")
+    ours = _OURS[data[0] % len(_OURS)] if data else ()
+    try:
+        theirs = networks.parse(text, "team")
+    except networks.InvalidNetworksError as error:
+        assert len(str(error)) < 600
+        return
+    merged = networks.merge(text, ours, "team")
+    after = networks.parse(merged.text, "team")
+    assert after == merged.selections
+    assert after[: len(theirs)] == theirs
+    assert len(after) == len(theirs) + merged.added
+    assert networks.merge(merged.text, ours, "team") == networks.Merged(merged.text, after, 0)
+    _check_words(text, merged.text, len(theirs))
+    try:
+        networks.check_interfaces(after, data[0] // 64 if data else 0, "eth0")
+    except networks.InvalidNetworksError as error:
+        assert len(str(error)) < 600
+
+
+def _check_words(text: str, merged: str, count: int) -> None:
+    """What they wrote stands in the result as they wrote it."""
+    if text and networks.is_json(text):
+        assert json.loads(merged)[:count] == json.loads(text)
+    elif text and not networks.is_json(merged):
+        assert merged.startswith(text)
+    elif text:
+        written = json.loads(merged)[:count]
+        assert all(
+            "namespace" not in each for each, item in zip(written, text.split(","), strict=True) if "/" not in item
+        )

@@ -1,0 +1,79 @@
+"""Policy documents: refused with every error in its place, or a value that can be written and read again."""
+
+import pathlib
+from collections.abc import Iterator
+
+import msgspec
+
+from cluster import policies
+from fabric.injection import tables
+from fabric.policy import model
+
+EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
+TOKENS = (
+    *b"fabrics rails transport roce tcp efa nccl preflight nodeShapes env forceEnv".split(),
+    *(b"!!int x", b"!!bool x", b"!!float x", b"!!null x", b"2026-99-99", b".inf", b"0b2", b"1:70", b"? [a]"),
+    *b"null ~ true 1e3 0x10 010 <<: *a &a !!".split(),
+    *b"placement weights namespaces matchLabels matchExpressions devices match".split(),
+    *b"oversubscription preset security".split(),
+    *(
+        b": ",
+        b"\n",
+        b"\n  ",
+        b"\n    - ",
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b"'",
+        b'"',
+        b"|\n",
+        b"---\n",
+        b"#",
+        b"\t",
+        b"\xc2\x85",
+    ),
+)
+_ROOT = pathlib.Path(__file__).parents[3]
+_SMALL = b"""apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  a: &a
+    transport: roce
+    rails: [{name: r0, network: p/n, resource: x.y/z, device: d0}]
+    nccl: {gidIndex: 3, addressRange: 10.0.0.0/8}
+  b:
+    <<: *a
+    transport: infiniband
+nodeShapes:
+- {name: s, match: {k: v}, devices: {r0: d1}, numa: [{node: 0, gpus: [0], rails: [r0]}]}
+"""
+
+
+def seeds() -> Iterator[bytes]:
+    """A small one, and those of tests and examples."""
+    yield _SMALL
+    yield b"apiVersion: !!int x\nkind: !!bool x\nfabrics: {a: {transport: .inf, rails: !!seq x}}\nb: 2026-99-99\n"
+    yield b'{"apiVersion":"railwright.io/v1alpha1","kind":"FabricPolicy","fabrics":{"a":{"transport":"tcp"}}}'
+    files = [*_ROOT.glob("tests/data/policies/*.yaml"), *_ROOT.glob("manifests/examples/*/policy.yaml")]
+    yield from (path.read_bytes() for path in sorted(files))
+
+
+def check(data: bytes) -> None:
+    """Reading never raises; errors have a place and a sentence; an accepted document survives its own JSON."""
+    text = data.decode("utf-8", "replace")
+    result = policies.read(text)
+    if isinstance(result, policies.Rejected):
+        assert result.errors
+        lines = max(1, len(text.splitlines()) + 1)
+        for error in result.errors:
+            assert error.message
+            assert error.line is None or 1 <= error.line <= lines, error
+        return
+    written = msgspec.json.encode(result.document)
+    assert msgspec.json.decode(written, type=model.FabricPolicy) == result.document
+    again = policies.read(written.decode())
+    assert not isinstance(again, policies.Rejected), again
+    assert again.document == result.document
+    for name, fabric in result.document.fabrics.items():
+        tables.of(result.document).rank(name, fabric.rails, None, host_network=False)

@@ -1,0 +1,80 @@
+"""Reviews of pods: HTTP 400, or an answer whose patch applies, and asks for nothing more the second time."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import admitting
+import jsonpatch
+
+from fuzzing import catalogue
+from webhook import pods, wire
+
+EXECUTIONS = 5_000
+TOKENS = (
+    *b"railwright.io/fabric railwright.io/rails railwright.io/skip railwright.io/containers".split(),
+    *b"railwright.io/delivery railwright.io/injection railwright.io/placement railwright.io/nccl.conf".split(),
+    *b"k8s.v1.cni.cncf.io/networks".split(),
+    *b"f default none rail0 rail0-rail1 env file networks preflight railwright-preflight IPC_LOCK".split(),
+    *b"NCCL_IB_HCA NCCL_DEBUG RAILWRIGHT_PREFLIGHT nvidia.com/gpu nvidia.com/mlx5_0 cpu memory 1 0 1e9 -1 500m".split(),
+    *b"metadata spec containers initContainers volumes volumeMounts resources requests limits securityContext".split(),
+    *b"annotations labels envFrom env valueFrom capabilities add drop privileged hostNetwork command /dev/shm".split(),
+    *(b'"', b"{", b"}", b"[", b"]", b":", b",", b"null", b"\\ud800", b"\\u0000", b"\xff"),
+)
+_POLICY = admitting.fabric(
+    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
+    "    env: {NCCL_DEBUG: INFO}\n    forceEnv: [NCCL_DEBUG]\n    preflight: {enabled: true, mtu: 4200}\n",
+    top="nodeShapes:\n- {name: a, match: {gpu: a}, devices: {rail0: mlx5_7}}\n",
+)
+
+
+def seeds() -> Iterator[bytes]:
+    """Captured reviews, and such of pods of many kinds."""
+    yield from (path.read_bytes() for path in sorted(admitting.WIRE.glob("admission-pods-*.json")))
+    rich = admitting.gpus(
+        8,
+        env=[{"name": "NCCL_DEBUG", "value": "X"}, {"name": "A", "valueFrom": {"fieldRef": {}}}],
+        envFrom=[{"secretRef": {"name": "s"}}],
+        securityContext={"capabilities": {"drop": ["ALL"]}, "runAsUser": 0},
+        volumeMounts=[{"name": "v", "mountPath": "/dev/shm"}],
+    )
+    for tree in (
+        admitting.pod(),
+        admitting.pod(admitting.cpu("a"), admitting.gpus(1, "b"), annotations={"railwright.io/containers": "b"}),
+        admitting.pod(rich, volumes=[{"name": "v", "emptyDir": {}}], initContainers=[admitting.cpu("i")]),
+        admitting.pod(
+            annotations={"k8s.v1.cni.cncf.io/networks": "x@y", "railwright.io/rails": "1"}, hostNetwork=False
+        ),
+    ):
+        yield admitting.review(tree)
+
+
+def check(data: bytes) -> None:
+    """Only MalformedError leaves; an allowed pod is as the patch says, and stays so when it is admitted again."""
+    answered = _answer(data)
+    if answered is None:
+        return
+    tree = catalogue.tree(data)
+    if tree is None:
+        return
+    request = tree["request"]
+    assert answered["uid"] == request["uid"]
+    assert answered["allowed"] or answered["status"]["message"]
+    assert all(len(warning) <= wire.MAX_WARNING for warning in answered.get("warnings", ()))
+    if "patch" not in answered:
+        return
+    patched = jsonpatch.apply_patch(request["object"], json.loads(base64.b64decode(answered["patch"])))
+    again = _answer(json.dumps({**tree, "request": {**request, "object": patched}}).encode())
+    assert again is not None
+    assert again["allowed"], again
+    assert "patch" not in again, base64.b64decode(again["patch"])
+
+
+def _answer(data: bytes) -> dict | None:
+    try:
+        given = pods.handle(data, _POLICY, admitting.known)
+    except wire.MalformedError as error:
+        assert str(error)
+        assert len(str(error)) < 2000
+        return None
+    return json.loads(given.body)["response"]

@@ -1,0 +1,31 @@
+"""A short run without a fuzzer: every committed input, then mutations of them, the same ones each time."""
+
+import pytest
+from fuzzing import catalogue, mutation
+
+TARGETS = catalogue.targets()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_input_that_was_found_once_holds(name):
+    found = catalogue.corpus(name)
+    assert found
+    for data in found:
+        catalogue.run(TARGETS[name], data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_mutated_inputs_hold(name):
+    target = TARGETS[name]
+    for data in mutation.inputs(catalogue.corpus(name), target.TOKENS, seed=1, count=target.EXECUTIONS):
+        try:
+            catalogue.run(target, data)
+        except Exception as error:
+            found = catalogue.keep(name, data)
+            raise AssertionError(
+                f"{found} breaks {name}; mend it and move the file to tests/fuzz/corpus/{name}"
+            ) from error
+
+
+def test_the_corpus_stays_small():
+    assert sum(path.stat().st_size for path in catalogue.CORPUS.rglob("*") if path.is_file()) < 300_000

@@ -1,0 +1,91 @@
+"""`railwright explain` and a running webhook give one answer: the same bytes, for every manifest we ship."""
+
+import base64
+import json
+
+import admitting
+import aiohttp
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+
+from cli import __main__ as command_line
+from cli.demo import stage as stages
+from cli.explanation import account, manifests, templates
+
+SITES = sorted(folder.name for folder in admitting.EXAMPLES.iterdir() if (folder / "policy.yaml").exists())
+MANIFESTS = [
+    *(path for site in SITES for path in sorted((admitting.EXAMPLES / site).glob("*.yaml"))),
+    admitting.ROOT / "tests" / "data" / "manifests" / "workloads.yaml",
+]
+CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module", params=SITES)
+async def stage(tmp_path_factory, request):
+    policy = admitting.EXAMPLES / request.param / "policy.yaml"
+    async with stages.opened(tmp_path_factory.mktemp("stage"), ["--policy", str(policy)]) as opened:
+        yield msgspec.structs.replace(opened, policy_text=str(policy))
+
+
+@pytest.fixture
+def explained(stage, capsys):
+    def explained(path, *options: str) -> list[dict]:
+        given = ["--policy", stage.policy_text, "--snapshot", str(stage.folder / "snapshot.json"), "-o", "json"]
+        code = command_line.main(["explain", str(path), *given, *options])
+        found = json.loads(capsys.readouterr().out)
+        assert code == (1 if any(each["outcome"] == "refused" for each in found) else 0)
+        return found
+
+    return explained
+
+
+async def answered(stage, body: bytes) -> dict:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"https://{stage.webhook.address}/mutate/pods?timeout=5s",
+            data=body,
+            headers={"Content-Type": "application/json"},
+            ssl=stage.trust,
+        ) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return (await answer.json())["response"]
+
+
+def same(given: dict, response: dict) -> bool:
+    """True where the explanation is the server's answer; the patch byte for byte. Asserts for a readable failure."""
+    patch = base64.b64decode(response.get("patch", "")) or b"[]"
+    assert msgspec.json.encode(given["operations"]) == patch
+    assert (given["outcome"] == "refused") == (not response["allowed"])
+    assert given["message"] == response.get("status", {}).get("message", "")
+    assert given["warnings"][:7] == response.get("warnings", [])[:7]
+    return bool(given["operations"]) or not response["allowed"]
+
+
+async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explained):
+    concerned = 0
+    for path in MANIFESTS:
+        trees = manifests.read(path.read_text(), str(path))
+        made = [each for tree in trees for each in templates.of(tree, "default") or ()]
+        if not made:
+            continue  # a policy, or what a cluster needs beside the job
+        for one, template in zip(explained(path), made, strict=True):
+            concerned += same(one, await answered(stage, account.review(template)))
+    assert concerned > 20, "most of them opt in"
+
+
+@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("label", ["as captured", "none", "default", "nonsense"])
+async def test_the_patch_of_a_captured_pod_is_the_running_servers(stage, explained, tmp_path, path, label):
+    review = json.loads(path.read_text())
+    request = review["request"]
+    if label != "as captured":
+        request["object"]["metadata"].setdefault("labels", {})["railwright.io/fabric"] = label
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **request["object"]}))
+    (given,) = explained(file, "-n", request["namespace"])
+    concerned = same(given, await answered(stage, json.dumps(review).encode()))
+    assert concerned or label in {"none", "as captured"}

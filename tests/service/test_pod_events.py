@@ -1,0 +1,158 @@
+"""What a pod's owner is told: reviews over real sockets, Events at a stub API server, neither in the other's way."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+
+import admitting
+import api_stub
+import pytest_asyncio
+import shell
+from admitting import fabric, pod, review
+from aiohttp import web
+
+from cluster import client as clients
+from cluster import events
+from serving import metrics
+from webhook import app, pod_events
+from webhook import state as states
+
+REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
+SENTENCE = "label railwright.io/fabric 'g' is no fabric of the policy; allowed are f, default, none"
+
+
+def owned(name: str = "p", **changes) -> dict:
+    tree = pod(**changes)
+    tree["metadata"] |= {"name": name, "ownerReferences": [{**REPLICA_SET, "controller": False}, REPLICA_SET]}
+    return tree
+
+
+class Api:
+    """A stub API server: Events it was given, and a gate it can keep shut."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[dict] = asyncio.Queue()
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = json.loads(await request.read())
+        await self.open.wait()
+        await self.events.put({"path": request.path, **body})
+        return web.json_response({}, status=201)
+
+    async def next(self) -> dict:
+        return await asyncio.wait_for(self.events.get(), 10)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def api():
+    made = Api()
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.port = runner.addresses[0][1]
+    yield made
+    made.open.set()
+    await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def serving(api, tmp_path, by):
+    """The webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
+    counters = metrics.Metrics("webhook")
+    posting = events.Events(
+        client,
+        "railwright-webhook",
+        now=lambda: dt.datetime.now(dt.UTC),
+        became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
+    )
+    table = app.offered(states.State(), lambda: by, counters, pod_events.telling(posting))
+    async with shell.running(table, tasks=[posting.run], counters=counters) as server:
+        caller = await server.open()
+
+        async def send(tree: dict, **request) -> dict:
+            answer = await caller.ask(review(tree, namespace="prod", **request), path="/mutate/pods")
+            assert answer.status == 200, answer.body
+            return json.loads(answer.body)["response"]
+
+        send.server = server
+        yield send
+        await caller.close()
+    await client.close()
+
+
+async def test_a_refused_pod_is_an_event_on_its_owner_without_the_pods_name(api, tmp_path):
+    async with serving(api, tmp_path, fabric()) as send:
+        refused = await send(owned("train-5f-abc", label="g"))
+        assert refused["status"]["message"] == f"Pod prod/train-5f-abc: {SENTENCE}"
+        event = await api.next()
+        assert event["path"] == "/api/v1/namespaces/prod/events"
+        assert event["involvedObject"] == {
+            "kind": "ReplicaSet",
+            "apiVersion": "apps/v1",
+            "namespace": "prod",
+            "name": "train-5f",
+            "uid": "u-1",
+        }
+        assert (event["type"], event["reason"], event["message"]) == ("Warning", "FabricRefused", SENTENCE)
+        assert event["source"] == {"component": "railwright-webhook"}
+
+
+async def test_each_warning_is_an_event_and_a_plain_success_is_none(api, tmp_path):
+    async with serving(api, tmp_path, fabric()) as send:
+        assert "warnings" not in await send(owned())
+        given = await send(owned(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
+        assert len(given["warnings"]) == 2
+        told = [await api.next(), await api.next()]
+        assert [each["message"] for each in told] == given["warnings"]
+        assert {each["reason"] for each in told} == {"FabricWarning"}
+        assert api.events.empty()
+
+
+async def test_a_dry_run_and_a_pod_without_an_owner_leave_no_event(api, tmp_path):
+    async with serving(api, tmp_path, fabric()) as send:
+        assert not (await send(owned(label="g"), dryRun=True))["allowed"]
+        assert (await send(owned(hostNetwork=True), dryRun=True))["warnings"]
+        assert not (await send(pod(label="g")))["allowed"]
+        assert (await send(pod(hostNetwork=True)))["warnings"]
+        await send(owned(label="last"))
+        assert "'last'" in (await api.next())["message"]
+
+
+async def test_no_answer_waits_for_an_api_server_that_takes_no_events_and_what_is_lost_is_counted(api, tmp_path):
+    async with serving(api, tmp_path, fabric()) as send:
+        api.open.clear()
+        async with asyncio.timeout(30):
+            for number in range(1200):
+                await send(owned(label=f"wrong-{number}"))
+        shown = (await send.server.ops("/metrics")).body.decode()
+        assert 'railwright_webhook_events_total{outcome="dropped"}' in shown
+        assert 'railwright_webhook_refusals_total{fabric="unknown",reason="unknown-fabric"} 1200.0' in shown
+        api.open.set()
+        await api.next()
+
+
+async def test_metrics_tell_fabric_role_and_outcome_of_every_opted_in_pod(api, tmp_path):
+    async with serving(api, tmp_path, fabric()) as send:
+        launcher = pod(admitting.cpu())
+        launcher["metadata"]["labels"] |= {"training.kubeflow.org/job-role": "launcher"}
+        await send(pod(label=None))
+        await send(pod())
+        await send(launcher)
+        await send(pod(annotations={"railwright.io/rails": "9"}))
+        await send(pod(label="g"))
+        shown = (await send.server.ops("/metrics")).body.decode()
+        counted = [line for line in shown.splitlines() if line.startswith("railwright_webhook_injections_total")]
+        name = "railwright_webhook_injections_total"
+        assert sorted(counted) == [
+            f'{name}{{fabric="f",outcome="patched",role="launcher"}} 1.0',
+            f'{name}{{fabric="f",outcome="patched",role="worker"}} 1.0',
+            f'{name}{{fabric="f",outcome="refused",role="worker"}} 1.0',
+            f'{name}{{fabric="unknown",outcome="refused",role="worker"}} 1.0',
+        ]
+        assert 'railwright_webhook_refusals_total{fabric="f",reason="rails"} 1.0' in shown

@@ -1,0 +1,120 @@
+"""Workloads of every kind of the table, their reviews, and the pods their controllers make of them."""
+
+import copy
+import json
+from typing import Any
+
+import admitting
+import jsonpatch
+import msgspec
+
+from fabric.injection import kinds, template_plan, templates
+from webhook import patch, workloads
+
+ALL = {f"{kind.title}/{version}": (kind, version) for kind in kinds.KINDS for version in kind.versions}
+
+
+def kind(name: str) -> kinds.Kind:
+    """A row by its title."""
+    (found,) = [each for each in kinds.KINDS if each.title == name]
+    return found
+
+
+def workload(row: kinds.Kind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any) -> dict:
+    """A workload with this template at every place its kind has; `name` is that of the task, replica or group."""
+    tree: dict = {"metadata": {"name": "w", "namespace": "prod"}}
+    if label is not None:
+        tree["metadata"]["labels"] = {"railwright.io/fabric": label}
+    for site in row.sites:
+        _merge(tree, _nested(site.path, site, template, name))
+    tree.setdefault("spec", {}).update(spec)
+    untied: dict = json.loads(json.dumps(tree))  # a copy would share the template between its places
+    return untied
+
+
+def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
+    """A pod template."""
+    pod = admitting.pod(*containers, label=label, **more)
+    pod["metadata"].pop("name")
+    pod["metadata"].pop("namespace")
+    return {"metadata": pod["metadata"], "spec": pod["spec"]}
+
+
+def read(row: kinds.Kind, tree: dict) -> templates.Workload:
+    return templates.read(row, msgspec.json.encode(tree))
+
+
+def planned(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> list:
+    """The plan of each template of a workload."""
+    found = read(row, tree).templates
+    return [template_plan.plan_for(each, by, at or admitting.known(), "W prod/w") for each in found]
+
+
+def patched(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> dict:
+    """The workload after admission, by a strict implementation of RFC 6902."""
+    operations = [
+        operation
+        for each in planned(row, tree, by, at)
+        for operation in patch.operations(each.template.pod, each.changes, each.template.pointer)
+    ]
+    result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
+    return result
+
+
+def review(row: kinds.Kind, tree: Any, version: str = "", **request: Any) -> bytes:
+    """A review of this object as the API server sends it."""
+    asked = {
+        "uid": "u",
+        "kind": {"group": row.group, "version": version or row.versions[0], "kind": row.name},
+        "operation": "CREATE",
+        "namespace": "prod",
+        "object": tree,
+        **request,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+
+
+def answer(body: bytes, by: Any, at: Any = None) -> dict:
+    """The response to a review."""
+    given = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
+    response: dict = json.loads(given.body)["response"]
+    return response
+
+
+def made(found: templates.Template, tree: dict) -> dict:
+    """The pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
+    written = at(tree, found.pointer)
+    metadata = copy.deepcopy(written.get("metadata") or {})
+    metadata["generateName"] = "p-"
+    metadata["labels"] = {**(metadata.get("labels") or {}), **found.added.labels}
+    spec = copy.deepcopy(written["spec"])
+    for container in spec["containers"]:
+        added = [{"name": name, "value": ""} for name in found.added.env]
+        if added:
+            container["env"] = [*(container.get("env") or []), *added]
+    return {"metadata": metadata, "spec": spec}
+
+
+def at(tree: Any, pointer: str) -> Any:
+    """What a JSON pointer without escapes points to."""
+    for step in pointer.split("/")[1:]:
+        tree = tree[int(step)] if isinstance(tree, list) else tree[step]
+    return tree
+
+
+def _nested(steps: tuple[str, ...], site: kinds.Site, template: Any, name: str) -> Any:
+    if not steps:
+        return template
+    step, rest = steps[0], steps[1:]
+    if rest and rest[0] == kinds.EACH:
+        child = _nested(rest[1:], site, template, name)
+        return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.named_by: name, **child}]}
+    return {step: _nested(rest, site, template, name)}
+
+
+def _merge(into: dict, more: dict) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value

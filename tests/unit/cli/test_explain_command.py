@@ -1,0 +1,191 @@
+"""`railwright explain` as people use it: exit codes, what is shown, and that no file drives the terminal."""
+
+import io
+import json
+import sys
+
+import admitting
+import jsonpatch
+import pytest
+import yaml
+
+from cli import __main__ as command_line
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: f
+fabrics:
+  f:
+    transport: roce
+    rails:
+    - {name: rail0, network: prod/lan2, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    security: {capabilities: [IPC_LOCK]}
+    mounts: {sharedMemory: 1Gi}
+"""
+SNAPSHOT = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: prod, labels: {pod-security.kubernetes.io/enforce: baseline}}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: lan2, namespace: prod}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+status: {allocatable: {nvidia.com/mlx5_0: "1"}}
+"""
+
+
+@pytest.fixture
+def explain(tmp_path, capsys):
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "snapshot.yaml").write_text(SNAPSHOT)
+
+    def explain(*trees: dict, options: tuple[str, ...] = (), policy: str = "policy.yaml") -> tuple[int, str, str]:
+        (tmp_path / "m.yaml").write_text(yaml.safe_dump_all(trees))
+        code = command_line.main(["explain", str(tmp_path / "m.yaml"), "--policy", str(tmp_path / policy), *options])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    explain.folder = tmp_path
+    return explain
+
+
+def test_what_changes_stands_in_a_diff_and_why_below_it(explain):
+    code, out, err = explain(admitting.pod())
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert lines[:2] == ["Pod prod/p", "injected: fabric f, role worker, rails rail0"]
+    assert "+        nvidia.com/mlx5_0: '1'" in lines
+    assert "+    k8s.v1.cni.cncf.io/networks: prod/lan2" in lines
+    assert any("c: capability IPC_LOCK" in line and "registers memory with the NIC" in line for line in lines)
+    assert any("c: env NCCL_IB_HCA" in line for line in lines)
+    assert "skipped: preflight: disabled by policy" in lines
+    assert lines[-1] == "1 template: 1 injected, 0 refused, 0 unchanged"
+    assert "cluster not consulted" in err
+    assert "give --snapshot" in err
+
+
+def test_only_what_changes_is_shown_unless_all_is_asked_for(explain):
+    tree = admitting.pod(admitting.gpus(8, command=[f"argument-{n}" for n in range(30)]))
+    assert "argument-15" not in explain(tree)[1]
+    assert "argument-15" in explain(tree, options=("--full",))[1]
+
+
+def test_what_the_user_wrote_and_keeps_is_said_and_so_are_warnings(explain):
+    tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
+    code, out, _ = explain(tree)
+    assert code == 0
+    assert "kept: c: NCCL_IB_HCA (the pod's own)" in out
+    assert "warning: " in out
+    assert "hostNetwork" in out
+
+
+def test_a_refusal_is_a_finding_with_the_servers_sentence(explain):
+    code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
+    assert code == 1
+    assert "refused: Pod prod/p: label railwright.io/fabric 'g' is no fabric of the policy" in out
+    assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
+
+
+def test_with_a_snapshot_the_cluster_counts_and_nothing_is_said_to_be_unchecked(explain):
+    snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
+    code, out, err = explain(admitting.pod(), options=snapshot)
+    assert (code, err) == (0, "")
+    assert "pod-security level baseline, which forbids capability IPC_LOCK" in out
+    (explain.folder / "snapshot.yaml").write_text(SNAPSHOT.replace("lan2", "lan9"))
+    code, out, _ = explain(admitting.pod(), options=snapshot)
+    assert code == 1
+    assert "NetworkAttachmentDefinition prod/lan2 of fabric f does not exist" in out
+
+
+def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
+    tree = admitting.pod()
+    code, out, _ = explain(tree, admitting.pod(label="g"), admitting.pod(label=None), options=("-o", "json"))
+    assert code == 1
+    injected, refused, none = json.loads(out)
+    assert (injected["outcome"], refused["outcome"], none["outcome"]) == ("patched", "refused", "allowed")
+    assert (injected["object"], injected["fabric"], injected["role"]) == ("Pod prod/p", "f", "worker")
+    assert refused["message"].startswith("Pod prod/p: label railwright.io/fabric 'g'")
+    after = jsonpatch.apply_patch(tree, injected["operations"])
+    record = json.loads(after["metadata"]["annotations"]["railwright.io/injection"])
+    assert (injected["skipped"], injected["kept"]) == (record["skipped"], record["kept"])
+    paths = {each["path"] for each in injected["operations"]}
+    for change in injected["changes"]:
+        assert change["path"] in paths
+        assert change["entry"]
+        assert change["reason"]
+    assert none["operations"] == none["changes"] == []
+
+
+def test_an_injected_pod_is_unchanged_and_says_so(explain):
+    tree = admitting.pod()
+    (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
+    code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
+    assert code == 0
+    assert "unchanged, it has everything already: fabric f" in out
+    assert "unchanged: it did not opt in" in explain(admitting.pod(label=None))[1]
+
+
+def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_option(explain, monkeypatch, capsys):
+    tree = admitting.pod()
+    del tree["metadata"]["namespace"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(tree).encode())))
+    code = command_line.main(["explain", "-", "--policy", str(explain.folder / "policy.yaml"), "-n", "research"])
+    assert code == 0
+    assert capsys.readouterr().out.startswith("Pod research/p\n")
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "there is no pod and no pod template"),
+        (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is none"),
+        ([1], "an object is wanted"),
+    ],
+)
+def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, told):
+    code, out, err = explain(tree)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_what_makes_no_pods_is_named_beside_what_does(explain):
+    code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+    assert code == 0
+    assert "ConfigMap x makes no pods, left out" in err
+
+
+def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain):
+    (explain.folder / "bad.yaml").write_text(POLICY.replace("roce", "rocee") + "oops: 1\n")
+    code, out, err = explain(admitting.pod(), policy="bad.yaml")
+    assert (code, out) == (2, "")
+    assert "bad.yaml:7: fabrics.f.transport:" in err
+    assert "oops: is not a known key" in err
+    assert explain(admitting.pod(), policy="missing.yaml")[0] == 2
+    (explain.folder / "snapshot.yaml").write_text("kind: Node\nmetadata: 7\n")
+    assert explain(admitting.pod(), options=("--snapshot", str(explain.folder / "snapshot.yaml")))[0] == 2
+
+
+def test_nothing_in_a_file_drives_the_terminal(explain):
+    evil = "\x1b[2J\x9b\u202e[bold red]"
+    container = admitting.gpus(8, evil, env=[{"name": f"NCCL_IB_HCA{evil}", "value": evil}])
+    tree = admitting.pod(container, annotations={"k8s.v1.cni.cncf.io/networks": f"lan2@{evil}"})
+    tree["metadata"]["name"] = evil
+    for each in (tree, admitting.pod(container), {**admitting.pod(), "kind": "Job" + evil}):
+        _, out, err = explain(each, options=("--full",))
+        assert not [letter for letter in out + err if not (letter.isprintable() or letter == "\n")]
+    assert "[bold red]" in out + err, "and it is no markup"
+
+
+def test_the_picture_needs_no_network(explain):
+    file = explain.folder / "picture.svg"
+    for form in ("text", "json"):
+        explain(admitting.pod(), options=("--svg", str(file), "-o", form))
+        text = file.read_text()
+        assert "NCCL_IB_HCA" in text
+        assert "@font-face" not in text
+        file.unlink()

@@ -1,0 +1,244 @@
+import io
+import json
+import pathlib
+import sys
+
+import pytest
+
+from cli import __main__ as command_line
+from fabric.lint import engine
+
+ROOT = pathlib.Path(__file__).parents[3]
+EXAMPLES = ROOT / "manifests" / "examples"
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llm, namespace: prod}
+spec:
+  template:
+    spec:
+      containers:
+      - name: train
+        image: torch
+        command:
+        - bash
+        - -c
+        - |
+          set -e
+          export NCCL_IB_TIMEOUT=22s
+          python train.py
+        env:
+        - name: NCCL_DEBUG
+          value: WARN
+        - name: NCCL_IB_RETRY_CNT
+          value: "15"
+        resources: {limits: {nvidia.com/gpu: 8}}
+"""
+MPI = """\
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: m}
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - name: l
+            command: [mpirun, -np, "4",
+                      -x, NCCL_IB_GDR_LEVEL=0, -mca, btl_tcp_if_include, eth0, train]
+    Worker:
+      replicas: 4
+      template:
+        spec:
+          containers:
+          - name: w
+            resources: {limits: {nvidia.com/gpu: 1}}
+"""
+CONF = "# site\nNCCL_IB_TIMEOUT=22\nNCCL_IB_TIMEOUT=99\nexport NCCL_DEBUG=INFO\nNCCL_IB_RETRY_CNT=10\n"
+POLICY = EXAMPLES / "360-roce" / "policy.yaml"
+
+
+@pytest.fixture
+def lint(tmp_path, capsys):
+    def run(*arguments: str, **files: str) -> tuple[int, str, str]:
+        paths = []
+        for name, text in files.items():
+            path = tmp_path / name.replace("_dot_", ".")
+            path.write_text(text)
+            paths.append(str(path))
+        code = command_line.main(["lint", *paths, *arguments])
+        told = capsys.readouterr()
+        return code, told.out.replace(str(tmp_path) + "/", ""), told.err.replace(str(tmp_path) + "/", "")
+
+    return run
+
+
+def test_findings_stand_with_file_line_severity_and_object(lint):
+    code, out, err = lint(d_dot_yaml=DEPLOYMENT)
+    assert (code, err) == (1, "")
+    whose = "[Deployment prod/llm container train]"
+    taken = "is not a decimal number: NCCL takes it as 22; write decimal digits"
+    assert [line for line in out.splitlines() if " error N0" in line] == [
+        f"d.yaml:15: error N07 NCCL_IB_TIMEOUT=22s: {taken} {whose}",
+        f"d.yaml:21: error N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7 {whose}",
+    ]
+    assert out.splitlines()[-1].startswith("2 errors")
+
+
+def test_what_a_launcher_passes_counts_for_its_workers(lint):
+    code, out, _ = lint("-o", "json", m_dot_yaml=MPI)
+    (finding,) = [each for each in json.loads(out) if each["code"] == "N02"]
+    assert code == 1
+    assert (finding["line"], finding["object"], finding["where"]) == (
+        12,
+        "MPIJob m Worker container w",
+        "launcher's command: -x",
+    )
+    assert finding["severity"] == "warning"
+    assert "use NCCL_NET_GDR_LEVEL" in finding["message"]
+
+
+@pytest.mark.parametrize("name", ["nccl_dot_conf", "etc-nccl_dot_conf", "settings"])
+def test_a_conf_file_is_known_by_its_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
+    code, out, _ = lint("-o", "json", **{name: CONF})
+    assert code == 1
+    found = {(each["code"], each["line"]) for each in json.loads(out)}
+    assert {("N01", 4), ("N09", 5)} <= found
+    assert not any(line == 3 for _, line in found)
+
+
+def test_infos_alone_are_no_failure(lint):
+    code, out, _ = lint(nccl_dot_conf="NCCL_SHARP_DISABLE=1\n")
+    assert code == 0
+    assert "info N05" in out
+
+
+def test_nothing_found_is_said(lint):
+    code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
+    assert (code, out) == (0, "nothing found in 1 container or file\n")
+
+
+def test_several_documents_and_files_and_lists_are_read(lint):
+    many = DEPLOYMENT + "---\n" + MPI + "---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    containers:\n    - env:\n"
+    many += "      - {name: NCCL_IB_SL, value: 16}\n"
+    _, out, _ = lint("-o", "json", a_dot_yaml=many, nccl_dot_conf=CONF)
+    found = {(each["file"], each["code"], each["line"]) for each in json.loads(out)}
+    assert {("a.yaml", "N09", 21), ("nccl.conf", "N09", 5)} <= found
+    last = many.rstrip().count("\n") + 1
+    assert ("a.yaml", "N09", last) in found
+
+
+def test_json_manifests_are_read_too(lint):
+    pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
+    code, out, _ = lint(p_dot_json=json.dumps(pod))
+    assert code == 1
+    assert "p.json:1: error N09" in out
+
+
+def test_a_policy_says_what_the_pod_will_have(lint):
+    labelled = DEPLOYMENT.replace(
+        "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: roce-derived}}\n"
+    )
+    labelled = labelled.replace("value: WARN", "value: WARN\n        - {name: NCCL_IB_HCA, value: =mlx5_9}")
+    _, out, err = lint("--policy", str(POLICY), "-o", "json", d_dot_yaml=labelled)
+    found = {each["code"]: each for each in json.loads(out)}
+    assert err == ""
+    assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in found["N15"]["message"]
+    assert found["N15"]["line"] == 21
+    assert "N19" not in found  # injection sets it
+
+
+def test_a_value_of_the_policy_is_marked_as_such(lint):
+    job = (EXAMPLES / "360-roce" / "job.yaml").read_text()
+    _, out, _ = lint("--policy", str(POLICY), j_dot_yaml=job)
+    assert "N21 NCCL_IB_GID_INDEX=5" in out
+    assert "(set by the policy)" in out
+
+
+def test_a_pod_that_would_be_refused_is_noted_and_linted_all_the_same(lint):
+    labelled = DEPLOYMENT.replace(
+        "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: nowhere}}\n"
+    )
+    code, out, err = lint("--policy", str(POLICY), d_dot_yaml=labelled)
+    assert code == 1
+    assert "N09" in out
+    assert err.startswith("railwright: d.yaml: Deployment prod/llm would be refused: ")
+    assert "nowhere" in err
+
+
+def test_a_release_makes_version_rules_speak(lint):
+    text = "NCCL_IB_MERGE_NICS=0\n"
+    assert lint("--nccl-version", "2.18.5", nccl_dot_conf=text)[0] == 1
+    assert lint("--nccl-version", "2.30.7", nccl_dot_conf=text)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files", "reason"),
+    [
+        ([], {}, "name a FILE"),
+        (["no/such/file"], {}, "No such file"),
+        ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
+        ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
+        ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "no manifest Kubernetes would take"),
+        ([], {"a_dot_yaml": "kind: Pod\nkind: Pod\n"}, "already on line 1"),
+        (["--nccl-version", "latest"], {"nccl_dot_conf": ""}, "is no release"),
+        (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": ""}, "railwright policy validate"),
+    ],
+)
+def test_unusable_input_exits_2_and_says_why(lint, arguments, files, reason):
+    code, _, err = lint(*arguments, **files)
+    assert code == 2
+    assert reason in err
+
+
+def test_standard_input_is_read_for_a_dash(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(DEPLOYMENT.encode())))
+    assert command_line.main(["lint", "-"]) == 1
+    assert "-:21: error N09" in capsys.readouterr().out
+
+
+def test_a_files_content_never_drives_the_terminal(lint):
+    _, out, _ = lint(nccl_dot_conf="NCCL_\x1b[31mX=[bold]\x1b[0m\n")
+    assert "\x1b" not in out
+    assert "[bold]" in out
+
+
+def test_the_rules_are_listed(lint):
+    code, out, _ = lint("--rules")
+    assert code == 0
+    assert len(out.splitlines()) == len(engine.every())
+    assert out.startswith("N01 warning The name is unknown to NCCL\n")
+    assert {each["code"] for each in json.loads(lint("--rules", "-o", "json")[1])} == {
+        rule.code for rule in engine.every()
+    }
+
+
+REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
+
+
+def test_sarif_has_what_the_standard_requires(lint):
+    """SARIF 2.1.0, sections 3.13, 3.14, 3.18, 3.19, 3.27, 3.28, 3.49; the official schema is in no package we have."""
+    code, out, _ = lint("-o", "sarif", d_dot_yaml=DEPLOYMENT, nccl_dot_conf=CONF)
+    log = json.loads(out)
+    assert code == 1
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].endswith("sarif-2.1.0.json")
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"] == "railwright"
+    for described, rule in zip(driver["rules"], engine.every(), strict=True):
+        assert set(described) == REQUIRED
+        assert described["id"] == rule.code
+        assert described["fullDescription"]["text"] == rule.explanation
+        assert described["defaultConfiguration"]["level"] in {"error", "warning", "note"}
+    assert run["results"]
+    for result in run["results"]:
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in {"error", "warning", "note"}
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        physical = location["physicalLocation"]
+        assert physical["artifactLocation"]["uri"]
+        assert physical.get("region", {"startLine": 1})["startLine"] >= 1
+        assert set(location) <= {"physicalLocation", "logicalLocations"}

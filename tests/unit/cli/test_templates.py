@@ -1,0 +1,126 @@
+"""The pods of a workload as its controller makes them: names, numbers, and the labels a role is told by."""
+
+import json
+import pathlib
+
+import admitting
+import pytest
+
+from cli import output
+from cli.explanation import manifests, templates
+from fabric.injection import roles
+from fabric.policy import model as policies
+
+TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
+WORKER, LAUNCHER = "worker", "launcher"
+
+
+def found() -> dict[tuple[str, str], templates.Template]:
+    every = [each for tree in manifests.read(TEXT, "f") for each in templates.of(tree, "default") or ()]
+    keyed = {(each.owner, each.part): each for each in every}
+    assert len(keyed) == len(every)
+    return keyed
+
+
+def role(template: templates.Template) -> str:
+    view = admitting.view(template.pod)
+    computing = any("nvidia.com/gpu" in each.requests for each in view.spec.containers)
+    return roles.role_of(view, policies.Roles(), accelerated=computing).word
+
+
+def name(template: templates.Template) -> str:
+    metadata = template.pod["metadata"]
+    return metadata.get("name") or metadata["generateName"] + "*"
+
+
+def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_role():
+    assert {key: (name(each), each.pods, role(each)) for key, each in found().items()} == {
+        ("Deployment prod/web", ""): ("web-*", 3, WORKER),
+        ("ReplicaSet prod/set", ""): ("set-*", 1, WORKER),
+        ("ReplicationController prod/old", ""): ("old-*", 1, WORKER),
+        ("StatefulSet prod/db", ""): ("db-0", 1, WORKER),
+        ("DaemonSet prod/every", ""): ("every-*", None, WORKER),
+        ("Job prod/once", ""): ("once-0-*", 2, WORKER),
+        ("CronJob prod/nightly", ""): ("nightly-*", 1, WORKER),
+        ("Job prod/mpi", "task mpimaster"): ("mpi-mpimaster-0", 1, LAUNCHER),
+        ("Job prod/mpi", "task mpiworker"): ("mpi-mpiworker-0", 4, WORKER),
+        ("Job prod/plain", "task default0"): ("plain-default0-0", 1, WORKER),
+        ("PyTorchJob prod/torch", "replica Master"): ("torch-master-0", 1, WORKER),
+        ("PyTorchJob prod/torch", "replica Worker"): ("torch-worker-0", 3, WORKER),
+        ("TFJob prod/tf", "replica Worker"): ("tf-worker-0", 1, WORKER),
+        ("XGBoostJob prod/xgb", "replica Worker"): ("xgb-worker-0", 1, WORKER),
+        ("PaddleJob prod/paddle", "replica Worker"): ("paddle-worker-0", 1, WORKER),
+        ("JAXJob prod/jax", "replica Worker"): ("jax-worker-0", 1, WORKER),
+        ("MPIJob prod/horovod", "replica Launcher"): ("horovod-launcher-*", 1, LAUNCHER),
+        ("MPIJob prod/horovod", "replica Worker"): ("horovod-worker-0", 4, WORKER),
+        ("JobSet prod/js", "replicated job workers"): ("js-workers-0-*", 8, WORKER),
+        ("LeaderWorkerSet prod/lws", "leader"): ("lws-0", 2, WORKER),
+        ("LeaderWorkerSet prod/lws", "worker"): ("lws-0-1", 6, WORKER),
+        **{
+            (f"{kind} prod/{kind.lower().removesuffix('cluster')}", part): (pod, pods, word)
+            for kind in ("RayCluster", "RayJob", "RayService")
+            for part, pod, pods, word in (
+                ("head", f"{kind.lower().removesuffix('cluster')}-head-*", 1, "head"),
+                ("worker group gpus", f"{kind.lower().removesuffix('cluster')}-gpus-worker-*", 2, WORKER),
+            )
+        },
+    }
+
+
+def test_every_kind_of_the_table_is_in_the_file():
+    assert set(templates.kinds()) - {"Pod"} == {key[0].split()[0] for key in found()}
+
+
+def test_ranks_that_are_started_by_ssh_are_told_as_such():
+    by_ssh = {key for key, each in found().items() if roles.ssh_launched(admitting.view(each.pod))}
+    assert by_ssh == {
+        ("Job prod/mpi", "task mpimaster"),
+        ("Job prod/mpi", "task mpiworker"),
+        ("MPIJob prod/horovod", "replica Launcher"),
+        ("MPIJob prod/horovod", "replica Worker"),
+    }
+
+
+def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own():
+    def label(on_object: str | None, on_template: str | None) -> str | None:
+        own = {"labels": {"railwright.io/fabric": on_template}} if on_template else {}
+        labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
+        spec = {"template": {"metadata": own, "spec": {}}}
+        tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **labels}, "spec": spec}
+        (found,) = templates.of(tree, "default")
+        return found.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
+
+    assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
+
+
+def test_an_object_is_left_as_it_was():
+    trees = manifests.read(TEXT, "f")
+    before = json.dumps(trees)
+    for tree in trees:
+        templates.of(tree, "default")
+    assert json.dumps(trees) == before
+
+
+@pytest.mark.parametrize("spec", [None, 7, [], {"template": 7}, {"tasks": {}}, {"tasks": [7, None, {"template": []}]}])
+@pytest.mark.parametrize(("group", "kind"), [*templates._KINDS, ("", "Pod")], ids=lambda value: str(value) or "core")
+def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):
+    tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
+    assert isinstance(templates.of(tree, "default"), list)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("a: [", "is not YAML"), ("7", "an object is wanted"), ("kind: 7", "an object is wanted"), ("[]", "object")],
+)
+def test_what_is_no_manifest_is_told_with_its_file(text, told):
+    with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
+        manifests.read(text, "FILE")
+    assert told in str(error.value)
+
+
+def test_lists_are_unfolded_and_empty_documents_are_nothing():
+    text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
+    assert [each["kind"] for each in manifests.read(text, "f")] == ["A", "B"]
+    deep = "{kind: List, items: [" * 20 + "]}" * 20
+    with pytest.raises(output.UnreadableError, match="nested deeper"):
+        manifests.read(deep, "f")

@@ -1,0 +1,349 @@
+"""The preflight container: there when the policy says so, sees what the ranks see, and costs the pod nothing."""
+
+import copy
+import json
+
+import pytest
+from admitting import EXAMPLES, admitted, cpu, env, fabric, gpus, known, planned, pod, policy, record, refusal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import quantity
+from preflight import __main__ as program
+from preflight import expected
+
+NAME = "railwright-preflight"
+ON = "    preflight: {enabled: true, image: site/railwright:1, mtu: 4200}\n"
+LEVEL = "pod-security.kubernetes.io/enforce"
+
+
+def preflight(tree: dict) -> dict:
+    last = tree["spec"]["initContainers"][-1]
+    assert last["name"] == NAME
+    return last
+
+
+def told(tree: dict):
+    """The arguments as the program itself reads them."""
+    command = preflight(tree)["command"]
+    assert command[:2] == ["railwright", "preflight"]
+    return program._parser().parse_args(command[2:])
+
+
+def test_it_comes_last_with_what_the_policy_expects():
+    tree = pod(
+        initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
+    )
+    after = admitted(tree, fabric(ON))
+    assert [each["name"] for each in after["spec"]["initContainers"]] == ["fetch", "log", NAME]
+    assert preflight(after)["image"] == "site/railwright:1"
+    arguments = told(after)
+    assert (arguments.transport, arguments.mtu, arguments.warn, arguments.non_root) == ("roce", 4200, False, False)
+    assert arguments.rail == [expected.Rail("rail0", "mlx5_0", "net1"), expected.Rail("rail1", "mlx5_1", "net2")]
+    assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"}]
+    assert "preflight" in record(after)["added"]
+    assert "preflight" not in record(after)["skipped"]
+
+
+def test_a_pod_without_init_containers_gets_the_list():
+    for there in ({}, {"initContainers": None}, {"initContainers": []}):
+        assert len(admitted(pod(**there), fabric(ON))["spec"]["initContainers"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("annotations", "by", "why"),
+    [
+        ({}, fabric(), "disabled by policy"),
+        ({"railwright.io/skip": "preflight"}, fabric(ON), "by annotation railwright.io/skip"),
+        ({}, fabric(ON, transport="tcp", rails=""), "no rails"),
+    ],
+)
+def test_where_there_is_none_the_record_says_why(annotations, by, why):
+    after = admitted(pod(annotations=annotations), by)
+    assert record(after)["skipped"]["preflight"] == why
+    assert "initContainers" not in after["spec"]
+
+
+def test_a_launcher_without_rails_has_nothing_to_check():
+    tree = pod(cpu(), label="f")
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    after = admitted(tree, fabric(ON))
+    assert "initContainers" not in after["spec"]
+
+
+@pytest.mark.parametrize("level", [None, "baseline", "restricted"])
+def test_admitting_an_admitted_pod_again_changes_nothing(level):
+    by = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n    nccl: {delivery: both}\n")
+    at = known(namespace_labels={LEVEL: level} if level else {})
+    once = admitted(pod(), by, at)
+    assert planned(once, by, at).changes == ()
+    touched = copy.deepcopy(once)
+    preflight(touched).update({"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "Always"})
+    touched["spec"]["initContainers"].append({"name": "after-us", "image": "i"})
+    assert planned(touched, by, at).changes == ()
+
+
+@pytest.mark.parametrize("place", ["initContainers", "containers"])
+def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
+    theirs = {"name": NAME, "image": "i", "command": ["sh", "-c", "railwright preflight"]}
+    tree = pod(gpus(8), theirs) if place == "containers" else pod(initContainers=[theirs])
+    assert f"spec.{place} has a container named {NAME}" in refusal(tree, fabric(ON))
+    assert "rename it, or set annotation railwright.io/skip to preflight" in refusal(tree, fabric(ON))
+    assert planned(tree, fabric()).changes  # without a preflight nobody minds
+
+
+def test_a_users_own_run_of_the_program_under_another_name_is_not_ours():
+    theirs = {"name": "mine", "image": "i", "command": ["railwright", "preflight", "--transport", "roce"]}
+    assert preflight(admitted(pod(initContainers=[theirs]), fabric(ON)))
+
+
+# --- it sees what the ranks see ---------------------------------------------------------------------------
+
+
+def test_it_requests_the_devices_that_one_chosen_container_gets():
+    limits = preflight(admitted(pod(), fabric(ON)))["resources"]["limits"]
+    assert limits == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+    pool = "[{name: a, network: prod/vf, resource: x.y/vf}, {name: b, network: prod/vf, resource: x.y/vf}]"
+    at = known(networks={("prod", "vf"): "x.y/vf"})
+    assert preflight(admitted(pod(), fabric(ON, rails=pool), at))["resources"]["requests"] == {"x.y/vf": "2"}
+    own = gpus(1)
+    own["resources"]["limits"]["nvidia.com/mlx5_0"] = "3"
+    skipping = pod(own, annotations={"railwright.io/skip": "devices"})
+    assert preflight(admitted(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
+
+
+@pytest.mark.parametrize(
+    ("written", "wide", "interfaces"),
+    [
+        ("", 0, ["net1", "net2"]),
+        ("", 2, ["net3", "net4"]),
+        ("other/x", 0, ["net2", "net3"]),
+        ("lan3@mine", 0, ["net2", "mine"]),
+    ],
+)
+def test_each_rail_is_looked_for_at_the_interface_multus_will_make(written, wide, interfaces):
+    by = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
+    tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
+    at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
+    assert [each.interface for each in told(admitted(tree, by, at)).rail] == interfaces
+
+
+def test_rails_of_one_network_have_an_interface_each_by_their_own_names():
+    rails = "[{name: a, network: o/vf, interface: r0}, {name: b, network: o/vf, interface: r1}]"
+    at = known(networks={("o", "vf"): "x.y/vf"})
+    tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": "o/vf@r1"})
+    assert [each.interface for each in told(admitted(tree, fabric(ON, rails=rails), at)).rail] == ["r0", "r1"]
+
+
+def test_on_the_host_network_no_interface_is_expected():
+    assert told(admitted(pod(hostNetwork=True), fabric(ON))).rail == [
+        expected.Rail("rail0", "mlx5_0"),
+        expected.Rail("rail1", "mlx5_1"),
+    ]
+
+
+def test_devices_that_only_the_node_decides_come_by_the_file():
+    shapes = "nodeShapes:\n- {name: a, match: {g: a}, devices: {rail0: x0}}\n"
+    after = admitted(pod(), fabric(ON, top=shapes))
+    assert [each.device for each in told(after).rail] == ["", ""]
+    assert "env" not in preflight(after)
+    assert [each["mountPath"] for each in preflight(after)["volumeMounts"]] == ["/etc/nccl.conf"]
+    assert preflight(after)["volumeMounts"] == after["spec"]["containers"][0]["volumeMounts"]
+
+
+def test_the_users_own_list_of_devices_is_the_one_that_is_checked():
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
+    assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
+
+
+def test_a_fixed_gid_index_is_checked_too():
+    after = admitted(pod(), fabric(ON + "    nccl: {gidIndex: 3}\n"))
+    assert {"name": "NCCL_IB_GID_INDEX", "value": "3"} in preflight(after)["env"]
+
+
+def test_device_files_and_privilege_are_those_of_the_ranks():
+    by = fabric(
+        ON + "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",
+        rails="[{name: rail0, device: vmw_pvrdma0}]",
+        transport="pvrdma",
+    )
+    ours = preflight(admitted(pod(), by))
+    assert ours["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
+    assert ours["securityContext"]["privileged"] is True
+    assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
+    assert told(admitted(pod(), by)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_pod", "non_root"),
+    [
+        ({}, {}, False),
+        ({"runAsUser": 0}, {"runAsNonRoot": True}, True),
+        ({"runAsUser": 1000}, {}, True),
+        ({}, {"runAsUser": 1000}, True),
+        ({"runAsUser": 0}, {"runAsUser": 1000}, False),
+        ({"runAsNonRoot": False}, {"runAsNonRoot": True}, False),
+    ],
+)
+def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root):
+    by = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
+    after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), by)
+    assert told(after).non_root is non_root
+    assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+
+
+# --- a broken rail stops the pod, or only warns -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of_policy", "of_pod", "forced", "warn"),
+    [
+        (None, None, "", False),
+        ("warn", None, "", True),
+        ("warn", "fail", "", False),
+        (None, "warn", "", True),
+        ("fail", "warn", "    forceEnv: [RAILWRIGHT_PREFLIGHT]\n", False),
+    ],
+)
+def test_the_policy_or_the_pod_may_ask_for_a_warning_only(of_policy, of_pod, forced, warn):
+    more = f"    env: {{RAILWRIGHT_PREFLIGHT: {of_policy}}}\n" if of_policy else ""
+    own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": of_pod}] if of_pod else [])
+    assert told(admitted(pod(own), fabric(ON + more + forced))).warn is warn
+
+
+def test_another_word_stops_the_pod_and_is_told():
+    own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": "Warn"}])
+    assert (
+        "RAILWRIGHT_PREFLIGHT 'Warn' is neither warn nor fail; fail is taken" in planned(pod(own), fabric(ON)).warnings
+    )
+    assert told(admitted(pod(own), fabric(ON))).warn is False
+
+
+# --- it costs the pod nothing -----------------------------------------------------------------------------
+
+
+def violations(container: dict) -> set[str]:
+    """What the Pod Security Standard `restricted` has against a container."""
+    context = container["securityContext"]
+    capabilities = context.get("capabilities", {})
+    wrong = {
+        "privileged": context.get("privileged"),
+        "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation") is not False,
+        "drop": capabilities.get("drop") != ["ALL"],
+        "add": set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"},
+        "runAsNonRoot": context.get("runAsNonRoot") is not True or context.get("runAsUser") == 0,
+        "seccompProfile": context.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"},
+        "hostPath": "railwright-infiniband" in json.dumps(container.get("volumeMounts", [])),
+    }
+    return {name for name, is_wrong in wrong.items() if is_wrong}
+
+
+@pytest.mark.parametrize(
+    ("level", "expected_violations"), [("restricted", set()), ("baseline", set()), (None, {"add"})]
+)
+def test_it_passes_the_pod_security_level_of_its_namespace(level, expected_violations):
+    by = fabric(
+        ON + "    security: {capabilities: [IPC_LOCK], privileged: true}\n    mounts: {devInfiniband: true}\n"
+        if level
+        else ON + "    security: {capabilities: [IPC_LOCK]}\n"
+    )
+    at = known(namespace_labels={LEVEL: level} if level else {})
+    assert violations(preflight(admitted(pod(), by, at))) == expected_violations
+
+
+def qos(spec: dict) -> str:
+    """Kubernetes' ComputePodQOS: cpu and memory of all containers, init containers included."""
+    every = [*spec["containers"], *spec.get("initContainers", [])]
+    said = [(each.get("resources", {}), name) for each in every for name in ("cpu", "memory")]
+    if not any(name in part for resources, name in said for part in resources.values()):
+        return "BestEffort"
+    guaranteed = all(
+        name in resources.get("limits", {})
+        and resources.get("requests", resources["limits"]).get(name, resources["limits"][name])
+        == resources["limits"][name]
+        for resources, name in said
+    )
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def charged(spec: dict) -> dict:
+    """What quotas and schedulers count: the larger of app containers together and each init container, side containers
+    running from where they stand.
+    """
+    total: dict = {}
+    aside: dict = {}
+    peak: dict = {}
+    for each in spec.get("initContainers", []):
+        amounts = asked(each)
+        if each.get("restartPolicy") == "Always":
+            aside = plus(aside, amounts)
+        for name, amount in plus(aside, {} if each.get("restartPolicy") == "Always" else amounts).items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for each in spec["containers"]:
+        total = plus(total, asked(each))
+    total = plus(total, aside)
+    return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
+
+
+def plus(one: dict, other: dict) -> dict:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+
+
+def asked(container: dict) -> dict:
+    resources = container.get("resources", {})
+    return {
+        name: quantity.parse(amount)
+        for name, amount in {**resources.get("limits", {}), **resources.get("requests", {})}.items()
+    }
+
+
+AMOUNTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from(["1", "10m", "32"]),
+        "memory": st.sampled_from(["1Gi", "1", "20Mi"]),
+        "nvidia.com/mlx5_0": st.sampled_from(["1", "2"]),
+    },
+)
+CONTAINERS = st.builds(
+    lambda requests, limits, same: {
+        "image": "i",
+        "resources": {"limits": limits} if same else {"requests": {**limits, **requests}, "limits": limits},
+    },
+    AMOUNTS,
+    AMOUNTS,
+    st.booleans(),
+)
+BEFORE = st.lists(
+    st.builds(lambda each, always: each | ({"restartPolicy": "Always"} if always else {}), CONTAINERS, st.booleans()),
+    max_size=2,
+)
+
+
+@given(st.lists(CONTAINERS, min_size=1, max_size=3), BEFORE)
+def test_quota_and_quality_of_service_are_as_without_it(apps, before):
+    apps[0]["resources"].setdefault("limits", {})["nvidia.com/gpu"] = "8"
+    tree = pod(
+        *[each | {"name": f"c{number}"} for number, each in enumerate(apps)],
+        initContainers=[each | {"name": f"i{number}"} for number, each in enumerate(before)],
+    )
+    without, with_it = (admitted(tree, fabric(more))["spec"] for more in ("", ON))
+    assert preflight({"spec": with_it})
+    assert qos(with_it) == qos(without)
+    assert charged(with_it) == charged(without)
+
+
+def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
+    own = gpus(8)
+    for part in own["resources"].values():
+        part |= {"cpu": "32", "memory": "1Ti"}
+    limits = preflight(admitted(pod(own), fabric(ON)))["resources"]["limits"]
+    assert (limits["cpu"], limits["memory"]) == ("100m", str(64 * 2**20))
+
+
+def test_an_example_of_a_site_works_with_it():
+    text = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
+    by = policy(text.replace("    transport: roce\n", "    transport: roce\n    preflight: {enabled: true}\n"))
+    after = admitted(pod(label="roce"), by)
+    assert [each.interface for each in told(after).rail] == ["net1", "net2", "net3", "net4"]
+    assert env(after)["NCCL_IB_HCA"] == preflight(after)["env"][0]["value"]

@@ -1,0 +1,378 @@
+"""Role, gang and rank of the pods that job controllers make, and what each is given.
+
+`tests/data/pods` holds pods of the real controllers (tests/controlplane/test_controllers.py compares them with what the
+controllers make today). Controllers that the control plane cannot run are here as their code shapes their pods.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+from admitting import admitted, env, fabric, known, limits, planned, record, view
+
+from fabric import views, workload
+from fabric.injection import accelerators, model, roles
+from fabric.policy import model as policies
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
+KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
+DEVICES = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+FIRST, OTHER = 0, 1  # Rank.role
+GPU = "nvidia.com/gpu"
+
+
+def recorded(name: str) -> dict:
+    return json.loads((DATA / f"{name}.json").read_text())
+
+
+def made(name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec) -> dict:
+    """A pod as a controller's code shapes it, as far as roles and gangs read it."""
+    resources = {"resources": {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}} if gpus else {}
+    values = [{"name": key, "value": value} for key, value in (variables or {}).items()]
+    metadata: dict = {"name": name, "namespace": "prod", "labels": dict(labels)}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "u", "controller": True}]
+    containers = [{"name": "c", "image": "i", "env": values, **resources}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    word: str
+    rails: bool
+    pins: bool
+    gang: str
+    rank: tuple[int, int]
+
+
+def v1(role: str, **more) -> dict:  # training-operator's MPIJob v1
+    labels = {f"{KUBEFLOW}/operator-name": "mpijob-controller", f"{KUBEFLOW}/job-name": "j"}
+    return made(f"j-{role}", labels | {f"{KUBEFLOW}/replica-type": role, **more.pop("labels", {})}, **more)
+
+
+def job_set(name: str, replicated: str, *, index: int = 0, labels: dict | None = None, **more) -> dict:
+    base = {f"{JOBSET}/jobset-name": "js", f"{JOBSET}/replicatedjob-name": replicated, f"{JOBSET}/job-index": "0"}
+    base |= {"batch.kubernetes.io/job-completion-index": str(index), "batch.kubernetes.io/job-name": f"js-{replicated}"}
+    return made(name, base | (labels or {}), **more)
+
+
+def ray(kind: str, **more) -> dict:
+    labels = {f"{RAY}/is-ray-node": "yes", f"{RAY}/cluster": "c", f"{RAY}/node-type": kind}
+    return made(f"c-{kind}-0", labels, owner="RayCluster", **more)
+
+
+LAUNCHER_INIT = [{"name": "kubectl-delivery", "image": "k"}]
+CASES = {
+    # --- pods of the real controllers ---------------------------------------------------------------------
+    "mpi-operator v2beta1: launcher": (
+        recorded("mpi-operator-launcher"),
+        Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, workload._NO_INDEX)),
+    ),
+    "mpi-operator v2beta1: worker": (
+        recorded("mpi-operator-worker"),
+        Expected("worker", True, False, "recorded/kubeflow-job/mpi/mpi-operator", (OTHER, 1)),
+    ),
+    "mpi-operator v2beta1: runLauncherAsWorker": (
+        recorded("mpi-operator-launcher-as-worker"),
+        Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, workload._NO_INDEX)),
+    ),
+    "PyTorchJob: master": (
+        recorded("training-operator-pytorch-master"),
+        Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (FIRST, 0)),
+    ),
+    "PyTorchJob: worker": (
+        recorded("training-operator-pytorch-worker"),
+        Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (OTHER, 1)),
+    ),
+    "TFJob: chief": (
+        recorded("training-operator-tf-chief"),
+        Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
+    ),
+    "JobSet: driver without GPUs": (
+        recorded("jobset-driver"),
+        Expected("excluded", False, False, "recorded/jobset/set/0", (OTHER, 0)),
+    ),
+    "JobSet: worker": (
+        recorded("jobset-worker"),
+        Expected("worker", True, False, "recorded/jobset/set/0", (OTHER, 1)),
+    ),
+    "LeaderWorkerSet: leader": (
+        recorded("lws-leader"),
+        Expected("worker", True, False, "recorded/leader-worker-set/group/0", (FIRST, 0)),
+    ),
+    "LeaderWorkerSet: worker": (
+        recorded("lws-worker"),
+        Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
+    ),
+    # --- as their code makes them -------------------------------------------------------------------------
+    "mpi-operator later: runLauncherAsWorker without GPUs is told by its index": (
+        made(
+            "j-launcher-ab1cd",
+            {
+                f"{KUBEFLOW}/operator-name": "mpi-operator",
+                f"{KUBEFLOW}/job-name": "j",
+                f"{KUBEFLOW}/job-role": "launcher",
+                f"{KUBEFLOW}/replica-index": "0",
+            },
+        ),
+        Expected("launcher", True, True, "prod/kubeflow-job/j/mpi-operator", (FIRST, 0)),
+    ),
+    "training-operator MPIJob v1: launcher, whose job-role is master": (
+        v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, initContainers=LAUNCHER_INIT),
+        Expected("launcher", False, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, workload._NO_INDEX)),
+    ),
+    "training-operator MPIJob v1: launcher with GPUs": (
+        v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, gpus=1, initContainers=LAUNCHER_INIT),
+        Expected("launcher", True, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, workload._NO_INDEX)),
+    ),
+    "training-operator MPIJob v1: worker": (
+        v1("worker", labels={f"{KUBEFLOW}/replica-index": "3"}, gpus=1),
+        Expected("worker", True, False, "prod/kubeflow-job/j/mpijob-controller", (OTHER, 3)),
+    ),
+    "mpi-operator v1: launcher": (
+        made("j-launcher", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "launcher"}),
+        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, workload._NO_INDEX)),
+    ),
+    "mpi-operator v1: worker": (
+        made("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
+        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 2)),
+    ),
+    "mpi-operator v1alpha2: launcher, a Job's pod": (
+        made(
+            "j-launcher-x7k2p",
+            {
+                "group_name": "kubeflow.org",
+                "mpi_job_name": "j",
+                "mpi_role_type": "launcher",
+                "batch.kubernetes.io/job-name": "j-launcher",
+            },
+            owner="Job",
+        ),
+        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, workload._NO_INDEX)),
+    ),
+    "mpi-operator v1alpha2: worker, a StatefulSet's pod": (
+        made(
+            "j-worker-1",
+            {"group_name": "kubeflow.org", "mpi_job_name": "j", "mpi_role_type": "worker"},
+            gpus=1,
+            owner="StatefulSet",
+        ),
+        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 1)),
+    ),
+    "arena's MPIJob: its own labels beside the operator's": (
+        made(
+            "j-worker-0",
+            {"release": "j", "createdBy": "MPIJob", "mpi_job_name": "j", "mpi_role_type": "worker"},
+            gpus=1,
+        ),
+        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 0)),
+    ),
+    "Trainer v2: node without GPUs": (
+        job_set("js-node-0-1-abcde", "node", index=1),
+        Expected("worker", True, False, "prod/jobset/js/0", (OTHER, 1)),
+    ),
+    "Trainer v2: node under another name, told by its step": (
+        job_set("js-train-0-0-abcde", "train", labels={STEP: "trainer"}),
+        Expected("worker", True, False, "prod/jobset/js/0", (OTHER, 0)),
+    ),
+    "Trainer v2: launcher without GPUs": (
+        job_set("js-launcher-0-0-abcde", "launcher"),
+        Expected("launcher", False, True, "prod/jobset/js/0", (FIRST, 0)),
+    ),
+    "Trainer v2: runLauncherAsNode": (
+        job_set("js-launcher-0-0-abcde", "launcher", labels={STEP: "trainer"}, gpus=8),
+        Expected("launcher", True, True, "prod/jobset/js/0", (FIRST, 0)),
+    ),
+    "Trainer v2: initializer, told by its replicated job": (
+        job_set("js-model-initializer-0-0-abcde", "model-initializer"),
+        Expected("initializer", False, False, "prod/jobset/js/0", (OTHER, 0)),
+    ),
+    "Trainer v2: initializer with a GPU, told by its step": (
+        job_set("js-load-0-0-abcde", "load", labels={STEP: "dataset-initializer"}, gpus=1),
+        Expected("initializer", False, False, "prod/jobset/js/0", (OTHER, 0)),
+    ),
+    "KubeRay: head without GPUs": (
+        ray("head"),
+        Expected("head", False, True, "prod/RayCluster/o/u", (FIRST, 0)),
+    ),
+    "KubeRay: head with GPUs": (
+        ray("head", gpus=8),
+        Expected("head", True, False, "prod/RayCluster/o/u", (FIRST, 0)),
+    ),
+    "KubeRay: worker": (
+        ray("worker", gpus=8),
+        Expected("worker", True, False, "prod/RayCluster/o/u", (OTHER, 0)),
+    ),
+    "KubeRay: redis-cleanup": (
+        ray("redis-cleanup"),
+        Expected("submitter", False, False, "prod/RayCluster/o/u", (OTHER, 0)),
+    ),
+    "KubeRay: submitter, a Job's pod without node-type": (
+        made(
+            "job-x9z8y",
+            {"batch.kubernetes.io/job-name": "job"},
+            variables={"RAY_DASHBOARD_ADDRESS": "h:8265", "RAY_JOB_SUBMISSION_ID": "job-1"},
+        ),
+        Expected("submitter", False, False, "prod/job/job", (OTHER, workload._NO_INDEX)),
+    ),
+    "Volcano's MPI plugin: master without GPUs": (
+        made(
+            "j-mpimaster-0",
+            {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "mpimaster", "volcano.sh/task-index": "0"},
+            variables={"MPI_HOST": "j-mpiworker-0.j"},
+        ),
+        Expected("launcher", False, True, "prod/volcano-job/j", (FIRST, 0)),
+    ),
+    "Volcano: worker": (
+        made(
+            "j-worker-1",
+            {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "worker", "volcano.sh/task-index": "1"},
+            gpus=8,
+        ),
+        Expected("worker", True, False, "prod/volcano-job/j", (OTHER, 1)),
+    ),
+    "Indexed Job": (
+        made(
+            "j-3-abcde",
+            {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/job-completion-index": "3"},
+            gpus=1,
+        ),
+        Expected("worker", True, False, "prod/job/j", (OTHER, 3)),
+    ),
+}
+
+
+def labelled(tree: dict, **more: str) -> dict:
+    """The pod as it arrives where its template opted in."""
+    metadata = tree["metadata"] | {"labels": tree["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"} | more}
+    return tree | {"metadata": metadata}
+
+
+def role(tree: dict) -> roles.Role:
+    pod = view(tree)
+    return roles.role_of(pod, policies.Roles(), accelerated=bool(accelerators.accelerated(pod, (GPU,))))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
+    tree, expected = CASES[case]
+    found, pod = role(tree), view(tree)
+    rank = workload.rank_of(pod)
+    assert Expected(found.word, found.rails, found.pins, workload.gang_of(pod), (rank.role, rank.index)) == expected
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rails_pins_or_nothing_arrive_on_the_pod(case):
+    tree, expected = CASES[case]
+    at = known(tree["metadata"]["namespace"])
+    after = admitted(labelled(tree), fabric("    security: {capabilities: [IPC_LOCK]}\n"), at)
+    new = env(after).keys() - env(tree).keys()
+    assert record(after)["role"] == expected.word
+    assert bool(record(after)["rails"]) == expected.rails
+    assert all((device in limits(after)) == expected.rails for device in DEVICES)
+    assert ("NCCL_IB_HCA" in new) == expected.rails
+    assert new & PINS == (PINS if expected.pins else set())
+    assert ("k8s.v1.cni.cncf.io/networks" in after["metadata"].get("annotations", {})) == expected.rails
+    assert after["spec"].get("initContainers") == tree["spec"].get("initContainers")
+    if not expected.rails:
+        unchanged = tree["spec"]["containers"][0] | {"env": None}
+        assert after["spec"]["containers"][0] | {"env": None} == unchanged
+        assert "rails" in record(after)["skipped"]
+    assert planned(after, fabric("    security: {capabilities: [IPC_LOCK]}\n"), at).changes == ()
+
+
+def test_only_workers_that_are_started_by_ssh_get_the_file():
+    assert {name for name in CASES if roles.ssh_launched(view(CASES[name][0]))} == {
+        "mpi-operator v2beta1: launcher",
+        "mpi-operator v2beta1: worker",
+        "mpi-operator v2beta1: runLauncherAsWorker",
+    }
+
+
+def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
+    tree = job_set("js-node-0-0-abcde", "node", gpus=8)
+    tree["spec"]["volumes"] = [{"name": "mpi-ssh-auth", "secret": {"secretName": "js-mpi-ssh-auth"}}]
+    tree["spec"]["containers"][0]["volumeMounts"] = [{"name": "mpi-ssh-auth", "mountPath": "/home/mpiuser/.ssh"}]
+    assert roles.ssh_launched(view(tree))
+
+
+def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():
+    tree = recorded("jobset-driver")
+    tree["metadata"]["annotations"]["railwright.io/containers"] = "driver"
+    assert role(tree).rails
+
+
+def test_two_jobs_of_different_kinds_and_one_name_are_two_gangs():
+    names = ("training-operator-pytorch-master", "mpi-operator-worker")
+    trees = [recorded(name) for name in names]
+    for tree in trees:
+        tree["metadata"]["labels"][f"{KUBEFLOW}/job-name"] = "same"
+    assert len({workload.gang_of(view(tree)) for tree in trees}) == 2
+
+
+FORGED = {
+    f"{KUBEFLOW}/job-role": "worker",
+    f"{KUBEFLOW}/replica-type": "worker",
+    f"{KUBEFLOW}/replica-index": "0",
+    "mpi-job-role": "worker",
+    "mpi_role_type": "worker",
+    "volcano.sh/task-spec": "worker",
+    f"{JOBSET}/replicatedjob-name": "node",
+    STEP: "trainer",
+    f"{RAY}/node-type": "worker",
+    "leaderworkerset.sigs.k8s.io/worker-index": "0",
+}
+
+
+@pytest.mark.parametrize("label", FORGED)
+def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
+    tree = made("p", {label: FORGED[label]})
+    assert isinstance(planned(tree, fabric(), known()), model.NotOptedIn)
+    assert isinstance(planned(tree, fabric(), known(namespace_labels={"railwright.io/fabric": "f"})), model.NotOptedIn)
+
+
+@pytest.mark.parametrize("label", FORGED)
+def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
+    """What a pod of nobody's gets by the opt-in label is the most there is: all rails of one fabric."""
+    most = planned(labelled(made("p", {})), fabric(), known())
+    forged = planned(labelled(made("p", {label: FORGED[label]})), fabric(), known())
+    assert set(forged.rails) <= set(most.rails)
+    assert forged.fabric == most.fabric
+
+
+@pytest.mark.parametrize("forbidden", ["never", "task"])
+def test_a_policys_never_holds_whatever_else_the_labels_say(forbidden):
+    top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
+    labels = {f"{KUBEFLOW}/job-role": "launcher", f"{KUBEFLOW}/replica-index": "0", "volcano.sh/task-spec": "ps"}
+    assert planned(labelled(made("p", labels, gpus=1)), fabric(top=top), known()).rails == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "pinned"),
+    [
+        ({}, PINS),
+        ({"OMPI_MCA_btl_tcp_if_exclude": "lo"}, PINS - {"OMPI_MCA_btl_tcp_if_include"}),
+        # Open MPI 5's mpirun takes OMPI_MCA_oob_* as PRTE_MCA_oob_*: the two families are one there
+        ({"OMPI_MCA_oob_tcp_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
+        ({"PRTE_MCA_prte_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
+        ({"PRTE_MCA_oob_tcp_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
+        ({"OMPI_MCA_oob_tcp_if_include": "eth1"}, {"OMPI_MCA_btl_tcp_if_include"}),
+        ({"OMPI_MCA_oob_tcp_if_include": "eth0"}, PINS - {"OMPI_MCA_oob_tcp_if_include"}),
+    ],
+)
+def test_a_launchers_pins_never_meet_a_list_of_its_own(own, pinned):
+    tree = labelled(recorded("mpi-operator-launcher"))
+    entries = [{"name": key, "value": value} for key, value in own.items()]
+    tree["spec"]["containers"][0]["env"] += entries
+    at = known("recorded")
+    after = admitted(tree, fabric(), at)
+    assert (env(after).keys() - env(tree).keys()) & PINS == pinned
+    assert own.items() <= env(after).items()
+    assert planned(after, fabric(), at).changes == ()
+
+
+def test_the_view_reads_every_recorded_pod():
+    assert all(isinstance(view(json.loads(path.read_text())), views.Pod) for path in DATA.glob("*.json"))

@@ -1,0 +1,317 @@
+"""Every refusal and every warning of injection, each rendered once: it names the object, the key and the value, says
+what to do, fits where it is shown, and carries no control character, whatever a pod brings.
+
+A sentence that is missing here fails the last test: add an example of it to REFUSALS or WARNINGS.
+"""
+
+import ast
+import json
+import pathlib
+from collections.abc import Callable
+
+import admitting
+import pytest
+from admitting import cpu, fabric, gpus, pod
+
+from fabric import injection
+from fabric.injection import facts, model
+from webhook import pods, wire
+
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+ANNOTATION = "annotation railwright.io/"
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
+"""
+UNNAMED = "[{name: rail0}, {name: rail1}]"
+NEUTRAL = "[{name: rail0, network: prod/lan2, device: mlx5_0}]"
+FORCED = '    env: {{NCCL_DEBUG: "{}"}}\n    forceEnv: [NCCL_DEBUG]\n'
+ENV_FROM = [{"configMapRef": {"name": "settings"}}]
+# What a name may be: as people name things, the longest that Kubernetes allows, and what nobody has checked yet.
+SHORT = "c"
+LONGEST = "c" * 63  # a DNS label: containers, fabrics, namespaces
+HOSTILE = "\x1b[2J\n\u202e" + "x" * 5000
+RESOURCE = ".".join(["d" * 62] * 4) + "/" + "r" * 63  # about the longest name of a resource
+
+
+class Case:
+    """A pod that brings one sentence, by the name of its container; `told` are words that must be read."""
+
+    def __init__(
+        self,
+        told: tuple[str, ...],
+        make: Callable[[str], dict] = lambda name: pod(gpus(8, name)),
+        by=None,
+        **known,
+    ) -> None:
+        self.told, self.make, self.by = told, make, by or fabric()
+        known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
+        self.facts = facts.Facts(namespace=known.pop("namespace", "prod"), **known)
+
+    def answer(self, name: str) -> dict:
+        tree = self.make(name)
+        if name == HOSTILE:
+            tree["metadata"]["name"] = HOSTILE
+        body = admitting.review(tree, namespace=self.facts.namespace)
+        return json.loads(pods.handle(body, self.by, lambda _: self.facts).body)["response"]
+
+
+def said(key: str, value: str) -> Callable[[str], dict]:
+    """A pod with one annotation of ours."""
+    return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
+
+
+def labelled(label: str) -> Callable[[str], dict]:
+    return lambda name: pod(gpus(8, name), label=label)
+
+
+def enforcing(level: str) -> dict:
+    return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
+
+
+NO_DEFAULT = admitting.policy(
+    "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\n"
+    "fabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
+)
+LIMITED = fabric("    namespaces: {matchLabels: {team: ai}}\n")
+POOL = {"networks": {("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}}
+FULL = {"note": "x" * (256 * 1024 - 10)}
+
+REFUSALS = {
+    "placement": Case(("railwright.io/placement", "remove it"), said("placement", "{}")),
+    "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), said("skip", "net")),
+    "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), said("delivery", "fax")),
+    "no default": Case(
+        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), labelled("default"), NO_DEFAULT
+    ),
+    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), labelled("rocee")),
+    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), labelled("")),
+    "unknown fabric of the namespace": Case(
+        ("label railwright.io/fabric of namespace prod", "'rocee'", "allowed are f"),
+        lambda name: pod(gpus(8, name), label=None),
+        namespace_labels={"railwright.io/fabric": "rocee"},
+    ),
+    "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED),
+    "namespace does not match": Case(
+        ("fabric f", "namespace prod", "fabrics.f.namespaces", "use another fabric or ask"),
+        by=LIMITED,
+        namespace_labels={"team": "web"},
+    ),
+    "networks": Case(
+        (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"),
+        lambda name: pod(gpus(8, name), annotations={NETWORKS: "a,,b"}),
+    ),
+    "missing network": Case(("NetworkAttachmentDefinition prod/lan2", "create it or correct `network`"), networks={}),
+    "a pool for two": Case(
+        ("nvidia.com/mlx5_0", "2 containers", "name one in annotation railwright.io/containers"),
+        lambda name: pod(gpus(8, name), gpus(8, "other")),
+        **POOL,
+    ),
+    "quantity": Case(
+        ("resource nvidia.com/gpu", "container "),
+        lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
+    ),
+    "preflight's name": Case(
+        ("railwright-preflight", "rename it", "railwright.io/skip"),
+        lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),
+        fabric("    preflight: {enabled: true}\n"),
+    ),
+    "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
+    "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
+    "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),
+    "no containers": Case(
+        ("spec.containers is empty", "needs a container"), lambda _: pod() | {"spec": {"containers": []}}
+    ),
+    "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), said("containers", "b")),
+    "volume": Case(
+        ("spec.volumes", "railwright-shm", "rename it"),
+        lambda name: pod(gpus(8, name), volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
+        fabric("    mounts: {sharedMemory: 1Gi}\n"),
+    ),
+    "the only way is a host path": Case(
+        ("level baseline", "/dev/infiniband", "fabric f", "run the pod in a privileged namespace or name"),
+        by=fabric("    mounts: {devInfiniband: true}\n", rails=UNNAMED),
+        **enforcing("baseline"),
+    ),
+    "the only way is privilege": Case(
+        ("level restricted", "privileged", "fabric f", "run the pod in a privileged namespace or name"),
+        by=fabric("    security: {privileged: true}\n", rails=UNNAMED),
+        **enforcing("restricted"),
+    ),
+    "its own word against privilege": Case(
+        ("securityContext.allowPrivilegeEscalation is false", "fabric f", "remove it or use another fabric"),
+        lambda name: pod(gpus(8, name, securityContext={"allowPrivilegeEscalation": False})),
+        fabric("    security: {privileged: true}\n"),
+    ),
+    "annotations": Case(
+        (NETWORKS, "262144", "remove some of the pod's own"), lambda name: pod(gpus(8, name), annotations=FULL)
+    ),
+}
+
+WARNINGS = {
+    "host network": Case(
+        ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
+    ),
+    "default route": Case(
+        (NETWORKS, "entry 1", "default-route", "remove it unless"),
+        lambda name: pod(
+            gpus(8, name),
+            annotations={NETWORKS: '[{"name": "lan2", "namespace": "prod", "default-route": ["10.0.0.1"]}]'},
+        ),
+    ),
+    "a network of the user's that is not there": Case(
+        (NETWORKS, "entry 1", "create it or correct the entry"),
+        lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
+    ),
+    "no resource is known": Case(
+        ("rail rail0", "name its `resource` in the policy"), by=fabric(rails=NEUTRAL), networks=None
+    ),
+    "no node offers it": Case(
+        ("check the device plugin, or `resource` of the rail", "no node offers"),
+        by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
+        offered=frozenset(),
+    ),
+    "capability": Case(
+        ("level restricted", "IPC_LOCK: it is not added", "run the pod in a privileged namespace"),
+        by=fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+        namespace=LONGEST,
+        **enforcing("restricted"),
+    ),
+    "privilege": Case(
+        ("level baseline", "privileged: it is not set", "run the pod in a privileged namespace"),
+        by=fabric("    security: {privileged: true}\n"),
+        namespace=LONGEST,
+        **enforcing("baseline"),
+    ),
+    "host path": Case(
+        ("level baseline", "/dev/infiniband is not mounted", "run the pod in a privileged namespace"),
+        by=fabric("    mounts: {devInfiniband: true}\n"),
+        namespace=LONGEST,
+        **enforcing("baseline"),
+    ),
+    "forced": Case(
+        ("NCCL_DEBUG", "remove NCCL_DEBUG from the pod", "value was replaced"),
+        lambda name: pod(gpus(8, name, env=[{"name": "NCCL_DEBUG", "value": "WARN"}])),
+        fabric(FORCED.format("v" * 900)),
+    ),
+    "node name": Case(
+        ("spec.nodeName is set", "NCCL_IB_HCA", "choose the node by nodeSelector"),
+        lambda name: pod(gpus(8, name), nodeName="n"),
+        fabric(top=SHAPES, rails=UNNAMED),
+    ),
+    "forced and left to the node": Case(
+        ("remove NCCL_IB_HCA from the pod", "value was removed"),
+        lambda name: pod(gpus(8, name, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])),
+        fabric("    forceEnv: [NCCL_IB_HCA]\n", top=SHAPES, rails=UNNAMED),
+    ),
+    "env from": Case(
+        ("has envFrom", "set there or in env", "GLOO_SOCKET_IFNAME"),
+        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+    ),
+    "forced and env from": Case(
+        ("has envFrom", "remove NCCL_IB_HCA from what it brings", "which beats it"),
+        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+        fabric("    forceEnv: [NCCL_IB_HCA]\n"),
+    ),
+    "pins and env from": Case(
+        ("has envFrom", "set there or in env", "OMPI_"),
+        lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
+    ),
+    "forged file": Case(
+        ("railwright.io/nccl.conf", "was replaced", "remove it"), said("nccl.conf", "NCCL_DEBUG=TRACE\n")
+    ),
+    "a file of its own": Case(
+        ("mounts /etc/nccl.conf itself", "remove that mount, or set in env"),
+        lambda name: pod(
+            gpus(8, name, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}]), volumes=[{"name": "own"}]
+        ),
+        fabric("    nccl: {delivery: file}\n"),
+    ),
+    "no room for the record": Case(
+        ("railwright.io/injection is left out", "shorten some"),
+        lambda name: pod(gpus(8, name), annotations={"note": "x" * (256 * 1024 - 150)}),
+    ),
+}
+
+
+def admitting_launcher(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return tree
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
+@pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
+def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
+    given = case.answer(name)
+    assert not given["allowed"]
+    message = given["status"]["message"]
+    assert message.isprintable()
+    assert len(message) <= 4096
+    if name != HOSTILE:
+        assert message.startswith("Pod prod/p: ")
+        assert all(words in message for words in case.told), message
+
+
+@pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
+@pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
+def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
+    given = case.answer(name)
+    assert given["allowed"], given["status"]["message"]
+    warnings = given["warnings"]
+    assert all(each.isprintable() and len(each) <= wire.MAX_WARNING for each in warnings)
+    if name != HOSTILE:  # such a name never gets past the API server; the others do
+        assert any(all(words in each for words in case.told) for each in warnings), warnings
+
+
+# --- nothing is forgotten ---------------------------------------------------------------------------------
+
+
+def pieces(node: ast.AST) -> set[str]:
+    """The fixed texts of an expression that read as part of a sentence."""
+    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    return {each for each in constants if isinstance(each, str) and len(each.split()) > 2}
+
+
+def written(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The texts of refusals and of warnings in a module: how the house writes them is how they are found."""
+    refusals: set[str] = set()
+    warnings: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("RefusedError"):
+            refusals |= pieces(node)
+        elif _tells(node):
+            warnings |= pieces(node)
+        elif isinstance(node, ast.FunctionDef) and node.name in {"_warnings", "_unreached"}:
+            warnings |= {text for each in ast.walk(node) if isinstance(each, ast.Yield) for text in pieces(each)}
+    return refusals, warnings
+
+
+def _tells(node: ast.AST) -> bool:
+    """True for `warning = ...`, `warnings=...` and `warnings.append(...)`."""
+    if isinstance(node, ast.Assign):
+        return "warning" in ast.unparse(node.targets[0])
+    if isinstance(node, ast.keyword):
+        return node.arg == "warnings"
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.append"
+
+
+def test_every_sentence_of_injection_has_an_example_here():
+    told = [case.answer(SHORT)["status"]["message"] for case in REFUSALS.values()]
+    for case in WARNINGS.values():
+        outcome = admitting.planned(case.make(SHORT), case.by, case.facts)
+        assert isinstance(outcome, model.Injection)
+        told += outcome.warnings
+    (folder,) = injection.__path__
+    missing = set()
+    for path in sorted(pathlib.Path(folder).glob("*.py")):
+        for texts in written(ast.parse(path.read_text())):
+            missing |= {f"{path.name}: {text}" for text in texts if not any(text in each for each in told)}
+    assert not missing
+
+
+def test_the_search_for_sentences_finds_some():
+    (folder,) = injection.__path__
+    found = [written(ast.parse(path.read_text())) for path in pathlib.Path(folder).glob("*.py")]
+    assert sum(len(refusals) for refusals, _ in found) > 20
+    assert sum(len(warnings) for _, warnings in found) > 10

@@ -1,0 +1,224 @@
+"""Lint on the admission path: after injection, few words, never a refusal."""
+
+import copy
+import re
+
+import admitting
+import jsonpatch
+import msgspec
+import pytest
+import twins
+import yaml
+
+from fabric import views
+from fabric.injection import aim as aims
+from fabric.injection import applied, model, plan, wishes
+from fabric.lint import admission, engine, sites, subjects
+from fabric.lint import model as lint
+from fabric.nccl import derive
+from fabric.policy import model as policies
+from webhook import patch
+
+
+def aim_of(tree, by, at=None):
+    pod = admitting.view(tree)
+    name = tree["metadata"]["labels"]["railwright.io/fabric"]
+    return aims.take(pod, by, at or admitting.known(), name, wishes.read(pod))
+
+
+def warned(tree, by, at=None):
+    found = plan.plan(admitting.view(tree), by, at or admitting.known())
+    assert isinstance(found, model.Injection), found
+    return admission.warnings(aim_of(tree, by, at), found.changes)
+
+
+def env(**values):
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def gpus(*entries, **more):
+    return admitting.gpus(8, env=[*entries], **more)
+
+
+def test_a_users_mistake_is_told_with_container_code_value_and_fix():
+    (told,) = warned(admitting.pod(gpus(*env(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
+    assert told == "container c: N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
+
+
+def test_a_pod_without_a_mistake_is_told_nothing():
+    assert warned(admitting.pod(gpus(*env(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
+
+
+def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
+    many = env(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
+    told = warned(admitting.pod(gpus(*many)), admitting.fabric())
+    assert len(told) == 5
+    assert all(len(each) <= 256 for each in told)
+    assert told[0].startswith("container c: N09 NCCL_IB_SL=99")
+    assert told[-1] == "6 more findings about NCCL settings; `railwright lint FILE` shows them all"
+
+
+def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
+    by = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
+    assert warned(admitting.pod(), by) == ()
+    assert warned(admitting.pod(gpus(*env(NCCL_IB_GID_INDEX="5"))), by) == ()
+    assert "N21" in warned(admitting.pod(gpus(*env(NCCL_IB_GID_INDEX="3"))), by)[0]
+
+
+def test_the_injected_pod_is_told_the_same_when_it_is_admitted_again():
+    by = admitting.fabric()
+    tree = admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
+    again = admitting.admitted(tree, by)
+    assert warned(tree, by) == warned(again, by) != ()
+
+
+def test_settings_are_seen_with_the_networks_that_injection_adds():
+    told = warned(admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
+    assert told[0].startswith("container c: N18 NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
+    told = warned(admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
+    assert "N17" in told[0]
+    on_host = admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
+    assert warned(on_host, admitting.fabric()) == ()
+
+
+def test_devices_are_those_of_the_rails():
+    assert "N15" in warned(admitting.pod(gpus(*env(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
+    assert warned(admitting.pod(gpus(*env(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
+
+
+def test_a_launcher_is_told_about_what_it_passes_on():
+    tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    told = warned(tree, admitting.fabric())
+    assert [each.split()[2] for each in told] == ["N09", "N15"]
+
+
+def test_of_two_entries_with_one_name_the_last_counts():
+    twice = env(NCCL_IB_TIMEOUT="99") + env(NCCL_IB_TIMEOUT="22")
+    assert warned(admitting.pod(gpus(*twice)), admitting.fabric()) == ()
+
+
+def test_a_value_from_elsewhere_is_not_guessed():
+    source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
+    assert warned(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
+
+
+def test_a_rule_that_breaks_costs_nobody_a_pod():
+    aim = aim_of(admitting.pod(), admitting.fabric())
+    broken = (model.SetEnv(entry="", reason="", container=7, name="X", value="y"),)
+    (told,) = admission.warnings(aim, broken)
+    assert told == "railwright could not lint this pod (IndexError); nothing else is affected"
+
+
+@pytest.mark.parametrize("transport", list(policies.Transport))
+@pytest.mark.parametrize("host_network", [False, True])
+@pytest.mark.parametrize("devices", [True, False])
+def test_what_the_webhook_derives_is_never_complained_about(transport, host_network, devices):
+    """Each fact of a policy, alone and all together, over every transport."""
+    facts = {
+        "forbidTcpFallback": True, "gidIndex": 3, "addressRange": "10.0.0.0/8", "addressFamily": "AF_INET",
+        "trafficClass": 106, "fifoTrafficClass": 84, "serviceLevel": 3, "railOnly": True, "qpsPerConnection": 4,
+        "adaptiveRouting": True, "timeout": 22, "retryCount": 7, "gdrLevel": "SYS", "mergeVfs": True,
+        "topologyFile": "/etc/topology.xml", "debug": "INFO",
+    }  # fmt: skip
+    device = "erdma_0" if transport is policies.Transport.ERDMA else "mlx5_0"
+    rail = {"name": "rail0", "network": "prod/lan2", "resource": "example.com/rdma"}
+    rail |= {"device": device} if devices else {}
+    for some in ({}, facts, *({key: value} for key, value in facts.items())):
+        fabric = msgspec.convert({"transport": str(transport), "rails": [rail], "nccl": some}, policies.Fabric)
+        document = policies.FabricPolicy(
+            api_version="railwright.io/v1alpha1", kind="FabricPolicy", fabrics={"f": fabric}
+        )
+        derived = derive.derive(fabric, fabric.rails, (device,) if devices else None, "eth0", host_network)
+        pod = admitting.view(admitting.pod(gpus(*[{"name": v.name, "value": v.value} for v in derived])))
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_network=host_network))
+        chosen = aims.take(pod, policies.Policy(document, "sha256:0"), admitting.known(), "f", wishes.Wishes()).rails
+        around = subjects.Around(ground=sites.Ground(document, fabric, chosen), namespace="prod")
+        found = engine.check(subjects.ranks(pod, 0, around))
+        told = [
+            each for each in found if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
+        ]
+        assert not told
+
+
+# What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
+BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34"}
+
+
+@pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
+def test_the_example_jobs_are_told_nothing_but_what_is_wrong_with_their_own_variables(site):
+    folder = admitting.EXAMPLES / site
+    by = admitting.policy((folder / "policy.yaml").read_text())
+    for fabric in by.document.fabrics:
+        tree = admitting.pod(gpus(), label=fabric)
+        assert warned(tree, by, admitting.known(networks=twins.networks_of(site))) == ()
+        for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
+            for tree in twins.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
+                tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
+                told = warned(tree, by, admitting.known(networks=None))
+                assert {re.search(r"N\d\d", each)[0] for each in told} <= expected, told
+
+
+PODS = [
+    admitting.pod(),
+    admitting.pod(gpus(*env(NCCL_DEBUG="INFO")), annotations={"railwright.io/delivery": "file"}),
+    admitting.pod(gpus(securityContext={"capabilities": {"add": ["NET_RAW"]}}), admitting.gpus(4, name="d")),
+    admitting.pod(gpus(volumeMounts=[{"name": "x", "mountPath": "/x"}]), volumes=[{"name": "x", "emptyDir": {}}]),
+    admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5"))),
+]
+POLICIES = [
+    admitting.fabric(),
+    admitting.fabric(
+        "    mounts: {devInfiniband: true, sharedMemory: 64Gi}\n"
+        "    security: {capabilities: [IPC_LOCK], privileged: true}\n"
+        "    annotations: {a.b/c: d}\n    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n"
+    ),
+]
+
+
+@pytest.mark.parametrize("tree", PODS)
+@pytest.mark.parametrize("by", POLICIES)
+def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
+    found = admitting.planned(tree, by)
+    operations = patch.operations(admitting.view(tree), found.changes)
+    patched = jsonpatch.apply_patch(copy.deepcopy(tree), msgspec.json.decode(msgspec.json.encode(operations)))
+    ours, theirs = applied.apply(admitting.view(tree), found.changes), msgspec.convert(patched, views.Pod)
+    assert same(ours) == same(theirs)
+
+
+def same(pod: views.Pod) -> dict:
+    """As JSON, with env by name: the patch and the view may differ in where a forced entry stands."""
+    return msgspec.to_builtins(pod)
+
+
+def test_the_second_pod_of_a_gang_is_remembered():
+    by = admitting.fabric()
+    first = admitting.pod(gpus(*env(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
+    aim, changes = aim_of(first, by), admitting.planned(first, by).changes
+    admission.warnings(aim, changes)
+    mate = copy.deepcopy(first)
+    mate["spec"]["containers"][0]["env"][1]["value"] = "1"
+    aim = aim_of(mate, by)
+    assert admission._key(aim, changes) in admission._memory(by.document).warnings
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        gpus(*env(NCCL_IB_HCA="mlx5", NCCL_IB_SL="99")),
+        gpus(*env(NCCL_IB_HCA="mlx5"), command=["bash", "-c", "export NCCL_IB_SL=99"]),
+        gpus(*env(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
+    ],
+)
+def test_a_pod_with_another_setting_is_not_taken_for_its_mate(changed):
+    by = admitting.fabric()
+    assert warned(admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5"))), by) == ()
+    assert "NCCL_IB_SL=99" in warned(admitting.pod(changed), by)[0]
+
+
+def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
+    by, entries = admitting.fabric(), env(NCCL_SOCKET_IFNAME="=net3")
+    assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
+    extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
+    assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]

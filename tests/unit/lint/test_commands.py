@@ -1,0 +1,107 @@
+"""Settings on command lines."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.lint import commands, model
+
+
+def passed(*words):
+    return [(s.name, s.value) for s in commands.read(words).passed]
+
+
+def exported(*words):
+    return [(s.name, s.value) for s in commands.read(words).exported]
+
+
+def test_mpirun_passes_what_its_options_say():
+    found = commands.read(
+        ["/opt/ompi/bin/mpirun", "-np", "4", "-x", "NCCL_DEBUG=INFO", "-x", "NCCL_IB_HCA", "-mca", "btl_tcp_if_include",
+         "eth0", "--prtemca", "prte_if_include", "eth0", "-x", "PATH", "python", "train.py"]
+    )  # fmt: skip
+    assert found.launches
+    assert [(s.name, s.value, s.where, s.origin) for s in found.passed] == [
+        ("NCCL_DEBUG", "INFO", "command: -x", model.Origin.MPIRUN),
+        ("NCCL_IB_HCA", None, "command: -x", model.Origin.MPIRUN),
+        ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca", model.Origin.MPIRUN),
+        ("PRTE_MCA_prte_if_include", "eth0", "command: --prtemca", model.Origin.MPIRUN),
+    ]
+
+
+def test_a_script_behind_a_shell_is_read_line_by_line():
+    script = """
+    set -euo pipefail   # -x NCCL_NOT_HERE=1
+    export NCCL_IB_TIMEOUT=22 NCCL_DEBUG="INFO"
+    NCCL_IB_HCA='mlx5_0, mlx5_1' python train.py
+    cd /work && mpirun -x NCCL_IB_RETRY_CNT=15 \\
+        -x NCCL_ALGO=Ring,Tree \\
+        python train.py NCCL_NOT_A_SETTING=1
+    """
+    found = commands.read(["/bin/bash", "-ec", script])
+    assert [(s.name, s.value) for s in found.exported] == [
+        ("NCCL_IB_TIMEOUT", "22"), ("NCCL_DEBUG", "INFO"), ("NCCL_IB_HCA", "mlx5_0, mlx5_1"),
+    ]  # fmt: skip
+    assert [(s.name, s.value) for s in found.passed] == [("NCCL_IB_RETRY_CNT", "15"), ("NCCL_ALGO", "Ring,Tree")]
+    assert {s.where for s in found.exported} == {"command: export", "command"}
+
+
+@pytest.mark.parametrize("shell", ["sh", "/bin/sh", "bash", "/usr/bin/zsh"])
+@pytest.mark.parametrize("flag", ["-c", "-lc", "-xec"])
+def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
+    assert exported(shell, flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
+    assert exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
+
+
+def test_a_script_started_by_mpirun_is_read_too():
+    words = ["mpirun", "-x", "NCCL_DEBUG=INFO", "bash", "-c", "export NCCL_IB_SL=1; exec python"]
+    found = commands.read(words)
+    assert [s.name for s in found.passed] == ["NCCL_IB_SL", "NCCL_DEBUG"]
+    assert not found.exported
+
+
+@pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
+def test_a_value_a_shell_would_compute_is_not_known(value):
+    assert exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
+    assert passed("mpirun", "-x", f"NCCL_HOSTID={value}") == [("NCCL_HOSTID", None)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["python", "train.py", "NCCL_DEBUG=INFO"],
+        ["curl", "-x", "NCCL_DEBUG=INFO"],
+        ["bash", "run.sh", "-c", "export NCCL_DEBUG=INFO"],
+        ["bash", "-c", "# export NCCL_DEBUG=INFO"],
+        ["bash", "-c", "echo NCCL_DEBUG=INFO"],
+        ["bash", "-c"],
+        ["mpirun", "-x"],
+        ["mpirun", "-mca", "btl"],
+        [],
+    ],
+)
+def test_what_is_no_setting_is_none(words):
+    found = commands.read(words)
+    assert (found.exported, found.passed) == ((), ())
+
+
+def test_a_quotation_over_lines_loses_no_setting():
+    script = 'export NCCL_DEBUG=INFO; python -c "\nimport torch\n" NCCL\nexport NCCL_IB_SL=3 "\n'
+    assert ("NCCL_IB_SL", "3") in exported("bash", "-c", script)
+
+
+def test_an_environment_given_by_env_is_read():
+    assert exported("env", "-i", "NCCL_DEBUG=INFO", "python") == [("NCCL_DEBUG", "INFO")]
+
+
+def test_a_script_longer_than_asked_for_is_left_alone():
+    words = ["bash", "-c", "export NCCL_DEBUG=INFO\n" * 100]
+    assert len(commands.read(words).exported) == 100
+    assert commands.read(words, 2000) == commands.Commands()
+
+
+@given(st.lists(st.text(alphabet="abx -'\"\\\n=;&|()$#NCCL_mpirun/"), max_size=8))
+def test_no_command_line_breaks_the_reading(words):
+    commands.read(words)
+    commands.read(["bash", "-c", *words])
+    commands.read(["mpirun", *words])

@@ -1,0 +1,39 @@
+"""Rules N23 to N60 by themselves: their examples through their own check, and messages that fit into a warning."""
+
+import pytest
+
+from fabric.lint import engine, model
+
+RULES = [rule for rule in engine.every() if int(rule.code[1:]) >= 23]
+WARNING = 256  # characters of an admission warning; the API server cuts the rest
+
+
+def examples(kind):
+    return [pytest.param(rule, each, id=f"{rule.code}-{each.title}") for rule in RULES for each in getattr(rule, kind)]
+
+
+def test_every_rule_of_the_table_is_there():
+    assert [rule.code for rule in engine.every()] == [f"N{number:02}" for number in range(1, 61)]
+
+
+@pytest.mark.parametrize(("rule", "example"), examples("good"))
+def test_a_good_example_is_not_complained_about(rule, example):
+    assert list(rule.check(example.ranks)) == []
+
+
+@pytest.mark.parametrize(("rule", "example"), examples("bad"))
+def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
+    found = list(rule.check(example.ranks))
+    assert found
+    for each in found:
+        assert len(f"container worker: {rule.code} {each.message}") <= WARNING
+        assert each.name in each.message
+        setting = example.ranks.setting(each.name) if each.where else None
+        if setting is not None and setting.value is not None:
+            assert setting.value in each.message
+            assert each.where == setting.where
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_nothing_known_is_nothing_said(rule):
+    assert list(rule.check(model.Ranks("a rank"))) == []

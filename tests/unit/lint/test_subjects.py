@@ -1,0 +1,117 @@
+"""Pods as ranks: which settings count, and in what order."""
+
+import admitting
+import pytest
+
+from fabric.lint import engine, model, subjects
+
+CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
+FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
+
+
+def ranks(tree, index=0, **around):
+    return subjects.ranks(admitting.view(tree), index, subjects.Around(namespace="prod", **around))
+
+
+def env(**values):
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
+    script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
+    entries = env(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
+    tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
+    found = ranks(tree)
+    names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
+    assert [found.value(name) for name in names] == ["1", "2", "3", "4"]
+    assert [found.setting(name).origin for name in names] == [
+        model.Origin.MPIRUN, model.Origin.ENV, model.Origin.ENV, model.Origin.FILE,
+    ]  # fmt: skip
+
+
+def test_the_last_export_of_a_script_counts():
+    script = "export NCCL_IB_TIMEOUT=99\nexport NCCL_IB_TIMEOUT=22"
+    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).value("NCCL_IB_TIMEOUT") == "22"
+
+
+def test_the_annotation_counts_only_where_the_file_is_mounted():
+    assert ranks(admitting.pod(admitting.gpus(8), annotations=CONF)).settings == ()
+    found = ranks(admitting.pod(admitting.gpus(8, **FILE), annotations=CONF))
+    assert [(each.name, each.where) for each in found.settings] == [
+        ("NCCL_IB_SL", "line 2"),
+        ("NCCL_IB_TIMEOUT", "line 3"),
+    ]
+
+
+def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
+    tree = admitting.pod(
+        admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=env(NCCL_IB_SL="9"))
+    )
+    assert [(each.name, each.value) for each in subjects.passed(admitting.view(tree), 0)] == [
+        ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
+    ]  # fmt: skip
+
+
+def test_what_the_container_has_is_read_from_its_pod():
+    tree = admitting.pod(
+        admitting.gpus(
+            8,
+            resources={"limits": {"nvidia.com/gpu": "8", "rdma/hca": "2", "hugepages-2Mi": "1Gi", "cpu": "4"}},
+            volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}, {"name": "h", "mountPath": "/h"}],
+            securityContext={"capabilities": {"add": ["IPC_LOCK"]}},
+        ),
+        annotations={"k8s.v1.cni.cncf.io/networks": "a,b@rail1"},
+        label=None,
+        volumes=[
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
+            {"name": "h", "hostPath": {"path": "/"}},
+        ],
+        securityContext={"runAsUser": 1000},
+    )
+    found = ranks(tree)
+    assert (found.accelerators, found.devices, found.networks) == (8, {"rdma/hca": 2}, 2)
+    assert (found.capabilities, found.run_as_user, found.privileged) == (frozenset({"IPC_LOCK"}), 1000, False)
+    assert (found.mounts, found.shared_memory) == ({"/dev/shm": "memory", "/h": "hostPath"}, 2 << 30)
+    assert found.site.interfaces == ("eth0", "net1", "rail1")
+    assert found.site.rail_interfaces == ("net1", "rail1")
+    assert found.image == "i"
+
+
+def test_a_pod_without_a_limit_on_its_shared_memory_has_no_limit():
+    mount = {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}
+    tree = admitting.pod(admitting.gpus(8, **mount), volumes=[{"name": "s", "emptyDir": {"medium": "Memory"}}])
+    assert ranks(tree).shared_memory == 0
+    assert (
+        ranks(admitting.pod(admitting.gpus(8, **mount), volumes=[{"name": "s", "emptyDir": {}}])).shared_memory is None
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"hostNetwork": True},
+        {"resourceClaims": [{"name": "nic"}]},
+    ],
+)
+def test_interfaces_that_come_from_elsewhere_are_not_guessed(more):
+    assert ranks(admitting.pod(admitting.gpus(8), label=None)).site.interfaces == ("eth0",)
+    assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).site.interfaces is None
+
+
+def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
+    networks = {"k8s.v1.cni.cncf.io/networks": "a"}
+    opted = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
+    alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
+    assert "N19" not in {each.code for each in opted}
+    assert "N19" in {each.code for each in alone}
+
+
+def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
+    tree = admitting.pod(admitting.cpu("a"), admitting.cpu("b", env=env(NCCL_DEBUG="INFO")), admitting.gpus(1, "c"))
+    assert subjects.indexes(admitting.view(tree), ["nvidia.com/gpu"]) == (1, 2)
+
+
+@pytest.mark.parametrize("amount", ["x", "-1", "0", 1e99, ""])
+def test_an_amount_nobody_can_read_counts_as_none(amount):
+    tree = admitting.pod({"name": "c", "resources": {"limits": {"rdma/hca": amount}}})
+    assert ranks(tree).devices.get("rdma/hca", 0) in {0, int(1e99)}

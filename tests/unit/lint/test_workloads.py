@@ -1,0 +1,139 @@
+"""Templates of every kind."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.lint import workloads
+
+POD = {"spec": {"containers": [{"name": "c"}]}}
+
+
+def pods(replicas, **more):
+    return {"replicas": replicas, "template": POD, **more}
+
+
+PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
+
+
+def read(kind, spec, **more):
+    (found,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
+    assert found.title == f"{kind} ns/n"
+    return [(template.part, template.count, template.container(0)) for template in found.templates]
+
+
+def at(*path):
+    return ("spec", *path, "spec", "containers", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "templates"),
+    [
+        ("Pod", POD["spec"], [("", 1, ("spec", "containers", 0))]),
+        ("Deployment", {"replicas": 3, "template": POD}, [("", 3, at("template"))]),
+        ("StatefulSet", {"replicas": 2, "template": POD}, [("", 2, at("template"))]),
+        ("DaemonSet", {"template": POD}, [("", None, at("template"))]),
+        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", 4, at("template"))]),
+        (
+            "CronJob",
+            {"jobTemplate": {"spec": {"parallelism": 2, "template": POD}}},
+            [("", 2, at("jobTemplate", "spec", "template"))],
+        ),
+        (
+            "Job",
+            {"tasks": [pods(1, name="master"), pods(7, name="worker")]},
+            [("master", 1, at("tasks", 0, "template")), ("worker", 7, at("tasks", 1, "template"))],
+        ),
+        (
+            "MPIJob",
+            {"mpiReplicaSpecs": {"Launcher": pods(1), "Worker": pods(4)}},
+            [("Launcher", 1, at("mpiReplicaSpecs", "Launcher", "template")),
+             ("Worker", 4, at("mpiReplicaSpecs", "Worker", "template"))],
+        ),
+        *[
+            (kind, {key: {"Worker": {"replicas": 2, "template": POD}}}, [("Worker", 2, at(key, "Worker", "template"))])
+            for kind, key in (
+                ("PyTorchJob", "pytorchReplicaSpecs"), ("TFJob", "tfReplicaSpecs"), ("XGBoostJob", "xgbReplicaSpecs"),
+                ("PaddleJob", "paddleReplicaSpecs"),
+            )
+        ],
+        (
+            "JobSet",
+            {"replicatedJobs": [{"name": "w", "replicas": 2, "template": PARALLEL}]},
+            [("w", 6, at("replicatedJobs", 0, "template", "spec", "template"))],
+        ),
+        (
+            "LeaderWorkerSet",
+            {"replicas": 9, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": POD, "workerTemplate": POD}},
+            [("leaderTemplate", 1, at("leaderWorkerTemplate", "leaderTemplate")),
+             ("workerTemplate", 3, at("leaderWorkerTemplate", "workerTemplate"))],
+        ),
+        (
+            "RayCluster",
+            {"headGroupSpec": {"template": POD}, "workerGroupSpecs": [pods(2, groupName="gpu")]},
+            [("headGroupSpec", 1, at("headGroupSpec", "template")), ("gpu", 2, at("workerGroupSpecs", 0, "template"))],
+        ),
+        (
+            "RayJob",
+            {"rayClusterSpec": {"workerGroupSpecs": [pods(2, groupName="g", numOfHosts=4)]}},
+            [("g", 8, at("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
+        ),
+        ("TrainJob", {"trainer": {"numNodes": 2, "env": []}}, [("trainer", 2, ("spec", "trainer"))]),
+        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", 1, at("deep", 0, "er", "template"))]),
+    ],
+)  # fmt: skip
+def test_the_templates_of_a_kind_are_found_with_their_place_and_number(kind, spec, templates):
+    assert read(kind, spec) == templates
+
+
+def test_a_pod_template_object_is_one():
+    (found,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    assert found.templates[0].path == ("template",)
+
+
+def test_a_list_is_read_item_by_item():
+    items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
+    found = list(workloads.read({"kind": "List", "items": items}))
+    assert [each.title for each in found] == ["Pod a", "Pod b"]
+    assert found[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
+
+
+def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
+    labels = {"labels": {"railwright.io/fabric": "roce"}}
+    own = {"metadata": {"labels": {"railwright.io/fabric": "none"}}, **POD}
+    (found,) = workloads.read(
+        {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
+    )
+    assert [each.pod.metadata.labels["railwright.io/fabric"] for each in found.templates] == ["roce", "none"]
+
+
+def test_numbers_in_env_are_the_text_that_was_meant():
+    container = {
+        "name": "c",
+        "env": [{"name": "NCCL_IB_TIMEOUT", "value": 22}, {"name": "X", "value": True}],
+        "args": [1],
+    }
+    (found,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
+    assert [entry.value for entry in found.templates[0].pod.spec.containers[0].env] == ["22", "true"]
+
+
+def test_what_makes_no_pods_is_nothing():
+    for tree in ({"kind": "ConfigMap", "data": {}}, None, [], "text", {"kind": "List", "items": [1]}):
+        assert not list(workloads.read(tree))
+
+
+trees = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["spec", "template", "kind", "items", "replicas", "name", "tasks", "metadata"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_any_tree_is_read(tree):
+    list(workloads.read(tree))

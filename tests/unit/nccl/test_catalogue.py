@@ -1,0 +1,91 @@
+import pytest
+
+from fabric.nccl import catalogue
+
+NUMBERS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Range)]
+WORDS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Enumeration)]
+# NCCL's own symbol, not a word anybody can write (src/include/debug.h)
+UNWRITABLE = {"NCCL_DEBUG"}
+
+
+def test_the_catalogue_is_whole():
+    rows = catalogue.every()
+    assert len(rows) == len({row.name for row in rows}) == 459
+    assert list(rows) == sorted(rows, key=lambda row: row.name)
+    assert all(catalogue.find(row.name) is row for row in rows)
+    assert sum(row.parser == "strtoll-base0" for row in rows) == 197
+
+
+def test_a_name_nobody_knows_has_no_row():
+    assert catalogue.find("NCCL_IB_TIMEOUTS") is None
+    assert catalogue.find("") is None
+
+
+@pytest.mark.parametrize("row", catalogue.every(), ids=lambda row: row.name)
+def test_every_documented_default_is_allowed(row):
+    if row.default_text is not None and row.name not in UNWRITABLE:
+        assert row.allows(row.default_text)
+
+
+@pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.name)
+def test_both_ends_of_a_range_are_allowed_and_the_next_numbers_are_not(row):
+    top = catalogue.OVERFLOW - 1 if row.allowed.max is None else row.allowed.max
+    for good in (row.allowed.min, top):
+        assert row.allows(str(good))
+    for bad in (row.allowed.min - 1, top + 1):
+        assert row.allows(str(bad)) == (str(bad) == row.default_text)
+
+
+@pytest.mark.parametrize("row", WORDS, ids=lambda row: row.name)
+def test_every_word_is_allowed_and_its_case_counts_where_the_row_says_so(row):
+    for value in row.allowed.values:
+        assert row.allows(value)
+        if value.isalpha():
+            assert row.allows(value.swapcase()) != row.allowed.case_sensitive
+        assert not row.allows(value + "x")
+        assert not row.allows("") or row.default_text == ""
+
+
+@pytest.mark.parametrize("text", ["", "true", "0x10", "010", "22s", " 7", "7 ", "+7", "\u0667", "7\n", "9" * 5000])
+def test_a_number_is_decimal_digits_and_nothing_else(text):
+    assert not catalogue.find("NCCL_IB_TIMEOUT").allows(text)
+    assert not catalogue.find("NCCL_MNNVL_UUID").allows(text)  # a number without a range
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("NCCL_IB_HAC", "NCCL_IB_HCA"),
+        ("NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"),
+        ("NCCL_IB_TIMEOUTS", "NCCL_IB_TIMEOUT"),
+        ("NCCL_IB_GID_INDX", "NCCL_IB_GID_INDEX"),
+        ("NCCL_DEBUG_SUBSYSTEMS", "NCCL_DEBUG_SUBSYS"),
+        ("NCCL_IB_QPS_PER_CONN", "NCCL_IB_QPS_PER_CONNECTION"),
+        ("nccl_debug", None),
+        ("NCCL_", None),
+        ("NCCL_QWXYZ", None),
+        ("NCCL_" + "IB_HCA" * 1000, None),
+    ],
+)
+def test_the_nearest_name_is_the_one_that_was_meant(wrong, meant):
+    assert catalogue.nearest(wrong) == meant
+
+
+def test_only_a_name_that_is_read_is_proposed():
+    read = {row.name for row in catalogue.every() if row.status == "active"}
+    for row in catalogue.every():
+        near = catalogue.nearest(row.name + "X")
+        assert near is None or near in read
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("2.21.5", (2, 21, 5)), ("v2.30.7-1", (2, 30, 7)), ("2.4", (2, 4)), ("", None), (None, None), ("2.x", None)],
+)
+def test_versions_are_read_as_numbers(text, parts):
+    assert catalogue.version(text) == parts
+
+
+def test_a_name_seen_only_in_a_later_binary_has_that_release():
+    assert catalogue.find("NCCL_IB_PKEY_VALUE").since == (2, 31, 2)
+    assert catalogue.find("NCCL_IB_MERGE_NICS").since == (2, 20, 3)

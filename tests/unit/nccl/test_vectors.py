@@ -1,0 +1,90 @@
+"""NCCL's own parsers, on the vectors that were taken from the libraries and their extracted sources."""
+
+import json
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.nccl import gids, integers, lists
+
+VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl" / "vectors.json").read_text())
+DEVICES = VECTORS["hca_filter"]["devices"]
+
+
+@pytest.mark.parametrize("case", VECTORS["hca_filter"]["cases"], ids=lambda case: repr(case["value"]))
+def test_a_device_list_selects_what_nccl_selects(case):
+    assert list(lists.selected(case["value"], DEVICES)) == case["selected"]
+
+
+@pytest.mark.parametrize("case", VECTORS["gid_selection"], ids=lambda case: case["case"])
+def test_the_gid_is_the_one_nccl_chooses(case):
+    table = [gids.Gid(entry["gid"], entry["version"]) for entry in case["table"]]
+    chosen = gids.choose(table, case["addr_family"], case["addr_range"], case["roce_version"])
+    assert chosen == case["selected_index"]
+
+
+@pytest.mark.parametrize("row", VECTORS["integers"], ids=lambda row: repr(row["text"]))
+def test_a_number_is_read_as_each_release_reads_it(row):
+    assert integers.read(row["text"], (2, 27, 7)) == row["up_to_2.31.2"]
+    assert integers.read(row["text"], (2, 31, 2)) == row["up_to_2.31.2"]
+    assert integers.read(row["text"], (2, 32, 3)) == row["2.32.3"]
+    assert integers.read(row["text"]) == row["2.32.3"]
+
+
+def test_the_vectors_are_all_there():
+    assert [len(VECTORS["hca_filter"]["cases"]), len(VECTORS["gid_selection"]), len(VECTORS["integers"])] == [20, 11, 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("08", 0), ("-010", -8), ("0x", 0), ("0XfF", 255), ("+5", 5), (" -3x", -3), ("-", "default"),
+     ("\u0663", "default"),
+     ("9223372036854775807", 2**63 - 1), ("9223372036854775808", "default"), ("-9223372036854775808", -(2**63)),
+     ("0x" + "0" * 5000 + "1", 1), ("9" * 5000, "default"), ("0" * 5000, 0)],
+)  # fmt: skip
+def test_the_odd_numbers_of_strtoll(text, number):
+    assert integers.read(text) == number
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_plain_digits_are_read_alike_by_every_release(number):
+    assert integers.plain(str(number))
+    assert integers.read(str(number), (2, 18)) == integers.read(str(number)) == number
+
+
+@given(st.text(alphabet="^=,:ml x5_019", max_size=30))
+def test_any_text_is_read_and_selects_only_what_is_there(value):
+    assert set(lists.selected(value, DEVICES)) <= set(DEVICES)
+    if not value.startswith("^"):
+        left = lists.read("^" + value)
+        assert [d for d in DEVICES if not left.selects(d)] == list(lists.selected(value, DEVICES))
+
+
+def test_at_most_32_devices_and_16_interfaces_are_read():
+    many = ",".join(f"=d{n}".lstrip("=") for n in range(40))
+    assert len(lists.read("=" + many).entries) == 32
+    assert lists.selected("=" + many, ["d31", "d32"]) == ("d31",)
+    assert lists.interfaces("=" + many, ["d15", "d16"]) == ("d15",)
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [("=eth0", ["eth0"]), ("eth", ["eth0"]), ("^lo", ["eth0", "net1", "net2"]), ("x", ["eth0", "net1", "net2"]),
+     (None, ["eth0", "net1", "net2"]), ("ens3", []), ("=net", []), ("net", ["net1", "net2"])],
+)  # fmt: skip
+def test_an_interface_list_selects_what_nccl_selects(value, taken):
+    assert list(lists.interfaces(value, ["eth0", "net1", "lo", "net2"])) == taken
+
+
+def test_names_in_ib_are_nccls_first_choice_and_loopback_its_last():
+    assert lists.interfaces(None, ["eth0", "ib0"]) == ("ib0",)
+    assert lists.interfaces(None, ["lo", "docker0"]) == ("lo", "docker0")
+
+
+def test_a_bad_range_is_ignored_and_a_good_one_that_matches_nothing_is_not():
+    table = [gids.Gid("fe80::1", 1), gids.Gid("fe80::1", 2), gids.Gid("10.0.0.1", 1), gids.Gid("10.0.0.1", 2)]
+    for bad in ("10.0.0.0", "nonsense/8", "10.0.0.0/99", "fd00::/8"):
+        assert gids.choose(table, "AF_INET", bad) == 3
+    assert gids.choose(table, "AF_INET", "11.0.0.0/8") == 0

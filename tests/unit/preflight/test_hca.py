@@ -1,0 +1,24 @@
+"""NCCL_IB_HCA against what NCCL's own rules gave in a harness."""
+
+import json
+
+import pytest
+from admitting import ROOT
+
+from preflight import hca
+
+VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["value"])
+def test_it_selects_what_nccl_selects(case):
+    ports = [each.rpartition(":") for each in VECTORS["devices"]]
+    chosen = [f"{name}:{port}" for name, _, port in ports if hca.selects(case["value"], name, int(port))]
+    assert chosen == case["selected"]
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [("=a,b", ("a", "b")), ("=a:1,a:2,", ("a",)), ("a,b", ()), ("^=a", ()), ("=^a", ()), ("", ())]
+)
+def test_only_an_exact_list_names_devices(value, names):
+    assert hca.exact(value) == names

@@ -1,0 +1,239 @@
+"""Recorded hosts: what is ready is told in one line, what is not with its place and its fix."""
+
+import json
+import pathlib
+import threading
+
+import pytest
+import trees
+
+from preflight import __main__ as preflight
+
+ROCE = [f"--rail=rail{k},device=mlx5_{k},interface=net{k + 1}" for k in range(4)]
+INFINIBAND = [f"--rail=rail{k},interface=net{k + 1}" for k in range(8)]
+BY_TRANSPORT = {"roce": [*ROCE, "--mtu=4200"], "infiniband": INFINIBAND}
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    def run_on(tree: str, *options: str, environment: dict | None = None) -> tuple[int, str]:
+        root = trees.lay_out(tree, tmp_path / tree)
+        code = preflight.main([f"--root={root}", *options], environment or {})
+        printed = capsys.readouterr()
+        assert not (printed.out and printed.err), printed
+        lines = (printed.out or printed.err).splitlines()
+        assert (root / "dev/termination-log").read_text().splitlines() == lines
+        assert len(lines) == 1, lines
+        assert bool(printed.err) == ("failed:" in lines[0] or "warning:" in lines[0])
+        return code, lines[0].removeprefix("railwright preflight ")
+
+    return run_on
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "said"),
+    [
+        (
+            "roce",
+            ["--transport=roce", *ROCE, "--mtu=4200"],
+            "4 rails ready: " + ", ".join(f"rail{k} mlx5_{k} 192.168.{k + 2}.7 GID 7 mtu 9000" for k in range(4)),
+        ),
+        (
+            "bond",
+            ["--transport=roce", "--rail=rail0,device=mlx5_bond_0,interface=net1", "--mtu=4200"],
+            "1 rail ready: rail0 mlx5_bond_0 10.8.1.40 GID 5 mtu 4500",
+        ),
+        (
+            "erdma",
+            ["--transport=erdma", "--rail=rail0", "--hca=erdma"],
+            "1 rail ready: rail0 erdma_0 100 Gb/sec (4X EDR)",
+        ),
+        (
+            "pvrdma",
+            ["--transport=pvrdma", "--rail=rail0,device=vmw_pvrdma0"],
+            "1 rail ready: rail0 vmw_pvrdma0 10 Gb/sec (4X SDR)",
+        ),
+        ("efa", ["--transport=efa", "--hca==mlx5_0"], "4 rails ready: rdmap79s0 100 Gb/sec"),
+        ("broken/ipc-lock", ["--transport=roce", *ROCE], "4 rails ready"),
+    ],
+)
+def test_a_host_in_order_is_told_in_one_line(run, tree, options, said):
+    code, line = run(tree, *options)
+    assert line.startswith(said)
+    assert code == 0
+
+
+def test_functions_whose_names_nobody_knew_are_found_by_their_interfaces(run):
+    code, line = run("infiniband", "--transport=infiniband", *INFINIBAND, "--mtu=4000", "--hca=mlx5")
+    assert (code, line.count("mtu 4092")) == (0, 8)
+    assert "rail0 mlx5_2 10.10.0.5 mtu 4092" in line
+    assert "rail7 mlx5_65 10.17.0.5 mtu 4092" in line
+
+
+def test_functions_without_interfaces_are_taken_in_natural_order_as_far_as_the_container_has_them(run):
+    code, line = run("infiniband", "--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)])
+    assert code == 0
+    assert "rail0 mlx5_2 10.10.0.5 mtu 4092, rail1 mlx5_11" in line  # mlx5_0 is the host's
+
+
+def test_without_rails_every_device_the_container_can_use_is_one(run):
+    code, line = run("roce", "--transport=roce")
+    assert (code, line.startswith("4 rails ready: mlx5_0 192.168.2.7 GID 7 mtu 9000, mlx5_1 ")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("tree", "transport", "said"),
+    [
+        ("port-down", "roce", "rail1 mlx5_1: port 1 is DOWN: check cable, transceiver and switch port"),
+        ("port-init", "infiniband", "rail1 mlx5_11: port 1 is INIT: the subnet manager has not set it up"),
+        ("wrong-link-layer", "roce", "rail2 mlx5_2: port 1 is InfiniBand, roce needs Ethernet: correct transport"),
+        ("no-gid", "roce", "rail3 mlx5_3: no RoCE v2 GID of net4 (192.168.5.7): the network's master and"),
+        ("only-v1", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is IB/RoCE v1, not RoCE v2: set the port to RoCE v2"),
+        (
+            "small-mtu",
+            "roce",
+            "rail0 mlx5_0: net1 has MTU 1500, less than 4200, rail2 mlx5_2: net3 has MTU 1500, less than 4200: raise",
+        ),
+        ("no-uverbs", "roce", "rail1 mlx5_1: /dev/infiniband/uverbs1 is not in the container: request"),
+        ("no-device", "roce", "rail3 mlx5_3: the device is not here (here: mlx5_0, mlx5_1, mlx5_2, mlx5_4): check"),
+        ("memlock", "roce", "memlock: is limited to 8388608 bytes: grant IPC_LOCK"),
+        ("no-gid-attrs", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is of no kind that gid_attrs tells"),
+        ("no-interface", "roce", "rail0 mlx5_0: interface net1 is not in the pod: check the network's CNI"),
+        ("no-address", "roce", "rail2 mlx5_2: net3 has no address: check the IPAM"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_and_its_fix_and_the_job_stops(run, tree, transport, said):
+    code, line = run(f"broken/{tree}", f"--transport={transport}", *BY_TRANSPORT[transport])
+    assert code == 1
+    assert line.startswith(f"failed: {said}")
+    others = {"no-gid-attrs": 4, "small-mtu": 2}.get(tree, 1)
+    assert sum(line.count(f"rail{k} ") for k in range(8)) == others - (tree == "memlock"), "a whole rail is accused"
+
+
+def test_every_recorded_host_has_a_test():
+    text = pathlib.Path(__file__).read_text()
+    assert [name for name in (*trees.names(), *trees.names("broken/")) if name.rpartition("/")[2] not in text] == []
+
+
+def test_a_warning_lets_the_job_start(run):
+    code, line = run("broken/port-down", "--transport=roce", *ROCE, "--warn")
+    assert (code, line.startswith("warning: rail1 mlx5_1: port 1 is DOWN")) == (0, True)
+
+
+def test_a_missing_function_is_counted(run):
+    code, line = run("broken/seven-functions", "--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)])
+    assert (code, "rail7: no RDMA device is left for it (here: mlx5_0, mlx5_2, " in line) == (1, True)
+
+
+def test_a_capability_does_not_help_ranks_that_are_not_root(run):
+    assert run("broken/ipc-lock", "--transport=roce", *ROCE, "--non-root")[0] == 1
+
+
+def test_a_list_of_devices_that_nccl_would_not_find_is_told(run):
+    code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=mlx5_7"})
+    assert (code, "NCCL_IB_HCA: =mlx5_7 selects none of the devices" in line) == (1, True)
+
+
+def test_the_file_gives_the_devices_that_the_binding_wrote_in_the_order_of_the_rails(run, tmp_path):
+    (tmp_path / "roce/etc").mkdir(parents=True)
+    (tmp_path / "roce/etc/nccl.conf").write_text("NCCL_DEBUG=WARN\nNCCL_IB_HCA==mlx5_1,mlx5_0\n")
+    code, line = run("roce", "--transport=roce", "--rail=rail0", "--rail=rail1")
+    assert (code, line.split(",")[0]) == (0, "2 rails ready: rail0 mlx5_1 192.168.3.7 GID 7 mtu 9000")
+
+
+def test_another_transport_than_the_hosts_is_no_good(run):
+    code, line = run("infiniband", "--transport=roce", "--hca=mlx5")
+    assert (code, "port 1 is InfiniBand, roce needs Ethernet" in line) == (1, True)
+    assert len(line) <= 1030
+
+
+def test_a_device_file_that_may_not_be_opened_is_no_device(tmp_path, capsys):
+    root = trees.lay_out("pvrdma", tmp_path)
+    node = root / "dev/infiniband/uverbs0"
+    node.unlink()
+    node.mkdir()  # like a cgroup's refusal, an error of open(2) that no mode bits make, root or not
+    assert preflight.main([f"--root={root}", "--transport=pvrdma", "--rail=rail0,device=vmw_pvrdma0"], {}) == 1
+    assert "/dev/infiniband/uverbs0 does not open (Is a directory): a mount alone" in capsys.readouterr().err
+
+
+def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path, capsys):
+    root = trees.lay_out("broken/port-init", tmp_path)
+    (state,) = root.glob("sys/devices/*/0000:2a:00.2/infiniband/*/ports/1/state")
+    timer = threading.Timer(0.3, state.write_text, ["4: ACTIVE\n"])
+    timer.start()
+    code = preflight.main([f"--root={root}", "--transport=infiniband", *INFINIBAND, "--wait=20"], {})
+    timer.join()
+    assert (code, "8 rails ready" in capsys.readouterr().out) == (0, True)
+
+
+def test_a_program_reads_the_same_as_json(tmp_path, capsys):
+    root = trees.lay_out("broken/small-mtu", tmp_path)
+    assert preflight.main([f"--root={root}", "--transport=roce", *ROCE, "--mtu=4200", "-o", "json"], {}) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ready"], [each["rail"] for each in told["rails"]]) == (False, ["rail1", "rail3"])
+    assert told["problems"][0]["where"] == "rail0 mlx5_0"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--transport=tcp"], ["--transport=roce", "--rail=,device=x"], ["--transport=roce", "--rail=a,port=1"]],
+)
+def test_usage_is_two(options, capsys):
+    assert preflight.main(options, {}) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_an_interface_with_a_comma_in_its_name_is_read_whole():
+    from preflight import expected
+
+    assert expected.rail("r0,device=d,interface=a,b") == expected.Rail("r0", "d", "a,b")
+
+
+def test_an_empty_host_is_an_answer(tmp_path, capsys):
+    assert preflight.main([f"--root={tmp_path}", "--transport=roce"], {}) == 1
+    assert "there is none to use (here: none)" in capsys.readouterr().err
+    assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
+
+
+def test_a_rail_whose_network_goes_over_another_nic_is_told(run):
+    code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0,interface=net2")
+    assert (code, line.startswith("failed: rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): ")) == (1, True)
+
+
+def test_a_device_goes_to_one_rail_only(run):
+    code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0", "--rail=rail1")
+    assert (code, "rail0 mlx5_0 " in line, "rail1 mlx5_1 " in line) == (0, True, True)
+
+
+def test_two_devices_of_one_pci_function_have_their_own_files(tmp_path, capsys):
+    root = trees.lay_out("erdma", tmp_path)
+    other = root / "sys/devices/pci0000:00/0000:00:06.0/infiniband_verbs/uverbs1"
+    other.mkdir()
+    (other / "ibdev").write_text("erdma_1\n")
+    (root / "sys/class/infiniband_verbs/uverbs1").symlink_to(other)
+    assert preflight.main([f"--root={root}", "--transport=erdma", "--rail=rail0"], {}) == 0
+
+
+def test_the_line_is_bounded_however_much_is_wrong(run):
+    _, line = run("roce", "--transport=roce", *[f"--rail={'r' * 50}{k},device={'d' * 60}{k}" for k in range(100)])
+    assert (len(line) <= 1000, line.endswith("...")) == (True, True)
+
+
+def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
+    _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
+    assert " and 92 more: check the rail's resource" in line
+
+
+@pytest.mark.parametrize(
+    ("index", "code", "said"),
+    [
+        ("7", 0, "4 rails ready"),
+        ("-1", 0, "4 rails ready"),
+        ("3", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=3 is RoCE v2 192.168.2.101, and 192.168.2.7 is GID 7"),
+        ("6", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=6 is IB/RoCE v1 192.168.2.7, and 192.168.2.7 is GID 7"),
+        ("9", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=9 is empty, and"),
+    ],
+)
+def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
+    answer, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_GID_INDEX": index})
+    assert (answer, said in line) == (code, True), line

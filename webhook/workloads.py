@@ -1,0 +1,179 @@
+"""POST /mutate/workloads: a review of a workload -> the review that answers it, devices and mounts in its templates.
+
+Owns which reviews concern us, what of an update does (ruling 17), and how the plans of several templates become one
+answer. What a template gets is `fabric.injection.template_plan`'.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from fabric import names
+from fabric.injection import facts, kinds, model, opt_in, template_plan, templates
+from fabric.policy import model as policies
+from webhook import answer, patch, wire
+
+_FORBIDDEN = 403
+_MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
+_NULL = (b"", b"null")
+_NO_POLICY = (
+    "railwright has no valid policy yet: no devices are added to the templates, and their pods are refused until it "
+    "has one; correct ConfigMap railwright-policy"
+)
+
+FactsOf = Callable[[str], facts.Facts]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A review of a workload, read."""
+
+    request: wire.WorkloadRequest
+    workload: templates.Workload
+    before: templates.Workload | None
+
+    @property
+    def title(self) -> str:
+        """How messages name the workload; at admission it may have no name yet."""
+        metadata = self.workload.metadata
+        name = metadata.name or f"{metadata.generate_name}*"
+        return f"{self.workload.kind.name} {self.request.namespace}/{name}"
+
+
+def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> answer.Answer:
+    """The answer. Raises wire.MalformedError for what is no review of a workload of ours."""
+    request = wire.read_workload(body)
+    kind = _kind(request.kind)
+    if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
+        return _answer(request, kind)
+    asked = _read(request, kind)
+    known = facts_of(request.namespace)
+    if request.operation == "UPDATE" and kind.frozen:
+        return _answer(request, kind, warnings=tuple(_lost(asked, policy, known)))
+    concerned = templates.changed(asked.workload, asked.before)
+    if policy is None:
+        return _without_policy(asked, concerned, known)
+    planned = []
+    for template in concerned:
+        outcome = template_plan.plan_for(template, policy, known, asked.title)
+        if isinstance(outcome, model.Refusal):
+            return _refused(request, kind, outcome)
+        planned.append(outcome)
+    return _planned(asked, planned)
+
+
+def _kind(given: wire.GroupVersionKind) -> kinds.Kind:
+    kind = kinds.find(given.group, given.version, given.kind)
+    if kind is None:
+        told = model.quoted("/".join(part for part in (given.group, given.version, given.kind) if part))
+        allowed = model.listed(each.title for each in kinds.KINDS)
+        raise wire.MalformedError(f"request.kind is {told}; this path takes {allowed}")
+    return kind
+
+
+def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
+    if bytes(request.object) in _NULL:
+        raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
+    try:
+        workload = templates.read(kind, bytes(request.object))
+        before = None
+        if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
+            before = templates.read(kind, bytes(request.old_object))
+    except templates.UnreadableError as error:
+        raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
+    return _Asked(request, workload, before)
+
+
+def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.Answer:
+    operations = [operation for each in planned for operation in _operations(each.template, each.changes)]
+    injections = [each.injection for each in planned if each.injection is not None]
+    changes = sum(len(each.changes) for each in planned)
+    audit = {"fabric": ",".join(sorted({each.fabric for each in injections})), "changes": str(changes)}
+    warnings = [warning for each in planned for warning in each.warnings]
+    return _answer(
+        asked.request,
+        asked.workload.kind,
+        operations=operations,
+        warnings=(*warnings, *_outvoted(asked)),
+        audit=audit if injections else {},
+    )
+
+
+def _operations(template: templates.Template, changes: Sequence[model.AnyChange]) -> list[patch.Operation]:
+    """The operations of one template, where it is in the workload."""
+    made = patch.operations(template.pod, changes, template.pointer)
+    if template.written.metadata is None and any(isinstance(change, model.SetLabel) for change in changes):
+        return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *made]
+    return made
+
+
+def _outvoted(asked: _Asked) -> Iterator[str]:
+    """Templates whose own label keeps a changed label of the workload from counting: we may have copied it there."""
+    if asked.before is None or asked.workload.label == asked.before.label:
+        return
+    for template in asked.workload.templates:
+        own = template.pod.metadata.labels.get(names.FABRIC)
+        if own is not None and own != asked.workload.label:
+            yield (
+                f"{template.title}: its own label {names.FABRIC} {model.quoted(own)} wins over that of the "
+                f"{asked.workload.kind.name}, which changed; change it there too"
+            )
+
+
+def _lost(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> Iterator[str]:
+    """Templates that cannot change, in an update that lacks what we added: the API refuses it, here is why."""
+    if policy is None or asked.before is None:
+        return
+    old = {each.title: each for each in asked.before.templates}
+    for template in templates.changed(asked.workload, asked.before):
+        if template.title in old and _lacks(template, policy, known) and not _lacks(old[template.title], policy, known):
+            yield (
+                f"{template.title}: this update lacks what railwright added at creation, and the template of a "
+                f"{asked.workload.kind.name} cannot change; patch only other fields, or delete it and create it anew"
+            )
+
+
+def _lacks(template: templates.Template, policy: policies.Policy, known: facts.Facts) -> bool:
+    planned = template_plan.plan_for(template, policy, known, "")
+    return isinstance(planned, template_plan.Planned) and bool(planned.changes)
+
+
+def _without_policy(asked: _Asked, concerned: Sequence[templates.Template], known: facts.Facts) -> answer.Answer:
+    """Before a first policy was read only labels are copied: without them the pods would run without their network."""
+    operations = [each for template in concerned for each in _operations(template, template_plan.copied(template))]
+    waiting = any(opt_in.may_opt_in(template_plan.future(each), known.namespace_labels) for each in concerned)
+    warnings = (_NO_POLICY,) if waiting else ()
+    return _answer(asked.request, asked.workload.kind, operations=operations, warnings=warnings)
+
+
+def _answer(
+    request: wire.WorkloadRequest,
+    kind: kinds.Kind,
+    *,
+    operations: Sequence[patch.Operation] = (),
+    warnings: Sequence[str] = (),
+    audit: dict[str, str] | None = None,
+) -> answer.Answer:
+    verdict = wire.Verdict(operations=operations, warnings=warnings, audit=audit or {})
+    return answer.Answer(
+        body=wire.write(request.uid, verdict),
+        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        kind=kind.title,
+        operations=len(operations),
+        warnings=len(warnings),
+        dry_run=bool(request.dry_run),
+    )
+
+
+def _refused(request: wire.WorkloadRequest, kind: kinds.Kind, refusal: model.Refusal) -> answer.Answer:
+    message = refusal.message
+    told = message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
+    audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
+    verdict = wire.Verdict(allowed=False, code=_FORBIDDEN, message=told, audit=audit)
+    return answer.Answer(
+        body=wire.write(request.uid, verdict),
+        outcome=answer.REFUSED,
+        kind=kind.title,
+        fabric=refusal.fabric,
+        reason=refusal.reason,
+        dry_run=bool(request.dry_run),
+    )
