@@ -21,11 +21,11 @@ class Route(msgspec.Struct, frozen=True):
 
     found: tables.Settings  # all of them
     in_env: tuple[tables.Setting, ...]  # what an environment is given; nothing where it has envFrom
-    in_file: tuple[tables.Setting, ...]
-    text: str  # of the file, as far as it is known before binding
-    mounted: tuple[int, ...]  # containers that get the file
-    unreached: tuple[int, ...]  # containers that were to get it, and have something of their own in its place
-    per_node: bool  # the device list joins the file at binding
+    in_file: tuple[tables.Setting, ...] = ()
+    text: str = ""  # of the file, as far as it is known before binding
+    mounted: tuple[int, ...] = ()  # containers that get the file
+    unreached: tuple[int, ...] = ()  # containers that were to get it, and have something of their own in its place
+    per_node: bool = False  # the device list joins the file at binding
 
 
 def route(aim: aims.Aim) -> Route:
@@ -37,6 +37,8 @@ def route(aim: aims.Aim) -> Route:
     per_node = known.per_node and _node_decides(aim, rails, found)
     everywhere = mode != "env" or roles.ssh_launched(aim.pod)
     with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
+    if not (everywhere or per_node or with_source):
+        return Route(found, found.all)
     wanted = aim.targets if everywhere or per_node else with_source
     mounted = tuple([index for index in wanted if not in_its_place(aim.container(index))])
     in_file = _unset(aim, mounted, found.carried) if mounted and (everywhere or with_source) else ()
@@ -54,6 +56,8 @@ def route(aim: aims.Aim) -> Route:
 def deliver(aim: aims.Aim, route: Route) -> model.Part:
     """The file: its annotation, its volume and its mounts. Raises RefusedError."""
     annotation, warnings = _annotation(aim, route.text)
+    if not route.mounted and not route.unreached:
+        return model.Part(changes=annotation, warnings=warnings) if annotation else model.NOTHING
     placed = mounts.place(aim, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.NOTHING
     skipped = {} if route.mounted or not route.unreached else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
     return msgspec.structs.replace(

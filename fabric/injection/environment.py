@@ -4,7 +4,8 @@ Owns who wins: the user's entry, valueFrom included, unless the policy forces th
 there are is `tables`', how they travel is `delivery`'s.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Collection, Sequence
 
 from fabric import names
 from fabric.injection import aim as aims
@@ -30,7 +31,7 @@ def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:
         parts.append(_later(aim))
         parts += [_yielding(aim, index) for index in route.mounted]
     if route.in_file:
-        parts.append(model.Part(entries=tuple([each.entry for each in route.in_file]), reasons=route.found.reasons))
+        parts.append(model.Part(entries=tuple([each.entry for each in route.in_file]), reasons=(route.found.reasons,)))
     return parts
 
 
@@ -56,7 +57,7 @@ def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the p
     there: entries.ByName,
     known: Sequence[tables.Setting],
     adding: Collection[tables.Setting],
-    reasons: Mapping[str, str],
+    reasons: model.Reasons,
 ) -> model.Part:
     """`adding` go into the environment; a name of `known` that the user set otherwise is kept, or forced."""
     container = aim.container(index)
@@ -68,7 +69,7 @@ def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the p
             if adding is known or setting in adding:
                 changes.append(_set(index, setting))
                 listed.append(setting.entry)
-        elif not entries.otherwise(there, setting):
+        elif at[1].value == setting.value:
             listed.append(setting.entry)
         elif setting.name in forced:
             changes.append(_set(index, setting, at[0]))
@@ -80,7 +81,7 @@ def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the p
         else:
             kept.append(setting.name)
     own = {container.name: tuple(kept)} if kept else {}
-    return model.Part(tuple(changes), tuple(listed), tuple(warnings), own, reasons=reasons)
+    return model.Part(tuple(changes), tuple(listed), tuple(warnings), own, reasons=(reasons,))
 
 
 def _with_source(  # noqa: PLR0913, PLR0917 - as above
@@ -89,7 +90,7 @@ def _with_source(  # noqa: PLR0913, PLR0917 - as above
     there: entries.ByName,
     known: Sequence[tables.Setting],
     file: Collection[tables.Setting],
-    reasons: Mapping[str, str],
+    reasons: model.Reasons,
 ) -> list[model.Part]:
     """A container with envFrom: an entry of ours would silently beat what envFrom brings, so only forced names get one,
     with a word about it.
@@ -138,7 +139,7 @@ def _yielding(aim: aims.Aim, index: int) -> model.Part:
 def _pins(aim: aims.Aim) -> list[model.Part]:
     """Out-of-band pins of mpirun, each only where neither it nor its twin is set (webhooks.md 5.3)."""
     pins = {each.name: tables.setting(each) for each in _pinning(aim)}
-    reasons = {each.entry: each.reason for each in pins.values()}
+    reasons = model.Reasons({each.entry: each.reason for each in pins.values()})
     parts = []
     for index in aim.targets:
         container = aim.container(index)
@@ -155,6 +156,7 @@ def _pinning(aim: aims.Aim) -> Sequence[nccl.Variable]:
     return derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
 
 
+@functools.lru_cache(maxsize=4096)  # the same few for every pod of a fabric
 def _set(container: int, setting: tables.Setting, index: int | None = None) -> model.SetEnv:
     return model.SetEnv(
         entry=setting.entry,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from fabric.injection import model
 from fabric.nccl import conf, derive, libraries
 from fabric.nccl import model as nccl
 from fabric.policy import model as policies
@@ -19,8 +20,8 @@ _KEPT = 1024  # results; a policy has few fabrics, but a pod's rails may be any 
 _POLICIES = 2  # the one in force, and the one that a test or a comparison uses beside it
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """A variable as a change of a pod names it."""
+class Setting(msgspec.Struct, frozen=True, eq=False):
+    """A variable as a change of a pod names it. Known by identity: made once a table, looked up for every pod."""
 
     name: str
     value: str
@@ -36,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True):
     others: tuple[Setting, ...]
     text: str  # the file of those it can carry
     beside: tuple[Setting, ...]  # of libraries that a container may show it uses; no file carries these
-    reasons: Mapping[str, str]  # of all and of `beside`, by entry
+    reasons: model.Reasons  # of all and of `beside`
 
 
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
@@ -91,7 +92,7 @@ def _settings(
         others=tuple(each for each in every if each not in carried),
         text=text(carried),
         beside=tuple(rest),
-        reasons={each.entry: each.reason for each in (*every, *rest)},
+        reasons=model.Reasons({each.entry: each.reason for each in (*every, *rest)}),
     )
 
 

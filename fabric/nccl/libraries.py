@@ -17,6 +17,7 @@ _LIBRARIES: Mapping[str, str] = {  # by the first word of a variable's name
     "OMPI": "Open MPI",
     "PRTE": "Open MPI",
 }
+_NONE: frozenset[str] = frozenset()
 OPEN_MPI = frozenset({"Open MPI"})  # what a launcher shows by being one
 _SHOWING = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
 _NVSHMEM_GUIDE = "NVSHMEM documentation, environment variables"
@@ -74,7 +75,8 @@ def rows(transport: Transport) -> tuple[Row, ...]:
 def shown(names: Iterable[str]) -> frozenset[str]:
     """The libraries that some of these variables belong to."""
     text = "\n" + "\n".join(names)  # one search a library is faster than one look at each name
-    return frozenset([library for start, library in _SHOWING if start in text])
+    found = [library for start, library in _SHOWING if start in text]
+    return frozenset(found) if found else _NONE
 
 
 def library_of(name: str) -> str:
