@@ -19,6 +19,8 @@ NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines delivered as a
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
+VOLUME_PREFIX = "railwright-"  # of the volumes we add to a pod
+
 # --- where the policy lives ---------------------------------------------------------------------------
 NAMESPACE = "railwright-system"
 POLICY_CONFIGMAP = "railwright-policy"
@@ -29,6 +31,7 @@ POLICY_KIND = "FabricPolicy"
 # --- Multus (Network Plumbing Working Group) ----------------------------------------------------------
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
+MULTUS_NAMESPACE = "kube-system"  # where Multus looks up a default network without a namespace, unless told otherwise
 NAD_RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"  # on a NetworkAttachmentDefinition
 
 # --- schedulers and workload controllers --------------------------------------------------------------

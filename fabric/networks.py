@@ -20,12 +20,15 @@ LOOPBACK = "lo"
 CRI_INTERFACE = "eth0"  # every container runtime names the cluster network so
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
 _LIST_MARKS = _JSON_MARKS | frozenset(",@")  # none of these can stand inside an item of the comma list
+_HALF = re.compile("[\ud800-\udfff]")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 # What Go's strings.TrimSpace takes off: unlike Python's strip(), not U+001C to U+001F.
 _GO_SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+_ALL_DOTS = frozenset({b".", b".."})
+_NOT_IN_NAMES = frozenset(b"/:% \t\n\v\f\r\xa0")  # bytes; the kernel takes 0xa0 for a space and % for a pattern
 _REMEMBERED = 2048  # characters: a longer value is merged anew each time
 _SHOWN = 80  # characters of a bad entry that an error repeats
 
@@ -45,7 +48,7 @@ class Selection(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     interface: str = ""  # "" = automatic: net<index in the delegate list>
-    default_route: bool = False
+    gateways: tuple[str, ...] | None = None  # of default-route; None where the entry has none
 
     @property
     def key(self) -> tuple[str, str]:
@@ -70,6 +73,8 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
     """The attachments of a value, in order, in a pod of `namespace`. "" has none. Raises InvalidNetworksError."""
     if not text:
         return ()
+    if not text.isascii() and _HALF.search(text):
+        raise InvalidNetworksError(0, "holds half of a UTF-16 pair, which is no character; remove it")
     return _parse_json(text, namespace) if is_json(text) else _parse_list(text, namespace)
 
 
@@ -124,6 +129,20 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
                 position, f"{how} {name!r}, which is {taken[name]}; name it differently (it is network {network})"
             )
         taken[name] = f"the interface of entry {position}"
+
+
+def check_gateways(selections: Sequence[Selection]) -> None:
+    """Raises InvalidNetworksError where more than one default route is asked for (Multus: CheckGatewayConfig)."""
+    first: dict[str, int] = {}
+    for position, selection in enumerate(selections, start=1):
+        for family in network_element.families(selection.gateways or ()):
+            if family in first:
+                raise InvalidNetworksError(
+                    position,
+                    f'"default-route" names a second {family} gateway, after entry {first[family]}; '
+                    "Multus takes one of each family in all, remove one",
+                )
+            first[family] = position
 
 
 def _missing(theirs: Sequence[Selection], ours: Sequence[Selection]) -> tuple[Selection, ...]:
@@ -197,27 +216,27 @@ def _fits_list(selection: Selection) -> bool:
 
 def _parse_json(text: str, namespace: str) -> tuple[Selection, ...]:
     try:
-        entries = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        entries = network_element.decode(text)
+    except ValueError as error:
         raise InvalidNetworksError(0, f'is read as JSON because it contains one of [{{", and is not: {error}') from None
+    except RecursionError:
+        raise InvalidNetworksError(0, 'is read as JSON because it contains one of [{", and nests too deeply') from None
     if not isinstance(entries, list):
         raise InvalidNetworksError(0, "is JSON but not an array; put [ and ] around it")
     return tuple(_parse_entry(entry, position, namespace) for position, entry in enumerate(entries, start=1))
 
 
 def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
-    if not isinstance(entry, dict):
-        raise InvalidNetworksError(position, 'is not an object; write {"name": "...", "namespace": "..."}')
     try:
         element = network_element.read(entry)
-    except msgspec.ValidationError as error:
-        raise InvalidNetworksError(position, f"has a value of the wrong type: {error}") from None
-    flaw = 'has no "name"; name a network' if not element.name else network_element.flaw(element)
-    if flaw:
-        raise InvalidNetworksError(position, flaw)
-    interface = element.interface or element.interface_request or ""
-    _check_name(interface, position)
-    return Selection(element.namespace or namespace, element.name or "", interface, bool(element.default_route))
+    except network_element.FlawError as error:
+        raise InvalidNetworksError(position, str(error)) from None
+    except RecursionError:
+        raise InvalidNetworksError(position, "is nested too deeply; take cni-args apart") from None
+    if not element.name:
+        raise InvalidNetworksError(position, 'has no "name"; name a network')
+    _check_name(element.interface, position)
+    return Selection(element.namespace or namespace, element.name, element.interface, element.gateways)
 
 
 def _append_json(text: str, missing: Sequence[Selection], *, empty: bool) -> str:
@@ -249,13 +268,15 @@ def _encode(entries: Sequence[dict[str, str]]) -> str:
 
 
 def _check_name(interface: str, position: int) -> None:
-    if len(interface.encode(errors="replace")) > MAX_INTERFACE:
+    """The kernel's rule (net/core/dev.c dev_valid_name), which says no only when the pod starts."""
+    name = interface.encode(errors="replace")
+    if len(name) > MAX_INTERFACE:
         raise InvalidNetworksError(
             position, f"interface {_shown(interface)} is longer than {MAX_INTERFACE} characters; shorten it"
         )
-    if interface in {".", ".."} or any(mark in "/:" or mark.isspace() for mark in interface):
+    if name in _ALL_DOTS or not _NOT_IN_NAMES.isdisjoint(name):
         raise InvalidNetworksError(
-            position, f"interface {_shown(interface)} holds a space, '/' or ':', or is all dots; rename it"
+            position, f"interface {_shown(interface)} holds a space, '/', ':' or '%', or is all dots; rename it"
         )
 
 

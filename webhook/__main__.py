@@ -42,6 +42,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
     posting = _posting(origin, counters)
+    state.watched = origin.client is not None
     checks.add("policy", origin.policy_problem)
     checks.add("caches", origin.cache_problem)
     shell = server.Server(

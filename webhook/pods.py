@@ -5,7 +5,7 @@ Owns which operations concern us and how a plan reads to the caller: patch, warn
 
 from collections.abc import Callable
 
-from fabric import views
+from fabric import names, views
 from fabric.injection import facts, model, opt_in, plan
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
@@ -33,7 +33,7 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
     outcome = plan.plan(pod, policy, known)
     match outcome:
         case model.NotOptedIn():
-            return _allowed(request)
+            return _unseen(request, pod) if opt_in.undecided(pod, policy.document, known) else _allowed(request)
         case model.Refusal():
             return _refused(request, pod, outcome)
         case model.Injection():
@@ -71,6 +71,15 @@ def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: fac
     where = plan.title(pod, request.namespace)
     message = f"Pod {where}: railwright has no valid policy yet; correct ConfigMap railwright-policy and try again"
     return _refused(request, pod, model.Refusal("", "no-policy", message))
+
+
+def _unseen(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
+    """A namespace so new that nobody can say whether it opts in; whoever makes the pod tries again in a moment."""
+    message = (
+        f"Pod {plan.title(pod, request.namespace)}: the labels of namespace {request.namespace} are not known yet, so "
+        f"that it is not known whether label {names.FABRIC} there opts the pod in; try again, or set it on the pod"
+    )
+    return _refused(request, pod, model.Refusal("", "namespace", message))
 
 
 def _refused(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:

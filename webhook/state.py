@@ -173,6 +173,7 @@ class State:
     """All reducers, and the excerpt of them that one admission decides on."""
 
     def __init__(self) -> None:
+        self.watched = False  # True where a cluster feeds it, which has more to tell than a file
         self.namespaces = Namespaces()
         self.networks = Networks()
         self.nodes = Nodes()
@@ -183,6 +184,7 @@ class State:
         return facts.Facts(
             namespace=namespace,
             namespace_labels=self.namespaces.labels.get(namespace),
+            watched=self.watched,
             networks=self.networks.resources,
             offered=self.nodes.offered,
         )

@@ -7,7 +7,7 @@ uses it too, so that both speak of the same rails.
 import msgspec
 
 from fabric import views
-from fabric.injection import accelerators, facts, opt_in, rails, roles, targets, wishes
+from fabric.injection import accelerators, facts, holdings, opt_in, rails, roles, targets, wishes
 from fabric.policy import model as policies
 
 
@@ -53,7 +53,7 @@ def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str,
         fabric_name=name,
         fabric=fabric,
         role=role,
-        targets=targets.chosen(pod, computing),
+        targets=targets.chosen(pod, computing, holdings.weigher(name, document, chosen)),
         rails=chosen if role.rails else (),
         wishes=wished,
     )

@@ -29,9 +29,10 @@ def attach(aim: aims.Aim) -> Attachments:
             networks.check_interfaces(
                 merged.selections, aim.document.cluster_wide_networks, aim.document.primary_interface
             )
+            networks.check_gateways(merged.selections)
     except networks.InvalidNetworksError as error:
         raise model.RefusedError("networks", f"annotation {names.NETWORKS} {model.quoted(written)}: {error}") from None
-    _check_known(aim, ours)
+    _check_known(aim)
     extra = _extra(aim) if _wanted(aim) else model.NOTHING
     change = model.SetAnnotation(
         entry="networks",
@@ -45,8 +46,8 @@ def attach(aim: aims.Aim) -> Attachments:
         warnings=tuple(_warnings(aim, merged.selections)),
         skipped=_skipped(aim),
     )
-    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
-    return Attachments(attached, part)
+    # Multus leaves pods on the host network alone
+    return Attachments(() if aim.host_network else merged.selections + _default(aim), part)
 
 
 def _wanted(aim: aims.Aim) -> bool:
@@ -58,15 +59,28 @@ def _selection(chosen: rails.Chosen) -> networks.Selection:
     return networks.Selection(namespace, name, chosen.rail.interface or "")
 
 
-def _check_known(aim: aims.Aim, ours: tuple[networks.Selection, ...]) -> None:
-    if aim.known.networks is None:
+def _default(aim: aims.Aim) -> tuple[networks.Selection, ...]:
+    """The network that stands in for the cluster's own: only its devices concern us, and it is never touched."""
+    written = aim.pod.metadata.annotations.get(names.DEFAULT_NETWORK)
+    if written is None and _wanted(aim):
+        written = aim.fabric.annotations.get(names.DEFAULT_NETWORK)
+    try:
+        return networks.parse(written, names.MULTUS_NAMESPACE)[:1] if written else ()
+    except networks.InvalidNetworksError:
+        return ()  # theirs to mend: Multus will say so
+
+
+def _check_known(aim: aims.Aim) -> None:
+    """Raises RefusedError for a rail whose network is not there."""
+    there = aim.known.networks
+    if there is None or not _wanted(aim):
         return
-    for selection in ours:
-        if selection.key not in aim.known.networks:
+    for chosen in aim.rails:
+        if chosen.network and chosen.network not in there:
             raise model.RefusedError(
                 "missing-network",
-                f"NetworkAttachmentDefinition {selection.namespace}/{selection.name} of fabric {aim.fabric_name} "
-                "does not exist; create it or correct `network` of the rail in the policy",
+                f"NetworkAttachmentDefinition {'/'.join(chosen.network)} of fabric {aim.fabric_name} does not exist; "
+                f"create it or correct `network` of rail {chosen.name} in the policy",
             )
 
 
@@ -78,7 +92,7 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
         )
     ours = {chosen.network for chosen in aim.rails} if _wanted(aim) else set()
     for position, selection in enumerate(selections, start=1):
-        if selection.default_route:
+        if selection.gateways is not None:
             yield (
                 f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route "
                 "from every other interface of the pod; remove it unless that is meant"

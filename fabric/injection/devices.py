@@ -89,18 +89,19 @@ def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:
 
 
 def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
-    if aim.known.networks is None:
-        for chosen in aim.rails:
-            if chosen.resource is None and chosen.network is not None:
-                yield (
-                    f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
-                    f"its network {'/'.join(chosen.network)} is not known here"
-                )
-    if aim.known.offered is None:
-        return
-    for resource in wanted:
-        if resource not in aim.known.offered:
+    known, offered = aim.known.networks, aim.known.offered
+    for chosen in aim.rails:
+        if chosen.resource is None and chosen.network is not None and not aim.fabric.mounts.dev_infiniband:
+            why = "is not known here" if known is None else f"has no annotation {names.NAD_RESOURCE_NAME}"
+            yield (
+                f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
+                f"its network {'/'.join(chosen.network)} {why}"
+            )
+    for resource in wanted if offered is not None else ():
+        if resource not in offered:
+            of = [chosen.name for chosen in aim.rails if chosen.resource == resource]
+            whose = f", for rail {model.listed(of)}" if of else ""
             yield (
                 "check the device plugin, or `resource` of the rail in the policy; the pod waits for a node: "
-                f"no node offers {resource} now"
+                f"no node offers {resource} now{whose}"
             )

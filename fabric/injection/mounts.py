@@ -12,7 +12,7 @@ from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import model, pod_security
 
-INFINIBAND, SHARED_MEMORY, NCCL_CONF = "railwright-infiniband", "railwright-shm", "railwright-nccl-conf"
+INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ _INFINIBAND = Wanted(
     reason="no device plugin provides these devices",
     volume={"name": INFINIBAND, "hostPath": {"path": names.DEV_INFINIBAND}},
     mount={"name": INFINIBAND, "mountPath": names.DEV_INFINIBAND},
-    is_ours=lambda volume: volume.host_path is not None,
+    is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == names.DEV_INFINIBAND,
 )
 
 

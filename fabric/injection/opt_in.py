@@ -29,6 +29,16 @@ def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Fact
     return name
 
 
+def undecided(pod: views.Pod, document: policies.FabricPolicy, known: facts.Facts) -> bool:
+    """True where only the namespace's label decides whether the pod opted in, and the watch has not shown it yet.
+
+    The API server may have seen that label, and called us for it: letting the pod pass could let it crawl.
+    """
+    if known.namespace_labels is not None or not known.watched or names.FABRIC in pod.metadata.labels:
+        return False
+    return any(accelerators.names(each, name) for each in pod.spec.containers for name in document.accelerators)
+
+
 def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:
     """True where a label may ask for a fabric. Needs no policy: any extended resource may be an accelerator."""
     label = pod.metadata.labels.get(names.FABRIC)

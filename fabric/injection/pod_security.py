@@ -10,6 +10,7 @@ from fabric import names
 from fabric.injection import aim as aims
 from fabric.injection import facts
 
+_PRIVILEGED, _RESTRICTED = "privileged", "restricted"
 # Capabilities a container may add, by level (pod-security-admission policy/check_capabilities_*.go).
 _BASELINE = frozenset(
     {
@@ -17,15 +18,20 @@ _BASELINE = frozenset(
         *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
     }
 )
-_ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, "restricted": frozenset({"NET_BIND_SERVICE"})}
+_ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: frozenset({"NET_BIND_SERVICE"})}
 
 ELSEWHERE = "if NCCL fails without, run the pod in a privileged namespace"
 
 
 def level(known: facts.Facts) -> str | None:
-    """The enforced level where it forbids something: baseline or restricted; else None."""
-    written = (known.namespace_labels or {}).get(names.POD_SECURITY_ENFORCE)
-    return written if written in _ALLOWED else None
+    """The enforced level where it forbids something: baseline or restricted; else None.
+
+    A word that is no level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).
+    """
+    written = (known.namespace_labels or {}).get(names.POD_SECURITY_ENFORCE, _PRIVILEGED)
+    if written == _PRIVILEGED:
+        return None
+    return written if written in _ALLOWED else _RESTRICTED
 
 
 def allows(enforced: str | None, capability: str) -> bool:

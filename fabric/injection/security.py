@@ -30,11 +30,14 @@ def grant(aim: aims.Aim) -> model.Part:
             warnings.append(
                 _forbidden(aim, level, f"capability {capability}") + f": it is not added; {pod_security.ELSEWHERE}"
             )
-        elif dropping := _dropping(aim, capability):
-            skipped[entry] = f"container {dropping} drops it"
-        else:
-            changes += _capability(aim, capability, entry)
-            entries.append(entry)
+            continue
+        dropping = [aim.container(index).name for index in aim.targets if _drops(aim, index, capability)]
+        warnings += [_dropped(aim, name, capability) for name in dropping]
+        if len(dropping) == len(aim.targets):
+            skipped[entry] = f"container {model.listed(dropping)} drops it"
+            continue
+        changes += _capability(aim, capability, entry)
+        entries.append(entry)
     if wanted.privileged and (refused := _privileged_refused(aim, level)):
         skipped["security.privileged"] = f"pod-security level {level}"
         warnings.append(refused)
@@ -46,17 +49,22 @@ def grant(aim: aims.Aim) -> model.Part:
 
 def _capability(aim: aims.Aim, capability: str, entry: str) -> Iterator[model.AddCapability]:
     for index in aim.targets:
-        if not {capability, f"CAP_{capability}", "ALL"} & set(_capabilities(aim, index).add or ()):
+        there = {capability, f"CAP_{capability}", "ALL"} & set(_capabilities(aim, index).add or ())
+        if not there and not _drops(aim, index, capability):
             reason = f"fabric {aim.fabric_name} registers memory with the NIC"
             yield model.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
 
 
-def _dropping(aim: aims.Aim, capability: str) -> str | None:
-    """A chosen container that drops the capability by name: its author means it."""
-    for index in aim.targets:
-        if {capability, f"CAP_{capability}"} & set(_capabilities(aim, index).drop or ()):
-            return aim.container(index).name
-    return None
+def _drops(aim: aims.Aim, index: int, capability: str) -> bool:
+    """True where a container drops the capability by name: its author means it."""
+    return not {capability, f"CAP_{capability}"}.isdisjoint(_capabilities(aim, index).drop or ())
+
+
+def _dropped(aim: aims.Aim, container: str, capability: str) -> str:
+    return (
+        f"container {container}: remove {capability} from securityContext.capabilities.drop if NCCL is to register "
+        f"memory with the NIC; fabric {aim.fabric_name} does not add what a container drops by name"
+    )
 
 
 def _privileged_refused(aim: aims.Aim, level: str | None) -> str | None:

@@ -1,23 +1,32 @@
 """Which containers get the fabric: those the annotation names, else those that compute, else the first.
 
-Owns that choice. Only app containers can be chosen: Multus and the kubelet's device report read no others.
+Owns that choice. Only app containers can be chosen: Multus and the kubelet's device report read no others. "The first"
+gives way to one that holds part of the fabric already: between two calls another webhook may have put a sidecar in
+front of the container that was chosen. What a container holds is read from the container; the record is not believed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fabric import names, views
 from fabric.injection import model
 
+Held = tuple[int, ...]  # more is more
 
-def chosen(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
-    """Indexes in spec.containers, ascending. Raises RefusedError."""
+
+def chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Container], Held]) -> tuple[int, ...]:
+    """Indexes in spec.containers, ascending. `held` weighs what a container has of the fabric. Raises RefusedError."""
     containers = pod.spec.containers
     if not containers:
         raise model.RefusedError("containers", "spec.containers is empty; a pod needs a container")
     written = pod.metadata.annotations.get(names.CONTAINERS)
     if written is not None:
         return _named(written, [container.name for container in containers])
-    return tuple(accelerated) or (0,)
+    if accelerated:
+        return tuple(accelerated)
+    if len(containers) == 1:
+        return (0,)
+    weights = [held(container) for container in containers]
+    return (weights.index(max(weights)),)
 
 
 def _named(written: str, there: Sequence[str]) -> tuple[int, ...]:

@@ -101,6 +101,12 @@ REFUSALS = {
         (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: "a,,b"}),
     ),
+    "two default routes": Case(
+        (f"annotation {NETWORKS}", "entry 1", "second IPv4 gateway", "remove one"),
+        lambda name: pod(
+            gpus(8, name), annotations={NETWORKS: '[{"name": "x", "default-route": ["10.0.0.1", "10.0.0.2"]}]'}
+        ),
+    ),
     "missing network": Case(("NetworkAttachmentDefinition prod/lan2", "create it or correct `network`"), networks={}),
     "a pool for two": Case(
         ("nvidia.com/mlx5_0", "2 containers", "name one in annotation railwright.io/containers"),
@@ -176,6 +182,11 @@ WARNINGS = {
         by=fabric("    security: {capabilities: [IPC_LOCK]}\n"),
         namespace=LONGEST,
         **enforcing("restricted"),
+    ),
+    "a capability that is dropped": Case(
+        ("remove IPC_LOCK from securityContext.capabilities.drop", "what a container drops by name"),
+        lambda name: pod(gpus(8, name, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})),
+        fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
     "privilege": Case(
         ("level baseline", "privileged: it is not set", "run the pod in a privileged namespace"),

@@ -109,6 +109,28 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
     assert not allowed(pod(cpu(), label="f"))
 
 
+def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
+    def new(namespace):
+        return admitting.known(namespace, watched=True)
+
+    def told(tree: dict, by=new) -> dict:
+        return json.loads(pods.handle(review(tree), BY, by).body)["response"]
+
+    refused = told(pod(label=None))
+    assert not refused["allowed"]
+    assert "labels of namespace" in refused["status"]["message"]
+    assert "try again" in refused["status"]["message"]
+    assert told(pod(cpu(), label=None))["allowed"], "no accelerator: the namespace decides nothing"
+    assert told(pod(label="f"))["allowed"]
+    assert "patch" in told(pod(label="f"))
+    assert told(pod(label="none"))["allowed"]
+    assert told(pod(label=None), facts)["allowed"], "a file tells all there is"
+    seen = admitting.known(watched=True, namespace_labels={})
+    assert told(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
+    unreadable = {"limits": {"nvidia.com/gpu": "many"}}
+    assert not told(pod(cpu(resources=unreadable), label=None))["allowed"]
+
+
 def test_audit_annotations_say_what_was_done():
     assert answer(review(pod()))["auditAnnotations"] == {
         "fabric": "f",

@@ -1,0 +1,57 @@
+"""Ask Multus about generated values and keep its answers: record.py ORACLE [HOW MANY]. README.md says what for."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import multus
+import selections
+from hypothesis import HealthCheck, Phase, given, settings
+
+HERE = pathlib.Path(__file__).parent
+KEPT = 400  # answers in the table, half of them rejections
+
+
+def main(oracle: str, count: int = 20_000) -> int:
+    asked: dict[str, None] = {}
+
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(selections.TEXTS)
+    def ask(text: str) -> None:
+        asked.setdefault(text)
+
+    ask()
+    questions = "".join(json.dumps({"text": text, "namespace": "team"}) + "\n" for text in asked)
+    lines = subprocess.run([oracle], input=questions, capture_output=True, text=True, check=True).stdout.split("\n")[
+        :-1
+    ]
+    answers = [(text, json.loads(line).get("networks")) for text, line in zip(asked, lines, strict=True)]
+    differing = [(text, said) for text, said in answers if said != ported(text)]
+    for text, said in differing[:20]:
+        print(f"{text!r}\n  Multus: {said}\n  ported: {ported(text)}")
+    print(f"{len(answers)} asked, {sum(said is not None for _, said in answers)} accepted, {len(differing)} differ")
+    kept = []
+    for accepted in (True, False):
+        some = [answer for answer in answers if (answer[1] is not None) is accepted and len(answer[0]) < 200]
+        kept += some[:: max(1, len(some) // (KEPT // 2))][: KEPT // 2]
+    rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in kept)
+    (HERE / "answers.json").write_text(f"[\n{rows}\n]\n")
+    return bool(differing)
+
+
+def ported(text: str) -> list | None:
+    try:
+        return [list(each) for each in multus.read(text, "team")]
+    except multus.RejectedError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))

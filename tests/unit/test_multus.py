@@ -1,0 +1,147 @@
+"""Our reading of Multus's annotation against Multus's own: recorded answers hold the port, the port holds ours."""
+
+import json
+
+import admitting
+import multus
+import pytest
+import selections
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fabric import network_element, networks
+
+ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
+OURS = st.lists(
+    st.builds(
+        networks.Selection,
+        selections.LABELS,
+        st.one_of(selections.LABELS, st.just("lan.2")),
+        st.sampled_from(["", "r0", "x,y"]),
+    ),
+    max_size=4,
+)
+# What Multus's parser lets through and the pod fails on later: refused at admission (ruling 9, and the kernel's names).
+LATER = ("is empty", 'has no "name"', "is longer than 15", "holds a space, '/', ':' or '%'")
+
+
+def ported(text: str) -> list[multus.Network] | None:
+    try:
+        return multus.read(text, "team")
+    except multus.RejectedError:
+        return None
+
+
+def told(found) -> list[multus.Network]:
+    return [(s.namespace, s.name, s.interface, -1 if s.gateways is None else len(s.gateways)) for s in found]
+
+
+def ours_of(text: str) -> tuple[networks.Selection, ...] | networks.InvalidNetworksError:
+    try:
+        return networks.parse(text, "team")
+    except networks.InvalidNetworksError as error:
+        return error
+
+
+def only_later(error: networks.InvalidNetworksError) -> bool:
+    return any(word in error.problem for word in LATER)
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_port_says_what_multus_said(accepted):
+    asked = [(text, said) for text, said in ANSWERS if (said is not None) is accepted]
+    assert len(asked) >= 200
+    for text, said in asked:
+        assert ported(text) == (None if said is None else [tuple(each) for each in said]), text
+
+
+@pytest.mark.parametrize(("text", "said"), ANSWERS)
+def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
+    found = ours_of(text)
+    if isinstance(found, networks.InvalidNetworksError):
+        assert said is None or only_later(found), found
+    else:
+        assert said is not None
+        assert told(found) == [tuple(each) for each in said]
+
+
+@settings(max_examples=600)  # the space is wide and a reading takes microseconds
+@given(selections.TEXTS)
+def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
+    expected = ported(text)
+    found = ours_of(text)
+    if isinstance(found, networks.InvalidNetworksError):
+        assert expected is None or only_later(found), found
+    else:
+        assert told(found) == expected
+
+
+@settings(max_examples=400)  # as above
+@given(selections.LISTS)
+def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
+    assume(not networks.is_json(text))
+    error = ours_of(text)
+    if isinstance(error, networks.InvalidNetworksError):
+        before, culprit = text.split(",")[: error.position - 1], text.split(",")[error.position - 1]
+        assert all(ported(item) for item in before)
+        assert not ported(culprit) or only_later(error)
+
+
+@settings(max_examples=400)  # as above
+@given(selections.arrays())
+def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
+    assume(networks.is_json(text))
+    error = ours_of(text)
+    if isinstance(error, networks.InvalidNetworksError):
+        entries = _entries(text)
+        assert (error.position == 0) is (entries is None)
+        for entry in (entries or [])[: error.position - 1]:
+            assert networks.parse(f"[{entry}]", "team")
+        if entries is not None:
+            assert isinstance(ours_of(f"[{entries[error.position - 1]}]"), networks.InvalidNetworksError)
+
+
+@settings(max_examples=600)  # as above
+@given(selections.TEXTS, OURS)
+def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
+    before = ported(text)
+    try:
+        merged = networks.merge(text, ours, "team")
+    except networks.InvalidNetworksError:
+        return
+    assert before is not None
+    after = ported(merged.text)
+    assert after == told(merged.selections)
+    assert after[: len(before)] == before
+    if networks.is_json(text):  # every byte: unknown keys, keys written twice, numbers as they are spelt
+        head = text.rstrip()[:-1]
+        assert merged.text.startswith(head)
+        assert _pairs(merged.text)[: len(before)] == _pairs(text)
+    elif not networks.is_json(merged.text):
+        assert merged.text.startswith(text)
+    assert len(after) == len(before) + merged.added
+    assert networks.merge(merged.text, ours, "team") == networks.Merged(merged.text, merged.selections, 0)
+
+
+def _pairs(text: str) -> list:
+    return network_element.decode(text) if text else []
+
+
+def _entries(text: str) -> list[str] | None:
+    """The objects of an array, as texts; None where it is no array."""
+    decoder = json.JSONDecoder()
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    if not text.lstrip().startswith("["):
+        return None
+    entries, at = [], text.index("[") + 1
+    while True:
+        while text[at] in " \t\r\n,":
+            at += 1
+        if text[at] == "]":
+            return entries
+        _, end = decoder.raw_decode(text, at)
+        entries.append(text[at:end])
+        at = end
