@@ -181,9 +181,12 @@ async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_s
 
 @BOTH
 async def test_a_pod_is_bound_though_the_webhook_is_away(plane, namespace, nodes, installed, scheduler):
+    hold = {"key": "hold", "value": "yes", "effect": "NoSchedule"}  # Volcano makes no pod for a cluster without nodes
+    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old"}, taints=[hold])
     await create(plane, namespace, workload(scheduler, 1))
-    await pending(plane, namespace)
+    assert not (await pending(plane, namespace))["spec"].get("nodeName")
     await installed.webhook.stop()
-    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old"})
+    await plane.api.patch("Node", "gpu-old", {"spec": {"taints": []}})
     (pod,) = await running(plane, namespace, 1)
+    assert json.loads(pod["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
     assert PLACEMENT not in pod["metadata"]["annotations"]
