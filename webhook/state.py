@@ -37,32 +37,43 @@ class Namespaces:
 
 
 class Networks:
-    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them."""
+    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them.
+
+    `version` grows with every change that somebody could notice.
+    """
 
     def __init__(self) -> None:
         self.resources: dict[Key, str | None] | None = None
+        self.version = 0
 
     def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """The full list."""
         self.resources = {_key(each.metadata): _resource(each) for each in objects}
+        self.version += 1
 
     def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """One appeared or changed."""
         if self.resources is not None:
             self.resources[_key(obj.metadata)] = _resource(obj)
+            self.version += 1
 
     def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """One is gone."""
         if self.resources is not None:
             self.resources.pop(_key(obj.metadata), None)
+            self.version += 1
 
 
 class Nodes:
-    """Nodes by name, and which resources some of them offers; None until a source has told all of them."""
+    """Nodes by name, and which resources some of them offers; None until a source has told all of them.
+
+    `version` grows when what is offered changes, which is seldom: a heartbeat is no change.
+    """
 
     def __init__(self) -> None:
         self.by_name: dict[str, views.Node] = {}
         self.offered: frozenset[str] | None = None
+        self.version = 0
         self._counts: Counter[str] = Counter()
         self._of: dict[str, frozenset[str]] = {}
 
@@ -71,7 +82,7 @@ class Nodes:
         self.by_name = {each.metadata.name: each for each in objects}
         self._of = {each.metadata.name: _offers(each) for each in objects}
         self._counts = Counter(resource for offers in self._of.values() for resource in offers)
-        self.offered = frozenset(self._counts)
+        self._show()
 
     def upsert(self, obj: views.Node) -> None:
         """One appeared or changed; most changes are heartbeats, which offer what was offered before."""
@@ -94,7 +105,13 @@ class Nodes:
         self._counts.subtract(before - offers)
         self._counts = +self._counts  # drops those nobody offers any more
         if self.offered is not None:
-            self.offered = frozenset(self._counts)
+            self._show()
+
+    def _show(self) -> None:
+        offered = frozenset(self._counts)
+        if offered != self.offered:
+            self.offered = offered
+            self.version += 1
 
 
 class Pods:
@@ -187,6 +204,7 @@ class State:
             watched=self.watched,
             networks=self.networks.resources,
             offered=self.nodes.offered,
+            version=self.networks.version + self.nodes.version,  # each only grows, so equal sums are one state
         )
 
 

@@ -97,7 +97,9 @@ def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
                 f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
                 f"its network {'/'.join(chosen.network)} {why}"
             )
-    for resource in wanted if offered is not None else ():
+    if offered is None:
+        return
+    for resource in wanted:
         if resource not in offered:
             of = [chosen.name for chosen in aim.rails if chosen.resource == resource]
             whose = f", for rail {model.listed(of)}" if of else ""

@@ -38,4 +38,4 @@ def _settings(name: str, document: policies.FabricPolicy, chosen: Sequence[rails
     fabric = document.fabrics[name]
     rank = tables.of(document).rank(name, [each.rail for each in chosen], None, host_network=False)
     pins = derive.pins(fabric, document.primary_interface, host_network=False)
-    return {(each.name, each.value) for each in (*rank.all, *pins)}
+    return {(each.name, each.value) for each in rank.all} | {(each.name, each.value) for each in pins}
