@@ -4,7 +4,7 @@ Owns the short list of what differs between mates and decides nothing; everythin
 so that what a concern reads tomorrow is in it too. A name missing from the lists costs time, never a wrong plan.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,6 @@ _RANKS = frozenset(
 )
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server ends it with five letters of chance
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where it mounts that volume
-_NO_METADATA = views.ObjectMeta()
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -62,7 +61,7 @@ def key(pod: views.Pod, known: facts.Facts, document: policies.FabricPolicy) -> 
             _unnumbered(metadata.labels_or_none),
             _unnumbered(annotations),
             msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
-            [_volume(each) for each in spec.volumes_or_none] if spec.volumes_or_none is not None else None,
+            volumes(spec),
             [_container(each, document) for each in spec.containers],
         )
     )
@@ -75,18 +74,26 @@ def _unnumbered(written: Mapping[str, str] | None) -> Mapping[str, str] | None:
     return {name: "" if name in _NUMBERS else value for name, value in written.items()}
 
 
-def _volume(volume: views.Volume) -> views.Volume:
-    if not volume.name.startswith(_TOKEN_VOLUME):
-        return volume
-    return msgspec.structs.replace(volume, name=_TOKEN_VOLUME)
+def volumes(spec: views.PodSpec) -> Sequence[views.Volume] | None:
+    """The pod's volumes, that of its token under a name all pods share."""
+    there = spec.volumes_or_none
+    if there is None:
+        return None
+    alike = msgspec.structs.replace
+    return [alike(each, name=_TOKEN_VOLUME) if each.name.startswith(_TOKEN_VOLUME) else each for each in there]
+
+
+def mounts(container: views.Container) -> Sequence[views.VolumeMount | str] | None:
+    """The container's mounts, that of the pod's token by its path alone."""
+    there = container.volume_mounts_or_none
+    return None if there is None else [_TOKEN_PATH if _is_token(each) else each for each in there]
 
 
 def _container(container: views.Container, document: policies.FabricPolicy) -> tuple[Any, ...]:
-    mounts = container.volume_mounts_or_none
     env = container.env_or_none
     return (
         msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
-        None if mounts is None else [_TOKEN_PATH if _is_token(each) else each for each in mounts],
+        mounts(container),
         None if env is None else [*_told(env, document)],
     )
 
