@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fabric.policy import model as policies
 from serving import metrics, routes
 from webhook import answer, bindings, pods, wire, workloads
+from webhook import memory as memories
 from webhook import policies as validation
 from webhook import state as states
 
@@ -20,9 +21,10 @@ def offered(
     state: states.State, policy_of: PolicyOf, counters: metrics.Metrics, tell: Tell = lambda _: None
 ) -> list[routes.Route]:
     """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
+    memory = memories.Memory()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        given = pods.handle(call.body, policy_of(), state.facts)
+        given = pods.handle(call.body, policy_of(), state.facts, memory)
         if given.notice is not None:
             tell(given.notice)
         return _reply(given, counters)

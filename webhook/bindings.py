@@ -4,6 +4,9 @@ Owns the lookups by the Binding's words; what is written is `fabric.injection.bi
 a pod that is not in them yet is waited for shortly, by the caller.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from fabric import views
 from fabric.injection import binding, facts
 from fabric.policy import model as policies
@@ -37,18 +40,18 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
     if policy is None or bound is None or not concerns_us(request):
         return _answer(request, ())
     namespace, name, uid = pod_of(request)
-    pod = known.pods.find(namespace, name, uid)
-    if pod is None:
+    pending = known.pods.find(namespace, name, uid)
+    if pending is None:
         if known.pods.knows(namespace, name, uid):
             return _answer(request, ())
         return _answer(request, (f"railwright has not seen pod {namespace}/{name}: its placement is not recorded",))
-    return _placed(request, bound, pod, policy, known.facts(namespace), known.nodes.by_name.get(bound.target.name))
+    return _placed(request, bound, pending, policy, known.facts(namespace), known.nodes.by_name.get(bound.target.name))
 
 
 def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
     request: wire.Request[wire.Binding],
     bound: wire.Binding,
-    pod: views.Pod,
+    pending: state.Pending,
     policy: policies.Policy,
     known: facts.Facts,
     node: views.Node | None,
@@ -56,14 +59,26 @@ def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
     if node is None:
         name = bound.target.name
         return _answer(request, (f"railwright has not seen node {name}: the pod's placement is not recorded",))
-    added = binding.annotations_for(pod, policy, known, node)
+    added = binding.annotations_for(pending.pod, policy, known, node)
     if added is None:
         return _answer(request, ())
     if not added:
         return _answer(request, ("the pod's annotations are at their limit of 256 KiB: its placement is not recorded",))
-    operations = patch.annotate(bound.metadata.annotations_or_none, added)
+    operations = [*_without_outdated(bound, pending, added), *patch.annotate(bound.metadata.annotations_or_none, added)]
     body = wire.write(request.uid, wire.Verdict(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
+
+
+def _without_outdated(
+    bound: wire.Binding, pending: state.Pending, added: Mapping[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    """Volcano sends along the annotations it knew when its session began, and the API server writes them onto the pod.
+    Those that have changed since are taken out, so that the change survives.
+    """
+    sent = bound.metadata.annotations
+    for key, values in pending.outdated.items():
+        if key not in added and sent.get(key) in values and sent[key] != pending.pod.metadata.annotations.get(key):
+            yield {"op": "remove", "path": f"/metadata/annotations/{patch.escaped(key)}"}
 
 
 def _answer(request: wire.Request[wire.Binding], warnings: tuple[str, ...]) -> answer.Answer:

@@ -9,6 +9,7 @@ from fabric import names, views
 from fabric.injection import facts, model, opt_in, plan
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
+from webhook import memory as memories
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
@@ -19,8 +20,13 @@ _MAX_AUDIT = 1024  # characters of one audit annotation; a fabric has few rails,
 FactsOf = Callable[[str], facts.Facts]
 
 
-def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> answer.Answer:
-    """The answer. Raises wire.MalformedError for what is no review of a pod."""
+def handle(
+    body: bytes, policy: policies.Policy | None, facts_of: FactsOf, memory: memories.Memory | None = None
+) -> answer.Answer:
+    """The answer. Raises wire.MalformedError for what is no review of a pod.
+
+    With a memory, alike pods are planned once; the answer is the same with and without.
+    """
     request = _READER.read(body)
     if request.operation != "CREATE" or request.sub_resource:
         return _allowed(request)
@@ -30,6 +36,9 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
     known = facts_of(request.namespace)
     if policy is None:
         return _without_policy(request, pod, known)
+    key = memory.key(pod, policy, known) if memory is not None else None
+    if memory is not None and key is not None and (kept := memory.find(key)) is not None:
+        return _told(request, pod, kept)
     outcome = plan.plan(pod, policy, known)
     match outcome:
         case model.NotOptedIn():
@@ -37,10 +46,26 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
         case model.Refusal():
             return _refused(request, pod, outcome)
         case model.Injection():
-            return _injected(request, pod, outcome)
+            made = _injected(pod, outcome)
+            if memory is not None and key is not None:
+                memory.keep(key, made)
+            return _told(request, pod, made)
 
 
-def _injected(request: wire.Request[views.Pod], pod: views.Pod, injection: model.Injection) -> answer.Answer:
+def _told(request: wire.Request[views.Pod], pod: views.Pod, kept: memories.Kept) -> answer.Answer:
+    return answer.Answer(
+        body=wire.addressed(request.uid, kept.response),
+        outcome=kept.outcome,
+        fabric=kept.fabric,
+        role=kept.role,
+        operations=kept.operations,
+        warnings=len(kept.warnings),
+        dry_run=bool(request.dry_run),
+        notice=_notice(request, pod, kept.warnings) if kept.warnings else None,
+    )
+
+
+def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
     operations = patch.operations(pod, injection.changes)
     verdict = wire.Verdict(
         operations=operations,
@@ -52,15 +77,13 @@ def _injected(request: wire.Request[views.Pod], pod: views.Pod, injection: model
             "changes": str(len(injection.changes)),
         },
     )
-    return answer.Answer(
-        body=wire.write(request.uid, verdict),
+    return memories.Kept(
+        response=wire.members(verdict),
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         fabric=injection.fabric,
         role=injection.role,
         operations=len(operations),
-        warnings=len(injection.warnings),
-        dry_run=bool(request.dry_run),
-        notice=_notice(request, pod, injection.warnings) if injection.warnings else None,
+        warnings=injection.warnings,
     )
 
 

@@ -9,8 +9,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from fabric import names, quantity, views
-from fabric.injection import facts
+from fabric.injection import accelerators, facts
 
 Key = tuple[str, str]  # namespace, name
 
@@ -35,32 +37,43 @@ class Namespaces:
 
 
 class Networks:
-    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them."""
+    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them.
+
+    `version` grows with every change that somebody could notice.
+    """
 
     def __init__(self) -> None:
         self.resources: dict[Key, str | None] | None = None
+        self.version = 0
 
     def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """The full list."""
         self.resources = {_key(each.metadata): _resource(each) for each in objects}
+        self.version += 1
 
     def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """One appeared or changed."""
         if self.resources is not None:
             self.resources[_key(obj.metadata)] = _resource(obj)
+            self.version += 1
 
     def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """One is gone."""
         if self.resources is not None:
             self.resources.pop(_key(obj.metadata), None)
+            self.version += 1
 
 
 class Nodes:
-    """Nodes by name, and which resources some of them offers; None until a source has told all of them."""
+    """Nodes by name, and which resources some of them offers; None until a source has told all of them.
+
+    `version` grows when what is offered changes, which is seldom: a heartbeat is no change.
+    """
 
     def __init__(self) -> None:
         self.by_name: dict[str, views.Node] = {}
         self.offered: frozenset[str] | None = None
+        self.version = 0
         self._counts: Counter[str] = Counter()
         self._of: dict[str, frozenset[str]] = {}
 
@@ -69,7 +82,7 @@ class Nodes:
         self.by_name = {each.metadata.name: each for each in objects}
         self._of = {each.metadata.name: _offers(each) for each in objects}
         self._counts = Counter(resource for offers in self._of.values() for resource in offers)
-        self.offered = frozenset(self._counts)
+        self._show()
 
     def upsert(self, obj: views.Node) -> None:
         """One appeared or changed; most changes are heartbeats, which offer what was offered before."""
@@ -92,42 +105,51 @@ class Nodes:
         self._counts.subtract(before - offers)
         self._counts = +self._counts  # drops those nobody offers any more
         if self.offered is not None:
-            self.offered = frozenset(self._counts)
+            self._show()
+
+    def _show(self) -> None:
+        offered = frozenset(self._counts)
+        if offered != self.offered:
+            self.offered = offered
+            self.version += 1
 
 
 class Pods:
-    """Pods that may have opted in, by namespace and name, and the uids of all others; whoever waits is told of news."""
+    """Pods that may have opted in and await a node, and the uids of all others; whoever waits is told of news.
+
+    A bound pod is bound for good, so that nothing but its uid is kept: of a large cluster only the pending pods.
+    """
 
     def __init__(self) -> None:
-        self._opted_in: dict[Key, views.Pod] = {}
+        self._pending: dict[Key, Pending] = {}
         self._others: dict[Key, str] = {}
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._opted_in)
+        return len(self._pending)
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """The full list."""
-        self._opted_in.clear()
-        self._others.clear()
+        before = self._pending
+        self._pending, self._others = {}, {}
         for each in objects:
-            self._take(each)
+            self._take(each, before.get(_key(each.metadata)))
         self._tell()
 
     def upsert(self, obj: views.Pod) -> None:
         """One appeared or changed."""
-        self._take(obj)
+        self._take(obj, self._pending.get(_key(obj.metadata)))
         self._tell()
 
     def remove(self, obj: views.Pod) -> None:
         """One is gone."""
-        self._opted_in.pop(_key(obj.metadata), None)
+        self._pending.pop(_key(obj.metadata), None)
         self._others.pop(_key(obj.metadata), None)
 
-    def find(self, namespace: str, name: str, uid: str) -> views.Pod | None:
+    def find(self, namespace: str, name: str, uid: str) -> "Pending | None":
         """A pod that may have opted in. With a uid, a pod of the same name that was there before is not it."""
-        pod = self._opted_in.get((namespace, name))
-        return pod if pod is not None and uid in {"", pod.metadata.uid} else None
+        found = self._pending.get((namespace, name))
+        return found if found is not None and uid in {"", found.pod.metadata.uid} else None
 
     def knows(self, namespace: str, name: str, uid: str) -> bool:
         """True when a source has told of this very pod."""
@@ -142,19 +164,26 @@ class Pods:
                     await self._news.wait()
         return self.knows(namespace, name, uid)
 
-    def _take(self, pod: views.Pod) -> None:
+    def _take(self, pod: views.Pod, before: "Pending | None") -> None:
         key = _key(pod.metadata)
-        if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
-            self._opted_in[key] = pod
+        if not pod.spec.node_name and _may_opt_in(pod):
+            self._pending[key] = Pending(pod, _outdated(pod, before))
             self._others.pop(key, None)
         else:
             self._others[key] = pod.metadata.uid
-            self._opted_in.pop(key, None)
+            self._pending.pop(key, None)
 
     def _tell(self) -> None:
         """Wake all who wait now; who comes later waits for the next news."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A pod that awaits a node. `outdated`: values its annotations had before they were changed or removed."""
+
+    pod: views.Pod
+    outdated: Mapping[str, frozenset[str]] = {}
 
 
 class State:
@@ -175,6 +204,7 @@ class State:
             watched=self.watched,
             networks=self.networks.resources,
             offered=self.nodes.offered,
+            version=self.networks.version + self.nodes.version,  # each only grows, so equal sums are one state
         )
 
 
@@ -195,3 +225,25 @@ def _positive(amount: views.Written) -> bool:
         return quantity.parse(amount) > 0
     except quantity.InvalidQuantityError:
         return False
+
+
+def _may_opt_in(pod: views.Pod) -> bool:
+    """True where a label or a namespace's label may have opted the pod in. A record need not be there (ruling 5)."""
+    return (
+        names.FABRIC in pod.metadata.labels
+        or names.INJECTION in pod.metadata.annotations
+        or any(map(accelerators.extended, pod.spec.containers))
+    )
+
+
+def _outdated(pod: views.Pod, before: Pending | None) -> Mapping[str, frozenset[str]]:
+    if before is None or before.pod.metadata.uid != pod.metadata.uid:
+        return {}
+    now, then = pod.metadata.annotations, before.pod.metadata.annotations
+    if now == then:
+        return before.outdated
+    changed = {key: frozenset({value}) for key, value in then.items() if now.get(key) != value}
+    return {key: before.outdated.get(key, _NONE) | changed.get(key, _NONE) for key in {**before.outdated, **changed}}
+
+
+_NONE: frozenset[str] = frozenset()

@@ -130,7 +130,12 @@ def read_workload(body: bytes) -> WorkloadRequest:
 
 def write(uid: str, verdict: Verdict) -> bytes:
     """The review that answers request `uid`."""
-    response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
+    return addressed(uid, members(verdict))
+
+
+def members(verdict: Verdict) -> bytes:
+    """The members of the response but its uid, which alone differs between alike requests."""
+    response: dict[str, Any] = {"allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": verdict.code, "message": verdict.message}
     elif verdict.operations:
@@ -140,7 +145,15 @@ def write(uid: str, verdict: Verdict) -> bytes:
         response["warnings"] = bounded(verdict.warnings)
     if verdict.audit:
         response["auditAnnotations"] = verdict.audit
-    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+    return msgspec.json.encode(response)[1:-1]
+
+
+def addressed(uid: str, response: bytes) -> bytes:
+    """The review with these members of the response."""
+    return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(uid), response)
+
+
+_HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 
 
 def bounded(warnings: Sequence[str]) -> list[str]:

@@ -165,8 +165,7 @@ def _answer(
 
 
 def _refused(request: wire.WorkloadRequest, kind: kinds.Kind, refusal: model.Refusal) -> answer.Answer:
-    message = refusal.message
-    told = message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
+    told = model.bounded(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
     verdict = wire.Verdict(allowed=False, code=_FORBIDDEN, message=told, audit=audit)
     return answer.Answer(

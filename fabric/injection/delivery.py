@@ -10,20 +10,22 @@ import msgspec
 
 from fabric import names, views
 from fabric.injection import aim as aims
-from fabric.injection import model, mounts, roles, shapes, tables
+from fabric.injection import entries, model, mounts, roles, shapes, tables
 from fabric.policy import model as policies
+
+_PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
 
 
 class Route(msgspec.Struct, frozen=True):
     """Where the variables of a pod go."""
 
-    settings: tuple[tables.Setting, ...]  # all of them
+    found: tables.Settings  # all of them
     in_env: tuple[tables.Setting, ...]  # what an environment is given; nothing where it has envFrom
-    others: tuple[tables.Setting, ...]  # what no file can carry
-    in_file: tuple[tables.Setting, ...]
-    text: str  # of the file, as far as it is known before binding
-    mounted: tuple[int, ...]  # containers that are to get the file; those that mount one of their own do not
-    per_node: bool  # the device list joins the file at binding
+    in_file: tuple[tables.Setting, ...] = ()
+    text: str = ""  # of the file, as far as it is known before binding
+    mounted: tuple[int, ...] = ()  # containers that get the file
+    unreached: tuple[int, ...] = ()  # containers that were to get it, and have something of their own in its place
+    per_node: bool = False  # the device list joins the file at binding
 
 
 def route(aim: aims.Aim) -> Route:
@@ -35,28 +37,34 @@ def route(aim: aims.Aim) -> Route:
     per_node = known.per_node and _node_decides(aim, rails, found)
     everywhere = mode != "env" or roles.ssh_launched(aim.pod)
     with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
-    mounted = aim.targets if everywhere or per_node else with_source
-    reached = any(not mounts.mounts_itself(aim.container(index), mounts.NCCL_CONF_FILE) for index in mounted)
-    carrying = reached and (everywhere or bool(with_source))
+    if not (everywhere or per_node or with_source):
+        return Route(found, found.all)
+    wanted = aim.targets if everywhere or per_node else with_source
+    mounted = tuple([index for index in wanted if not in_its_place(aim.container(index))])
+    in_file = _unset(aim, mounted, found.carried) if mounted and (everywhere or with_source) else ()
     return Route(
-        settings=found.all,
+        found=found,
         in_env=found.others if mode == "file" else found.all,
-        others=found.others,
-        in_file=found.carried if carrying else (),
-        text=found.text if carrying else "",
+        in_file=in_file,
+        text=found.text if in_file is found.carried else tables.text(in_file),
         mounted=mounted,
-        per_node=per_node and reached,
+        unreached=tuple([index for index in wanted if index not in mounted]),
+        per_node=per_node and bool(mounted),
     )
 
 
 def deliver(aim: aims.Aim, route: Route) -> model.Part:
     """The file: its annotation, its volume and its mounts. Raises RefusedError."""
     annotation, warnings = _annotation(aim, route.text)
-    if not route.mounted:
-        return model.Part(changes=annotation, warnings=warnings)
-    placed = mounts.place(aim, mounts.NCCL_CONF_FILE, route.mounted)
+    if not route.mounted and not route.unreached:
+        return model.Part(changes=annotation, warnings=warnings) if annotation else model.NOTHING
+    placed = mounts.place(aim, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.NOTHING
+    skipped = {} if route.mounted or not route.unreached else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
     return msgspec.structs.replace(
-        placed, changes=annotation + placed.changes, warnings=(*warnings, *_unreached(aim, route))
+        placed,
+        changes=annotation + placed.changes,
+        warnings=(*warnings, *_unreached(aim, route.unreached)),
+        skipped=skipped,
     )
 
 
@@ -64,6 +72,31 @@ def nothing(aim: aims.Aim) -> model.Part:
     """No file for this pod: what a user wrote as its text does not stay (ruling 4)."""
     annotation, warnings = _annotation(aim, "")
     return model.Part(changes=annotation, warnings=warnings)
+
+
+def in_its_place(container: views.Container) -> str | None:
+    """The path of a container's own mount that the file would hide or lie in, None where there is none.
+
+    Over a volume at /etc the runtime would have to make the file in the user's volume, and fails where that is
+    read-only, as ConfigMaps and Secrets are.
+    """
+    if not container.volume_mounts_or_none:
+        return None
+    if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
+        return names.NCCL_CONF_PATH
+    return _PARENT if any(each.mount_path.rstrip("/") == _PARENT for each in container.volume_mounts) else None
+
+
+def _unset(aim: aims.Aim, mounted: Sequence[int], carried: tuple[tables.Setting, ...]) -> tuple[tables.Setting, ...]:
+    """Those that some container with the file has not set itself: a rank that ssh starts does not see its
+    container's own value, and must not find ours instead (ruling 8: unless it is forced).
+    """
+    there = [entries.by_name(aim.container(index)) for index in mounted]
+    forced = aim.fabric.force_env
+    own = {
+        each.entry for each in carried if each.name not in forced and all(entries.otherwise(at, each) for at in there)
+    }
+    return tuple([each for each in carried if each.entry not in own]) if own else carried
 
 
 def _node_decides(aim: aims.Aim, rails: Sequence[policies.Rail], found: tables.Settings) -> bool:
@@ -98,11 +131,10 @@ def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ..
     return (change,), (warning,)
 
 
-def _unreached(aim: aims.Aim, route: Route) -> Iterable[str]:
-    for index in route.mounted:
+def _unreached(aim: aims.Aim, containers: Iterable[int]) -> Iterable[str]:
+    for index in containers:
         container = aim.container(index)
-        if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
-            yield (
-                f"container {container.name} mounts {names.NCCL_CONF_PATH} itself; remove that mount, or set in env "
-                f"what does not reach it by file: the settings of fabric {aim.fabric_name}"
-            )
+        yield (
+            f"container {container.name} mounts {in_its_place(container)} itself; remove that mount, or set in env "
+            f"what does not reach it by file: the settings of fabric {aim.fabric_name}"
+        )

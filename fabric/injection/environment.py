@@ -4,12 +4,14 @@ Owns who wins: the user's entry, valueFrom included, unless the policy forces th
 there are is `tables`', how they travel is `delivery`'s.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Sequence
 
-from fabric import names, views
+from fabric import names
 from fabric.injection import aim as aims
-from fabric.injection import delivery, model, mounts, tables
-from fabric.nccl import common, derive
+from fabric.injection import delivery, entries, model, tables
+from fabric.nccl import derive, libraries
+from fabric.nccl import model as nccl
 
 
 def set_for(aim: aims.Aim) -> list[model.Part]:
@@ -17,51 +19,61 @@ def set_for(aim: aims.Aim) -> list[model.Part]:
     wanted = aim.role.rails or aim.role.pins
     if wanted and "env" in aim.wishes.skip:
         return [delivery.nothing(aim), model.Part(skipped={"env": f"by annotation {names.SKIP}"})]
-    parts: list[model.Part] = []
-    if aim.role.rails:
-        route = delivery.route(aim)
-        parts += [*_ranks(aim, route), delivery.deliver(aim, route)]
-    else:
-        parts.append(delivery.nothing(aim))
-    if aim.role.pins:
-        parts += _pins(aim)
-    return parts
+    if not aim.role.rails:
+        return [delivery.nothing(aim), *(_pins(aim) if aim.role.pins else ())]
+    route = delivery.route(aim)
+    return [*_ranks(aim, route), delivery.deliver(aim, route)]
 
 
 def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:
-    parts = []
-    for index in aim.targets:
-        with_source = bool(aim.container(index).env_from)
-        parts.append(_container(aim, index, () if with_source else route.in_env, route.settings))
-        if with_source:
-            parts.append(_left_out(aim, index, route))
+    parts = [part for index in aim.targets for part in _rank(aim, index, route)]
     if route.per_node:
         parts.append(_later(aim))
         parts += [_yielding(aim, index) for index in route.mounted]
-    if route.mounted and route.in_file:
-        parts.append(model.Part(entries=tuple(each.entry for each in route.in_file)))
+    if route.in_file:
+        parts.append(model.Part(entries=tuple([each.entry for each in route.in_file]), reasons=(route.found.reasons,)))
     return parts
 
 
-def _container(
-    aim: aims.Aim, index: int, adding: Sequence[tables.Setting], known: Sequence[tables.Setting]
+def _rank(aim: aims.Aim, index: int, route: delivery.Route) -> list[model.Part]:
+    container = aim.container(index)
+    there = entries.by_name(container)
+    known, adding = route.found.all, route.in_env
+    shown = libraries.shown(there) | libraries.OPEN_MPI if aim.role.pins else libraries.shown(there)
+    if shown:
+        ours = {each.name: each for each in (*known, *route.found.beside)}
+        beside = [each for each in route.found.beside if libraries.library_of(each.name) in shown]
+        known = tuple([each for each in (*known, *beside) if not entries.excluded(there, each, ours)])
+        adding = (*adding, *beside)
+    if not container.env_from:
+        return [_container(aim, index, there, known, adding, route.found.reasons)]
+    file = route.found.carried if index in route.mounted else ()
+    return _with_source(aim, index, there, known, file, route.found.reasons)
+
+
+def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the policy
+    aim: aims.Aim,
+    index: int,
+    there: entries.ByName,
+    known: Sequence[tables.Setting],
+    adding: Collection[tables.Setting],
+    reasons: model.Reasons,
 ) -> model.Part:
     """`adding` go into the environment; a name of `known` that the user set otherwise is kept, or forced."""
     container = aim.container(index)
-    there = _entries(container)
     forced = aim.fabric.force_env
-    changes, entries, warnings, kept = [], [], [], []
+    changes, listed, warnings, kept = [], [], [], []
     for setting in known:
         at = there.get(setting.name)
         if at is None:
-            if setting in adding:
+            if adding is known or setting in adding:
                 changes.append(_set(index, setting))
-                entries.append(setting.entry)
-        elif at[1].value == setting.value and at[1].value_from is None:
-            entries.append(setting.entry)
+                listed.append(setting.entry)
+        elif at[1].value == setting.value:
+            listed.append(setting.entry)
         elif setting.name in forced:
             changes.append(_set(index, setting, at[0]))
-            entries.append(setting.entry)
+            listed.append(setting.entry)
             warnings.append(
                 f"container {container.name}: remove {setting.name} from the pod; the pod's own value was replaced, "
                 f"because the policy of fabric {aim.fabric_name} forces {setting.name}={setting.value}"
@@ -69,7 +81,35 @@ def _container(
         else:
             kept.append(setting.name)
     own = {container.name: tuple(kept)} if kept else {}
-    return model.Part(tuple(changes), tuple(entries), tuple(warnings), own)
+    return model.Part(tuple(changes), tuple(listed), tuple(warnings), own, reasons=(reasons,))
+
+
+def _with_source(  # noqa: PLR0913, PLR0917 - as above
+    aim: aims.Aim,
+    index: int,
+    there: entries.ByName,
+    known: Sequence[tables.Setting],
+    file: Collection[tables.Setting],
+    reasons: model.Reasons,
+) -> list[model.Part]:
+    """A container with envFrom: an entry of ours would silently beat what envFrom brings, so only forced names get one,
+    with a word about it.
+    """
+    name = aim.container(index).name
+    forcing = [each for each in known if each.name in aim.fabric.force_env]
+    lost = [each.name for each in known if each.name not in there and each not in file and each not in forcing]
+    warnings = [
+        f"container {name} has envFrom: remove {each.name} from what it brings; the policy of fabric "
+        f"{aim.fabric_name} forces {each.name}={each.value}, which beats it"
+        for each in forcing
+        if each.name not in there
+    ]
+    if lost:
+        warnings.append(
+            f"container {name} has envFrom: set there or in env, because a file cannot carry them and an entry of ours "
+            f"would beat what envFrom brings: {model.listed(lost)} left out"
+        )
+    return [_container(aim, index, there, known, forcing, reasons), model.Part(warnings=tuple(warnings))]
 
 
 def _later(aim: aims.Aim) -> model.Part:
@@ -88,7 +128,7 @@ def _yielding(aim: aims.Aim, index: int) -> model.Part:
     """A forced list of devices that only the node decides comes by file, which the pod's own entries would beat."""
     container = aim.container(index)
     own = [at for at, entry in enumerate(container.env) if entry.name == tables.HCA]
-    if not own or tables.HCA not in aim.fabric.force_env or mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
+    if not own or tables.HCA not in aim.fabric.force_env:
         return model.NOTHING
     reason = f"the policy of fabric {aim.fabric_name} forces {tables.HCA}, which is written at binding"
     warning = f"container {container.name}: remove {tables.HCA} from the pod; the pod's own value was removed: {reason}"
@@ -96,46 +136,27 @@ def _yielding(aim: aims.Aim, index: int) -> model.Part:
     return model.Part(changes=changes, warnings=(warning,))
 
 
-def _left_out(aim: aims.Aim, index: int, route: delivery.Route) -> model.Part:
-    """A container with envFrom: an entry of ours would silently beat what envFrom brings, so none is added."""
-    there = _entries(aim.container(index))
-    lost = [each.name for each in route.others if each.name not in there]
-    if not lost:
-        return model.NOTHING
-    warning = (
-        f"container {aim.container(index).name} has envFrom: set there or in env, because a file cannot carry them "
-        f"and an entry of ours would beat what envFrom brings: {model.listed(lost)} left out"
-    )
-    return model.Part(warnings=(warning,))
-
-
 def _pins(aim: aims.Aim) -> list[model.Part]:
     """Out-of-band pins of mpirun, each only where neither it nor its twin is set (webhooks.md 5.3)."""
-    pins = derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
-    ours = {pin.name: pin.value for pin in pins}
+    pins = {each.name: tables.setting(each) for each in _pinning(aim)}
+    reasons = model.Reasons({each.entry: each.reason for each in pins.values()})
     parts = []
     for index in aim.targets:
         container = aim.container(index)
-        there = _entries(container)
-        free = [tables.setting(pin) for pin in pins if not _excluded(there, pin.name, ours)]
-        missing = [each.name for each in free if each.name not in there]
-        if container.env_from and missing:
-            warning = f"container {container.name} has envFrom: set there or in env: {model.listed(missing)} left out"
-            parts.append(model.Part(warnings=(warning,)))
-        parts.append(_container(aim, index, () if container.env_from else free, free))
+        there = entries.by_name(container)
+        free = [each for each in pins.values() if not entries.excluded(there, each, pins)]
+        if container.env_from:
+            parts += _with_source(aim, index, there, free, (), reasons)
+        else:
+            parts.append(_container(aim, index, there, free, free, reasons))
     return parts
 
 
-def _excluded(there: Mapping[str, tuple[int, views.EnvVar]], name: str, ours: Mapping[str, str]) -> bool:
-    """True where the user has set a twin of the pin otherwise than we do."""
-    return any(twin in there and there[twin][1].value != ours.get(twin) for twin in common.TWINS[name])
+def _pinning(aim: aims.Aim) -> Sequence[nccl.Variable]:
+    return derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
 
 
-def _entries(container: views.Container) -> Mapping[str, tuple[int, views.EnvVar]]:
-    """Index and entry by name; of two with one name Kubernetes takes the last."""
-    return {entry.name: (index, entry) for index, entry in enumerate(container.env_or_none or ())}
-
-
+@functools.lru_cache(maxsize=4096)  # the same few for every pod of a fabric
 def _set(container: int, setting: tables.Setting, index: int | None = None) -> model.SetEnv:
     return model.SetEnv(
         entry=setting.entry,

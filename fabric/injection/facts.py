@@ -15,4 +15,5 @@ class Facts(msgspec.Struct, frozen=True):
     namespace_labels: Mapping[str, str] | None = None
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
     offered: frozenset[str] | None = None  # resources some node has allocatable
+    version: int | None = None  # of networks and offers together: equal ones mean the same; None tells nothing
     watched: bool = False  # namespaces come from a cluster: one without labels here is too new to be seen

@@ -101,6 +101,12 @@ AnyChange = (
 )
 
 
+class Reasons(msgspec.Struct, frozen=True, eq=False):
+    """Why each entry is there, with the source; also of entries that are not. Known by identity: made once a table."""
+
+    of: Mapping[str, str]
+
+
 class Part(msgspec.Struct, frozen=True):
     """What one concern found.
 
@@ -113,6 +119,7 @@ class Part(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     kept: Mapping[str, tuple[str, ...]] = {}  # container -> names the user set otherwise
     skipped: Mapping[str, str] = {}  # concern -> why it was left out
+    reasons: tuple[Reasons, ...] = ()
 
 
 NOTHING = Part()
@@ -125,6 +132,7 @@ def join(parts: Sequence[Part]) -> Part:
     warnings: dict[str, None] = {}
     kept: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, str] = {}
+    reasons: dict[Reasons, None] = {}
     for part in parts:
         if part is NOTHING:
             continue
@@ -132,9 +140,11 @@ def join(parts: Sequence[Part]) -> Part:
         entries.update(dict.fromkeys(part.entries))
         warnings.update(dict.fromkeys(part.warnings))
         skipped.update(part.skipped)
+        if part.reasons:
+            reasons.update(dict.fromkeys(part.reasons))
         for container, names in part.kept.items():
             kept[container] = kept.get(container, ()) + names
-    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped)
+    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped, tuple(reasons))
 
 
 class Injection(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ Owns the JSON and the bound of all annotations. The record is a function of the 
 injected pod again gives the same text; what a user wrote there decides nothing.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -17,7 +18,7 @@ MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery Total
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The annotation's content, keys in this order."""
+    """The annotation's content, keys in this order. `reasons` is ours: why each variable of `added`, and its source."""
 
     version: str
     policy: str
@@ -28,6 +29,7 @@ class Record(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
     kept: Mapping[str, tuple[str, ...]]
     skipped: Mapping[str, str]
+    reasons: msgspec.Raw
 
 
 def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
@@ -58,8 +60,15 @@ def _text(aim: aims.Aim, part: model.Part) -> str:
         added=part.entries,
         kept=part.kept,
         skipped=part.skipped,
+        reasons=_reasons(part.entries, part.reasons),
     )
     return msgspec.json.encode(record).decode()
+
+
+@functools.lru_cache(maxsize=512)  # the same for all pods of a job, and a kilobyte to encode
+def _reasons(entries: tuple[str, ...], known: tuple[model.Reasons, ...]) -> msgspec.Raw:
+    of = {entry: reason for each in known for entry, reason in each.of.items()}
+    return msgspec.Raw(msgspec.json.encode({entry: of[entry] for entry in entries if entry in of}))
 
 
 def _size(aim: aims.Aim, changes: Iterable[model.AnyChange]) -> int:

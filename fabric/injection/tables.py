@@ -4,22 +4,24 @@ Owns the order (literals, then what is derived) and that literals beat derived v
 another policy document it starts anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabric.nccl import conf, derive
+from fabric.injection import model
+from fabric.nccl import conf, derive, libraries
 from fabric.nccl import model as nccl
 from fabric.policy import model as policies
 
 HCA = "NCCL_IB_HCA"
-_INTERFACE = "NCCL_SOCKET_IFNAME"
+# Literals that name an interface of the pod's own network namespace, which a pod on the host's network has not.
+_INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 _KEPT = 1024  # results; a policy has few fabrics, but a pod's rails may be any subset
 _POLICIES = 2  # the one in force, and the one that a test or a comparison uses beside it
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """A variable as a change of a pod names it."""
+class Setting(msgspec.Struct, frozen=True, eq=False):
+    """A variable as a change of a pod names it. Known by identity: made once a table, looked up for every pod."""
 
     name: str
     value: str
@@ -34,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True):
     carried: tuple[Setting, ...]
     others: tuple[Setting, ...]
     text: str  # the file of those it can carry
+    beside: tuple[Setting, ...]  # of libraries that a container may show it uses; no file carries these
+    reasons: model.Reasons  # of all and of `beside`
 
 
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
@@ -55,10 +59,10 @@ class Tables:
         if found is None:
             if len(self._ranks) >= _KEPT:
                 self._ranks.clear()
-            fabric = self.document.fabrics[name]
-            derived = derive.derive(fabric, rails, devices, self.document.primary_interface, host_network)
-            literals = _literals(fabric, name, host_network=host_network)
-            found = _parted((*literals, *(each for each in derived if each.name not in fabric.env)))
+            fabric, interface = self.document.fabrics[name], self.document.primary_interface
+            derived = derive.derive(fabric, rails, devices, interface, host_network)
+            beside = derive.beside(fabric, rails, devices, interface, host_network)
+            found = _settings(_literals(fabric, name, host_network=host_network), derived, beside, fabric.env)
             self._ranks[key] = found
         return found
 
@@ -69,20 +73,41 @@ def setting(variable: nccl.Variable) -> Setting:
     return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
 
 
-def _parted(variables: Sequence[nccl.Variable]) -> Settings:
-    settings = tuple(setting(variable) for variable in variables)
-    carried = tuple(each for each in settings if conf.carries(each.name) and conf.fits(each.name, each.value))
-    others = tuple(each for each in settings if each not in carried)
-    return Settings(settings, carried, others, conf.emit((each.name, each.value) for each in carried))
+def _settings(
+    literals: Sequence[nccl.Variable],
+    derived: Sequence[nccl.Variable],
+    beside: Sequence[nccl.Variable],
+    env: Mapping[str, str],
+) -> Settings:
+    """`env` are the policy's literals, used or not: they beat what is derived, and show libraries to every rank."""
+    shown = libraries.shown(env)
+    free = [each for each in beside if env.keys().isdisjoint({each.name, *libraries.TWINS.get(each.name, ())})]
+    always = [each for each in free if libraries.library_of(each.name) in shown]
+    every = [setting(each) for each in (*literals, *(each for each in derived if each.name not in env), *always)]
+    rest = [setting(each) for each in free if each not in always]
+    carried = [each for each in every if conf.carries(each.name) and conf.fits(each.name, each.value)]
+    return Settings(
+        all=tuple(every),
+        carried=tuple(carried),
+        others=tuple(each for each in every if each not in carried),
+        text=text(carried),
+        beside=tuple(rest),
+        reasons=model.Reasons({each.entry: each.reason for each in (*every, *rest)}),
+    )
+
+
+def text(settings: Sequence[Setting]) -> str:
+    """The file of settings that it can carry."""
+    return conf.emit((each.name, each.value) for each in settings)
 
 
 def _literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
-    """The policy's own; on the host network none that names the pod's interface (ruling 11)."""
+    """The policy's own; on the host network none that names an interface of the pod (ruling 11)."""
     reason = "the policy says so"
     return [
         nccl.Variable(key, value, reason, f"fabrics.{name}.env")
         for key, value in fabric.env.items()
-        if not (host_network and key == _INTERFACE)
+        if not (host_network and key in _INTERFACES)
     ]
 
 

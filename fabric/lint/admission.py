@@ -10,7 +10,7 @@ import msgspec
 
 from fabric import names, views
 from fabric.injection import aim as aims
-from fabric.injection import applied
+from fabric.injection import applied, likeness
 from fabric.injection import model as changes_model
 from fabric.lint import commands, engine, model, sites, subjects
 from fabric.nccl import catalogue
@@ -128,7 +128,7 @@ def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
             annotations.get(names.NETWORKS),
             annotations.get(names.NCCL_CONF),
             (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
-            spec.volumes_or_none,
+            likeness.volumes(spec),
             [_part(spec.containers[index]) for index in aim.targets],
             [*_done(changes)],
         )
@@ -142,7 +142,7 @@ def _part(container: views.Container) -> tuple[object, ...]:
         container.command,
         container.args,
         container.resources,
-        container.volume_mounts_or_none,
+        likeness.mounts(container),
         container.security_context,
         [entry for entry in container.env_or_none or () if entry.name[:3] in _BEGINNINGS],
     )

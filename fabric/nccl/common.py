@@ -1,7 +1,6 @@
 """The block every fabric has: control traffic stays on the pod's primary interface.
 
-Owns the interface pins of ranks, and those of mpirun for launchers. UCX, NVSHMEM and Open MPI
-are pinned only where mpirun starts: a rank started by torchrun loads none of them.
+Owns the interface pins of ranks, and those of mpirun for launchers. What other libraries need is `libraries`'.
 """
 
 from fabric.nccl import values

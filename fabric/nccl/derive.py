@@ -6,7 +6,7 @@ literals of the policy and how the values travel.
 
 from collections.abc import Mapping, Sequence
 
-from fabric.nccl import common, model
+from fabric.nccl import common, libraries, model
 from fabric.nccl.transports import efa, erdma, infiniband, pvrdma, roce, tcp
 from fabric.policy.model import Fabric, Rail, Transport
 
@@ -30,6 +30,18 @@ def derive(
     """What a rank needs. `devices` None: they are not known or not one set, so no variable names them."""
     case = _case(fabric, rails, devices, primary_interface, host_network)
     return _fill(common.ROWS + _TABLES[fabric.transport], case) if fabric.nccl.derive else ()
+
+
+def beside(
+    fabric: Fabric,
+    rails: Sequence[Rail],
+    devices: Sequence[str] | None,
+    primary_interface: str,
+    host_network: bool,  # noqa: FBT001 - as above
+) -> tuple[model.Variable, ...]:
+    """What a rank needs of every library beside NCCL; each only where the rank shows that it uses the library."""
+    case = _case(fabric, rails, devices, primary_interface, host_network)
+    return _fill(libraries.rows(fabric.transport), case) if fabric.nccl.derive else ()
 
 
 def pins(fabric: Fabric, primary_interface: str, host_network: bool) -> tuple[model.Variable, ...]:  # noqa: FBT001 - as above

@@ -22,7 +22,7 @@ class Variable(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """All that the environment of a rank follows from.
 
-    `devices` are the RDMA devices of the rails; None = they depend on the node, so nothing may be said of them.
+    `devices` are the RDMA devices of the rails; None = not named, or for the node to decide.
     """
 
     fabric: model.Fabric

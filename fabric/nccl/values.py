@@ -3,13 +3,13 @@
 Owns spelling (NCCL reads decimal digits only, never true or false: src/misc/param.cc), not which variable gets what.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fabric.nccl import model
 
 Value = Callable[[model.Case], str | None]
 
-NCCL_GUIDE = "NCCL user guide, environment variables"  # the source of most rows
+NCCL_GUIDE = "NCCL user guide, env.rst"  # the source of most rows
 
 
 def constant(text: str) -> Value:
@@ -40,11 +40,28 @@ def in_pod(spell: Callable[[str], str]) -> Value:
 
 
 def devices(fallback: str | None = None) -> Value:
-    """Exactly the devices of the rails; `fallback` where the policy names none for some rail."""
+    """Exactly the devices of the rails; `fallback` where the policy names none for some rail, or only the node decides.
+
+    NCCL takes a name without '=' for a prefix: mlx5_1 would be mlx5_10 as well.
+    """
 
     def value(case: model.Case) -> str | None:
         if case.devices:
-            return "=" + ",".join(dict.fromkeys(case.devices))
+            return f"={_listed(case.devices)}"
         return fallback
 
     return value
+
+
+def plain_devices(case: model.Case) -> str | None:
+    """The devices of the rails by their bare names."""
+    return _listed(case.devices) if case.devices else None
+
+
+def with_devices(text: str) -> Value:
+    """`text` where the devices of the rails are known."""
+    return lambda case: text if case.devices else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ",".join(dict.fromkeys(names))

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import pytest_asyncio
 from plane import jobs
 
@@ -91,3 +92,56 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
             "resources" not in each or not set(RAILS) & set(each["resources"].get("limits", {}))
             for each in pod["spec"].get("initContainers", [])
         )
+
+
+def on_the_object(manifest: dict) -> dict:
+    """The one label a user writes: on the workload."""
+    return manifest | {"metadata": manifest["metadata"] | {"labels": LABELS}}
+
+
+def templates(value: object) -> list[dict]:
+    """Every pod template in a workload's spec, wherever it is."""
+    if isinstance(value, list):
+        return [found for each in value for found in templates(each)]
+    if not isinstance(value, dict):
+        return []
+    if "containers" in value.get("spec", {}):
+        return [value]
+    return [found for each in value.values() for found in templates(each)]
+
+
+def amounts(spec: dict) -> set[str]:
+    return {spec["containers"][0].get("resources", {}).get("limits", {}).get(rail, "0") for rail in RAILS}
+
+
+KINDS = {
+    "MPIJob": ("mpi-operator", jobs.mpi_job("one"), of_job("one"), 3),
+    "PyTorchJob": ("training-operator", jobs.pytorch_job("one"), of_job("one"), 2),
+    "TFJob": ("training-operator", jobs.tf_job("one"), of_job("one"), 2),
+    "JobSet": ("jobset", jobs.job_set("one"), "jobset.sigs.k8s.io/jobset-name=one", 3),
+    "LeaderWorkerSet": ("lws", jobs.leader_worker_set("one"), "leaderworkerset.sigs.k8s.io/name=one", 3),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_the_rest_into_its_pods_once(
+    plane, controllers, nodes, injected, kind
+):
+    controller, manifest, selector, count = KINDS[kind]
+    await nodes.make("gpu-0")
+    await controllers.start(controller)
+    created = await plane.api.create(on_the_object(manifest), namespace=injected)
+    found = templates(created["spec"])
+    assert found, "the workload has templates"
+    for template in found:
+        computes = "nvidia.com/gpu" in template["spec"]["containers"][0].get("resources", {}).get("limits", {})
+        assert template["metadata"]["labels"][FABRIC] == "ib"
+        assert amounts(template["spec"]) == ({"1"} if computes else {"0"})
+        assert "NCCL_IB_HCA" not in json.dumps(template), "the environment is the pods' own"
+    for pod in await jobs.pods(plane.api, injected, selector, count):
+        computes = "nvidia.com/gpu" in container(pod)["resources"].get("limits", {})
+        assert amounts(pod["spec"]) == ({"1"} if computes else {"0"})
+        assert INJECTION in pod["metadata"]["annotations"]
+    name = f"{manifest['apiVersion']}/{kind}"
+    after = await plane.api.get(name, "one", injected)
+    assert templates(after["spec"]) == found, "its controller's own updates change no template"

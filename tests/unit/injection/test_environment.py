@@ -191,3 +191,148 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
     assert env(after)["NCCL_NET"] == "Socket"
     assert record(after)["rails"] == []
     assert "k8s.v1.cni.cncf.io/networks" not in after["metadata"]["annotations"]
+
+
+# --- forced names -----------------------------------------------------------------------------------------
+
+
+def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else_is_added():
+    by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
+    tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
+    after = admitted(tree, by)
+    assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    forced = [each for each in planned(tree, by).warnings if "which beats it" in each]
+    assert len(forced) == 2
+    assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
+    assert planned(after, by).changes == ()
+
+
+def test_of_two_entries_of_a_name_the_last_is_the_one_that_counts_and_is_replaced():
+    by = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
+    own = [{"name": "A", "value": "first"}, {"name": "A", "value": "last"}]
+    after = admitted(pod(gpus(8, env=own)), by)
+    assert after["spec"]["containers"][0]["env"][:2] == [own[0], {"name": "A", "value": "1"}]
+    assert env(after)["A"] == "1"
+
+
+def test_a_forced_value_reaches_ranks_by_environment_and_by_file():
+    by = fabric("    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n")
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), by)
+    assert env(after)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert "NCCL_IB_HCA==mlx5_0,mlx5_1\n" in after["metadata"]["annotations"][CONF]
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"value": "mlx5_9"}, {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    ids=["value", "valueFrom"],
+)
+def test_a_name_the_container_has_set_itself_is_not_in_the_file_where_ssh_would_let_ours_win(own):
+    mount = {"volumeMounts": [{"name": "keys", "mountPath": "/root/.ssh"}]}
+    keys = [{"name": "keys", "secret": {"secretName": "keys"}}]
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", **own}], **mount), volumes=keys), fabric())
+    assert after["metadata"]["annotations"][CONF] == "NCCL_SOCKET_IFNAME==eth0\n"
+    assert record(after)["kept"] == {"c": ["NCCL_IB_HCA"]}
+    assert "env.NCCL_IB_HCA" not in record(after)["added"]
+
+
+def test_a_name_that_one_of_two_containers_has_set_is_in_the_file_for_the_other():
+    both = gpus(4, name="a", env=[{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]), gpus(4, name="b")
+    after = admitted(pod(*both), fabric("    nccl: {delivery: file}\n", rails="[{name: rail0, device: mlx5_0}]"))
+    assert "NCCL_IB_HCA==mlx5_0\n" in after["metadata"]["annotations"][CONF]
+
+
+@pytest.mark.parametrize("path", ["/etc", "/etc/", "/etc/nccl.conf"])
+def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
+    """In a ConfigMap at /etc the runtime could not make the file to mount on, and the container would not start."""
+    container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
+    tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}])
+    by = fabric("    nccl: {delivery: file}\n")
+    after = admitted(tree, by)
+    assert mounts(after) == {path: "own"}
+    assert CONF not in after["metadata"]["annotations"]
+    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in planned(tree, by).warnings)
+    assert record(after)["skipped"]["nccl.conf"] == "/etc/nccl.conf is the user's"
+
+
+def test_what_no_line_can_hold_travels_by_environment():
+    by = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
+    after = admitted(pod(), by)
+    assert "NCCL_LONG" in env(after)
+    assert "NCCL_SHORT" not in env(after)
+    assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
+
+
+def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
+    by = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
+    assert env(admitted(pod(hostNetwork=True), by)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+
+
+# --- libraries beside NCCL --------------------------------------------------------------------------------
+
+FACTS = "    nccl: {trafficClass: 96, addressRange: 10.0.0.0/8}\n"
+
+
+def beside(tree: dict) -> dict:
+    return {name: value for name, value in env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))}
+
+
+def test_a_rank_that_shows_no_other_library_gets_none_of_their_variables():
+    assert beside(admitted(pod(), fabric(FACTS))) == {}
+
+
+def test_what_a_rank_began_for_nvshmem_is_completed():
+    after = admitted(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
+    assert beside(after) == {
+        "NVSHMEM_DEBUG": "INFO",
+        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
+        "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
+        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+        "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
+        "NVSHMEM_IB_TRAFFIC_CLASS": "96",
+    }
+    assert planned(after, fabric(FACTS)).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NVSHMEM_HCA_LIST", "mlx5_7"), ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "0"), ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2")],
+)
+def test_devices_the_user_chose_for_nvshmem_are_the_users_business(name, value):
+    after = admitted(pod(gpus(8, env=[{"name": name, "value": value}])), fabric())
+    assert beside(after) == {name: value, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0"}
+
+
+def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to_tcp():
+    after = admitted(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
+    assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
+
+
+def test_a_rank_that_runs_open_mpi_keeps_it_off_the_rails_but_for_what_a_twin_forbids():
+    own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
+    after = admitted(pod(gpus(8, env=own)), fabric())
+    assert beside(after) == {
+        "OMPI_MCA_btl_tcp_if_exclude": "lo",
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "PRTE_MCA_prte_if_include": "eth0",
+    }
+
+
+def test_a_literal_of_a_library_shows_it_to_every_rank():
+    by = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
+    assert beside(admitted(pod(), by)) == {
+        "NVSHMEM_DEBUG": "WARN",
+        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
+        "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
+        "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
+    }
+
+
+def test_what_a_rank_with_envfrom_shows_is_left_out_with_a_word():
+    tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
+    assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
+    (warning,) = planned(tree, fabric(FACTS)).warnings
+    assert "UCX_IB_TRAFFIC_CLASS left out" in warning

@@ -1,5 +1,7 @@
 """Device lists that depend on the node: when they wait for it, and that nothing stands in their way (ruling 14)."""
 
+import json
+
 import pytest
 from admitting import admitted, env, fabric, gpus, known, planned, pod, record, view
 
@@ -17,8 +19,11 @@ UNNAMED = "[{name: rail0}, {name: rail1}]"
 OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # on nodes of no shape
 
 
-def bound(tree: dict, by, gpu: str) -> dict:
-    node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}))
+def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
+    node = views.Node(
+        metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}),
+        status=views.NodeStatus(allocatable_or_none=allocatable),
+    )
     return dict(binding.annotations_for(view(tree), by, known(), node) or {})
 
 
@@ -75,3 +80,39 @@ def test_a_placement_that_would_not_fit_is_left_out():
     assert bound(admitted(full, by), by, "a") == {}
     less = pod(annotations={"x": "y" * (256 * 1024 - used - 200)})
     assert bound(admitted(less, by), by, "a").keys() == {"railwright.io/placement"}
+
+
+COUNTED = "[{name: rail0, resource: x.y/r0}, {name: rail1, resource: x.y/r1}]"
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "devices", "rails"),
+    [
+        ({"x.y/r0": "1", "x.y/r1": "1"}, "mlx5_2,mlx5_3", ["rail0", "rail1"]),
+        ({"x.y/r0": "0", "x.y/r1": "1"}, "mlx5_3", ["rail1"]),
+        ({"x.y/r0": "1"}, "mlx5_2", ["rail0"]),
+        ({"x.y/r0": "0"}, "mlx5_2,mlx5_3", ["rail0", "rail1"]),  # an empty list would be every device of the node
+        (None, "mlx5_2,mlx5_3", ["rail0", "rail1"]),
+    ],
+)
+def test_a_rail_the_node_cannot_give_is_in_neither_list(allocatable, devices, rails):
+    by = fabric(top=SHAPES, rails=COUNTED)
+    written = bound(admitted(pod(), by), by, "b", allocatable)
+    assert written[CONF] == f"NCCL_IB_HCA=={devices}\n"
+    assert json.loads(written["railwright.io/placement"])["rails"] == rails
+
+
+def test_rails_that_share_a_pool_are_given_while_it_has_any_device():
+    shared = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
+    by = fabric(top=SHAPES, rails=shared)
+    assert bound(admitted(pod(), by), by, "a", {"x.y/vf": "1"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+
+
+def test_a_list_that_admission_wrote_is_not_written_anew_for_a_dead_rail():
+    """The environment beats the file: what is in it cannot be taken back at binding."""
+    by = fabric(
+        rails="[{name: rail0, resource: x.y/r0, device: mlx5_0}, {name: rail1, resource: x.y/r1, device: mlx5_1}]"
+    )
+    written = bound(admitted(pod(), by), by, "a", {"x.y/r1": "1"})
+    assert written.keys() == {"railwright.io/placement"}
+    assert json.loads(written["railwright.io/placement"])["rails"] == ["rail1"]

@@ -2,17 +2,19 @@
 
 import tomllib
 
-from admitting import ROOT, admitted, fabric, gpus, planned, pod, record, refusal
+from admitting import ROOT, admitted, cpu, fabric, gpus, planned, pod, record, refusal
 
 from fabric.injection import model
 from fabric.injection import record as records
+
+MPI = [{"name": "OMPI_MCA_pml", "value": "ob1"}]
 
 
 def test_it_says_what_was_done_by_which_policy():
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     own = gpus(8, name="pytorch", env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
     written = record(admitted(pod(own), by))
-    order = "version,policy,fabric,role,containers,rails,added,kept,skipped"
+    order = "version,policy,fabric,role,containers,rails,added,kept,skipped,reasons"
     assert ",".join(written) == order
     assert written == {
         "version": "0.1.0",
@@ -31,7 +33,28 @@ def test_it_says_what_was_done_by_which_policy():
         ],
         "kept": {"pytorch": ["NCCL_IB_HCA"]},
         "skipped": {"preflight": "disabled by policy"},
+        "reasons": {
+            "env.NCCL_SOCKET_IFNAME": "keeps bootstrap and the RDMA handshake off the rails (NCCL user guide, env.rst)",
+            "env.GLOO_SOCKET_IFNAME": "keeps PyTorch's CPU traffic off the rails; Gloo takes a plain name only "
+            "(PyTorch torch.distributed, common environment variables)",
+            "env.TP_SOCKET_IFNAME": "keeps PyTorch's RPC off the rails; TensorPipe takes a plain name only "
+            "(PyTorch TensorPipe agent, TP_SOCKET_IFNAME)",
+        },
     }
+
+
+def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():
+    by = fabric("    env: {A: b, NVSHMEM_DEBUG: WARN}\n    nccl: {delivery: file, trafficClass: 96}\n")
+    launcher = pod(cpu())
+    launcher["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    trees = pod(), pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}])), pod(gpus(8, env=MPI)), launcher
+    for tree in trees:
+        written = record(admitted(tree, by))
+        variables = [entry for entry in written["added"] if entry.startswith("env.")]
+        assert variables
+        assert list(written["reasons"]) == variables
+        assert all(reason.endswith(")") for reason in written["reasons"].values())
+    assert record(admitted(pod(), by))["reasons"]["env.A"] == "the policy says so (fabrics.f.env)"
 
 
 def test_its_version_is_the_packages():

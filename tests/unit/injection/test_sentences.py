@@ -223,6 +223,11 @@ WARNINGS = {
         ("has envFrom", "set there or in env", "GLOO_SOCKET_IFNAME"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
     ),
+    "forced and env from": Case(
+        ("has envFrom", "remove NCCL_IB_HCA from what it brings", "which beats it"),
+        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+        fabric("    forceEnv: [NCCL_IB_HCA]\n"),
+    ),
     "pins and env from": Case(
         ("has envFrom", "set there or in env", "OMPI_"),
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),

@@ -131,6 +131,68 @@ def test_without_a_policy_a_pod_is_bound():
     assert answer(caches(named(pod())), None).keys() == {"uid", "allowed"}
 
 
+def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():
+    by = fabric(f"    placement: {{domains: [{LEAF}, {SPINE}, core]}}\n")
+    tree = named(admitting.admitted(pod(), by))
+    for labels, domains in (
+        ({SPINE: "spine-0"}, [None, "spine-0"]),
+        ({LEAF: "leaf-1", "core": "c"}, ["leaf-1", None, "c"]),
+        ({LEAF: "leaf-1", SPINE: ""}, ["leaf-1"]),
+        ({"x": "y"}, []),
+    ):
+        written = annotations(caches(tree, labels=labels), by)
+        assert json.loads(written["railwright.io/placement"])["domains"] == domains
+
+
+def test_a_pod_the_policy_would_refuse_by_now_still_says_where_it_landed():
+    before = fabric(PLACE, top=SHAPES)
+    tree = named(admitting.admitted(pod(annotations={"railwright.io/rails": "rail1"}), before))
+    known = caches(tree, labels={"gpu": "b", LEAF: "leaf-1"})
+    renamed = fabric(PLACE, rails=admitting.RAILS.replace("rail1", "rail9"), top=SHAPES.replace("rail1", "rail9"))
+    assert json.loads(annotations(known, renamed)["railwright.io/placement"]) == {
+        "node": "gpu-3",
+        "shape": "b",
+        "rails": ["rail9"],  # by the device it requests
+        "domains": ["leaf-1"],
+    }
+    gone = admitting.policy("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {g: {transport: tcp}}\n")
+    assert json.loads(annotations(known, gone)["railwright.io/placement"]) == {
+        "node": "gpu-3",
+        "shape": None,
+        "rails": ["rail1"],  # by its record
+        "domains": [],
+    }
+
+
+def test_a_pod_of_a_namespace_that_opted_in_is_known_though_its_record_did_not_fit():
+    by = fabric(PLACE)
+    opted_in = views.Namespace(metadata=views.ObjectMeta(name="prod", labels_or_none={"railwright.io/fabric": "f"}))
+    facts = admitting.known(namespace_labels=opted_in.metadata.labels)
+    tree = named(admitting.admitted(pod(label=None), by, facts))
+    del tree["metadata"]["annotations"]["railwright.io/injection"]
+    known = caches(tree)
+    known.namespaces.upsert(opted_in)
+    assert json.loads(annotations(known, by)["railwright.io/placement"])["rails"] == ["rail0", "rail1"]
+
+
+def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives():
+    by = fabric(PLACE)
+    tree = named(admitting.admitted(pod(annotations=dict.fromkeys("abcdfg", "1")), by))
+    known = caches(tree)
+    later = json.loads(json.dumps(tree))
+    later["metadata"]["annotations"] |= dict.fromkeys("abfg", "2")
+    del later["metadata"]["annotations"]["c"]
+    known.pods.upsert(view(later))
+    body = json.loads(CAPTURED.read_text())
+    sent = tree["metadata"]["annotations"] | {"b": "2"} | dict.fromkeys("def", "scheduler's")
+    del sent["g"]
+    body["request"]["object"]["metadata"]["annotations"] = dict(sent)
+    given = answer(known, by, json.dumps(body).encode())
+    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(given))["metadata"]["annotations"]
+    assert after.keys() == (sent.keys() | {"railwright.io/placement"}) - {"a", "c"}  # as the pod has them
+    assert [after[key] for key in "bdef"] == ["2", "scheduler's", "scheduler's", "scheduler's"]
+
+
 async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
     known = caches()
     request = bindings.read(CAPTURED.read_bytes())

@@ -69,3 +69,35 @@ def test_pods_are_kept_only_where_they_may_have_opted_in():
     assert not known.pods.knows("a", "o", "3")
     known.pods.remove(msgspec.convert({"metadata": mine}, views.Pod))
     assert not known.pods.knows("a", "m", "1")
+
+
+def pending(uid: str = "1", containers: list | None = None, node: str | None = None, **annotations: str) -> views.Pod:
+    metadata = {"name": "p", "namespace": "a", "uid": uid, "annotations": annotations}
+    spec = {"containers": containers or [], "nodeName": node or ""}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, views.Pod)
+
+
+RAIL = [{"name": "c", "resources": {"limits": {"x.y/vf": "1"}}}]
+
+
+def test_a_pod_is_kept_for_its_devices_until_it_is_bound():
+    known = state.State()
+    known.pods.upsert(pending(containers=RAIL))
+    assert known.pods.find("a", "p", "1") is not None
+    known.pods.upsert(pending(containers=RAIL, node="n"))
+    assert known.pods.find("a", "p", "1") is None
+    assert known.pods.knows("a", "p", "1")
+    assert len(known.pods) == 0
+    known.pods.upsert(pending(containers=[{"name": "c", "resources": {"limits": {"cpu": "1"}}}]))
+    assert len(known.pods) == 0
+
+
+def test_what_an_annotation_was_before_is_remembered_for_this_pod():
+    known = state.State()
+    known.pods.upsert(pending(containers=RAIL, k="1", same="x"))
+    known.pods.upsert(pending(containers=RAIL, k="2", same="x"))
+    known.pods.upsert(pending(containers=RAIL, same="x"))
+    known.pods.replace([pending(containers=RAIL, same="x")])
+    assert known.pods.find("a", "p", "1").outdated == {"k": {"1", "2"}}
+    known.pods.upsert(pending("2", containers=RAIL, same="y"))
+    assert known.pods.find("a", "p", "2").outdated == {}

@@ -1,0 +1,31 @@
+"""What a container's environment says already, against what it is to say.
+
+Owns which entry counts and when it is the user's own. Refuses to know what becomes of it.
+"""
+
+from collections.abc import Mapping
+
+from fabric import views
+from fabric.injection import tables
+from fabric.nccl import libraries
+
+ByName = Mapping[str, tuple[int, views.EnvVar]]
+
+
+def by_name(container: views.Container) -> ByName:
+    """Index and entry by name; of two with one name Kubernetes takes the last."""
+    return {entry.name: (index, entry) for index, entry in enumerate(container.env_or_none or ())}
+
+
+def otherwise(there: ByName, setting: tables.Setting) -> bool:
+    """True where the user has set the name to something else; an entry with valueFrom has no value and is that too."""
+    at = there.get(setting.name)
+    return at is not None and at[1].value != setting.value
+
+
+def excluded(there: ByName, setting: tables.Setting, ours: Mapping[str, tables.Setting]) -> bool:
+    """True where the user has set a twin, which forbids the name or makes it pointless."""
+    for twin in libraries.TWINS.get(setting.name, ()):
+        if twin in there and (twin not in ours or otherwise(there, ours[twin])):
+            return True
+    return False

@@ -1,0 +1,192 @@
+"""What is on a pod the moment it has a node: its place on the fabric and the devices of that very node, by both
+schedulers, whatever else happened to the pod meanwhile.
+"""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+import pytest_asyncio
+from plane import volcano, waiting
+
+LEAF = "fabric.topograph.run/tier-0"
+PLACEMENT, CONF = "railwright.io/placement", "railwright.io/nccl.conf"
+RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+POLICY = f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  rails:
+    transport: infiniband
+    rails:
+    - {{name: rail0, resource: {RAILS[0]}}}
+    - {{name: rail1, resource: {RAILS[1]}}}
+    placement: {{rails: preferred, domains: [{LEAF}]}}
+nodeShapes:
+- {{name: old, match: {{gpu: old}}, devices: {{rail0: mlx5_0, rail1: mlx5_1}}}}
+- {{name: new, match: {{gpu: new}}, devices: {{rail0: mlx5_4, rail1: mlx5_5}}}}
+"""
+DEVICES = {"old": ("mlx5_0", "mlx5_1"), "new": ("mlx5_4", "mlx5_5")}
+BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
+
+
+def template(annotations: dict | None = None) -> dict:
+    """A pod that takes a whole node's GPUs."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    metadata = {"labels": {"railwright.io/fabric": "rails"}, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+def workload(scheduler: str, count: int, annotations: dict | None = None) -> list[dict]:
+    """So many such pods: a Volcano Job of them, or bare ones."""
+    made = template(annotations)
+    if scheduler == "volcano":
+        task = {"name": "w", "replicas": count, "minAvailable": count, "template": made}
+        spec = {"schedulerName": scheduler, "minAvailable": count, "queue": "default", "tasks": [task]}
+        return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}]
+    pod = {"apiVersion": "v1", "kind": "Pod", **made}
+    return [pod | {"metadata": pod["metadata"] | {"name": f"train-{index}"}} for index in range(count)]
+
+
+class Seen:
+    """Every version of every pod that the API server tells of."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict] = []
+
+    async def follow(self, plane, namespace: str) -> None:
+        async for _, pod in plane.api.watch("Pod", namespace):
+            self.pods.append(pod)
+
+    def bound(self) -> list[dict]:
+        return [pod for pod in self.pods if pod["spec"].get("nodeName")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def seen(plane, namespace):
+    watched = Seen()
+    task = asyncio.create_task(watched.follow(plane, namespace))
+    yield watched
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(plane, namespace, site, schedulers, extender_door):
+    """railwright on the plane, Volcano asking its extender."""
+    await site.policy(POLICY)
+    await site.start_webhook()
+    await site.register(namespace)
+    extender_door.backend = (await site.start_extender()).port
+    await schedulers.volcano(volcano.extender(f"{extender_door.url}/volcano", managed=RAILS))
+    return site
+
+
+async def running(plane, namespace: str, count: int) -> list[dict]:
+    async def all_running():
+        pods = await plane.api.list("Pod", namespace)
+        states = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in pods}
+        assert list(states.values()) == ["Running"] * count, states
+        return pods
+
+    return await waiting.wait(all_running, seconds=60, describe=f"{count} running pods")
+
+
+async def pending(plane, namespace: str) -> dict:
+    async def there():
+        return await plane.api.list("Pod", namespace)
+
+    (pod,) = await waiting.wait(there, seconds=60, describe="the pod to be created")
+    return pod
+
+
+async def create(plane, namespace: str, manifests: list[dict]) -> None:
+    for manifest in manifests:
+        await plane.api.create(manifest, namespace=namespace)
+
+
+def written(pod: dict) -> tuple[dict, str]:
+    annotations = pod["metadata"]["annotations"]
+    return json.loads(annotations[PLACEMENT]), annotations.get(CONF, "")
+
+
+@BOTH
+async def test_placement_and_devices_of_the_node_come_together_with_its_name(
+    plane, namespace, nodes, installed, seen, scheduler
+):
+    for shape in DEVICES:
+        await nodes.make(f"gpu-{shape}", rails=dict.fromkeys(RAILS, 1), labels={"gpu": shape, LEAF: f"leaf-{shape}"})
+    await create(plane, namespace, workload(scheduler, 2))
+    pods = await running(plane, namespace, 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-old", "gpu-new"}
+    for pod in pods:
+        shape = pod["spec"]["nodeName"].removeprefix("gpu-")
+        placement, conf = written(pod)
+        expected = {"node": f"gpu-{shape}", "shape": shape, "rails": ["rail0", "rail1"], "domains": [f"leaf-{shape}"]}
+        assert placement == expected
+        assert conf == f"NCCL_IB_HCA=={','.join(DEVICES[shape])}\n"
+        (container,) = pod["spec"]["containers"]
+        assert "NCCL_IB_HCA" not in [each["name"] for each in container["env"]]
+        assert "/etc/nccl.conf" in [each["mountPath"] for each in container["volumeMounts"]]
+    bound = seen.bound()
+    assert {pod["metadata"]["name"] for pod in bound} == {pod["metadata"]["name"] for pod in pods}
+    for pod in bound:
+        assert written(pod)[0]["node"] == pod["spec"]["nodeName"], "a version of the pod had a node and not its place"
+        assert written(pod)[1]
+
+
+@BOTH
+async def test_a_rail_the_node_cannot_give_is_in_neither_list(plane, namespace, nodes, installed, scheduler):
+    await nodes.make("gpu-new", rails={RAILS[0]: 1, RAILS[1]: 0}, labels={"gpu": "new"})
+    await create(plane, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
+    (pod,) = await running(plane, namespace, 1)
+    placement, conf = written(pod)
+    assert placement == {"node": "gpu-new", "shape": "new", "rails": ["rail0"], "domains": []}
+    assert conf == "NCCL_IB_HCA==mlx5_4\n"
+
+
+async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_so_does_ours(
+    plane, namespace, nodes, installed, extender_door
+):
+    """Volcano binds with the annotations of the pod as its session began, and the API server writes them all."""
+    changed = []
+
+    async def change_in_the_session(request):
+        if request.path == "/volcano/allocate" and not changed:
+            pod = await pending(plane, namespace)
+            fresh = {"changed": "new", "removed": None, "added": "new"}
+            await plane.api.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": fresh}}, namespace)
+            changed.append(pod["metadata"]["annotations"])
+            await asyncio.sleep(0.5)  # the webhook's watch is behind by milliseconds; Volcano waits for this answer
+
+    extender_door.hook = change_in_the_session
+    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old", LEAF: "leaf-0"})
+    await create(plane, namespace, workload("volcano", 1, {"changed": "old", "removed": "old", "same": "old"}))
+    (pod,) = await running(plane, namespace, 1)
+    extender_door.hook = None
+    assert changed[0]["changed"] == "old"
+    annotations = pod["metadata"]["annotations"]
+    assert {key: annotations.get(key) for key in ("changed", "removed", "added", "same")} == {
+        "changed": "new",
+        "removed": None,
+        "added": "new",
+        "same": "old",
+    }
+    assert written(pod)[0]["node"] == "gpu-old"
+    assert written(pod)[1] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    assert json.loads(annotations["railwright.io/injection"])["fabric"] == "rails"
+
+
+@BOTH
+async def test_a_pod_is_bound_though_the_webhook_is_away(plane, namespace, nodes, installed, scheduler):
+    hold = {"key": "hold", "value": "yes", "effect": "NoSchedule"}  # Volcano makes no pod for a cluster without nodes
+    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old"}, taints=[hold])
+    await create(plane, namespace, workload(scheduler, 1))
+    assert not (await pending(plane, namespace))["spec"].get("nodeName")
+    await installed.webhook.stop()
+    await plane.api.patch("Node", "gpu-old", {"spec": {"taints": []}})
+    (pod,) = await running(plane, namespace, 1)
+    assert json.loads(pod["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
+    assert PLACEMENT not in pod["metadata"]["annotations"]

@@ -1,0 +1,122 @@
+"""The rows of nccl.md section 2, one fact at a time: what each fact of the policy becomes on each transport, written
+from those tables and not from the code. `-` is a fact the transport's table says to leave alone.
+"""
+
+import msgspec
+import pytest
+
+from fabric.nccl import derive, libraries
+from fabric.policy import model
+
+ONE = (model.Rail(name="rail0", device="mlx5_bond_0"),)
+FIXED = {  # what a transport says whatever the facts are, beside the common block
+    "roce": {"NCCL_IB_HCA": "=mlx5_bond_0"},
+    "infiniband": {"NCCL_IB_HCA": "=mlx5_bond_0"},
+    "erdma": {"NCCL_IB_HCA": "=mlx5_bond_0", "NCCL_NET_PLUGIN": "none"},
+    "pvrdma": {"NCCL_IB_HCA": "=mlx5_bond_0", "NCCL_IB_PCI_RELAXED_ORDERING": "0", "NCCL_NET_GDR_LEVEL": "LOC"},
+    "efa": {},
+    "tcp": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_IB_DISABLE": "1"},
+}
+COMMON = {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
+ROWS = """
+fact                        variable                   roce       infiniband erdma      pvrdma     efa           tcp
+debug=WARN                  NCCL_DEBUG                 WARN       WARN       WARN       WARN       WARN          WARN
+forbid_tcp_fallback=true    NCCL_NET                   IB         IB         IB         IB         AWS_Libfabric Socket
+gid_index=3                 NCCL_IB_GID_INDEX          3          -          3          3          -             -
+gid_index=-1                NCCL_IB_GID_INDEX          -1         -          -1         -1         -             -
+address_range="10.0.0.0/8"  NCCL_IB_ADDR_RANGE         10.0.0.0/8 -          10.0.0.0/8 10.0.0.0/8 -             -
+address_family="AF_INET6"   NCCL_IB_ADDR_FAMILY        AF_INET6   -          AF_INET6   AF_INET6   -             -
+traffic_class=96            NCCL_IB_TC                 96         -          -          -          -             -
+fifo_traffic_class=84       NCCL_IB_FIFO_TC            84         -          -          -          -             -
+service_level=0             NCCL_IB_SL                 0          0          -          -          -             -
+rail_only=true              NCCL_CROSS_NIC             0          0          0          -          -             -
+qps_per_connection=4        NCCL_IB_QPS_PER_CONNECTION 4          4          4          -          -             -
+adaptive_routing=true       NCCL_IB_ADAPTIVE_ROUTING   1          1          -          -          -             -
+adaptive_routing=false      NCCL_IB_ADAPTIVE_ROUTING   0          0          -          -          -             -
+timeout=22                  NCCL_IB_TIMEOUT            22         22         22         22         -             -
+retry_count=7               NCCL_IB_RETRY_CNT          7          7          7          7          -             -
+gdr_level="SYS"             NCCL_NET_GDR_LEVEL         SYS        SYS        SYS        SYS        -             -
+merge_vfs=false             NCCL_IB_MERGE_VFS          0          0          -          -          -             -
+topology_file="/t.xml"      NCCL_TOPO_FILE             /t.xml     /t.xml     /t.xml     /t.xml     /t.xml        -
+"""
+
+
+def cases():
+    head, *rows = [line.split() for line in ROWS.strip().splitlines()]
+    for fact, variable, *values in rows:
+        for transport, value in zip(head[2:], values, strict=True):
+            yield pytest.param(transport, fact, variable, value, id=f"{transport}-{fact}")
+
+
+def facts(written: str) -> model.Nccl:
+    name, _, value = written.partition("=")
+    plain = value if value[0] in '"-0123456789tf' else f'"{value}"'
+    return msgspec.structs.replace(model.Nccl(), **{name: msgspec.json.decode(plain)})
+
+
+def settings(transport: str, nccl: model.Nccl = model.Nccl()):  # noqa: B008 - frozen
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    return {each.name: each.value for each in derive.derive(fabric, ONE, ("mlx5_bond_0",), "eth0", False)}
+
+
+@pytest.mark.parametrize("transport", FIXED)
+def test_a_transport_without_facts_says_only_what_always_holds(transport):
+    assert settings(transport) == COMMON | FIXED[transport]
+
+
+@pytest.mark.parametrize(("transport", "fact", "variable", "value"), list(cases()))
+def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variable, value):
+    wanted = COMMON | FIXED[transport] | ({} if value == "-" else {variable: value.replace("_L", " L")})
+    assert settings(transport, facts(fact)) == wanted
+
+
+def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    return {each.name: each.value for each in derive.beside(fabric, ONE, devices, "eth0", False)}
+
+
+PINS = {
+    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
+    "OMPI_MCA_oob_tcp_if_include": "eth0",
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "PRTE_MCA_prte_if_include": "eth0",
+}
+FACTS = model.Nccl(traffic_class=96, address_range="10.0.0.0/8", gid_index=3)
+
+
+@pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "tcp"])
+def test_other_libraries_are_only_kept_off_the_rails(transport):
+    assert beside(transport, FACTS) == PINS
+
+
+def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
+    assert beside("roce", FACTS) == PINS | {
+        "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
+        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+        "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
+        "NVSHMEM_IB_TRAFFIC_CLASS": "96",
+        "UCX_IB_TRAFFIC_CLASS": "96",
+    }
+    assert beside("roce", devices=None) == PINS  # the list and its switch go together
+    six = model.Nccl(address_range="fd00::/8", address_family="AF_INET6")
+    assert "NVSHMEM_IB_ADDR_RANGE" not in beside("roce", six)
+
+
+def test_nvshmem_speaks_libfabric_on_efa():
+    assert beside("efa", FACTS) == PINS | {
+        "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
+        "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
+    }
+
+
+@pytest.mark.parametrize("transport", list(model.Transport))
+def test_ucx_is_never_held_to_tcp(transport):
+    assert {"UCX_TLS", "UCX_NET_DEVICES"}.isdisjoint(beside(transport, FACTS))
+
+
+def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
+    assert libraries.shown(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
+    assert libraries.shown(["UCX_TLS", "PRTE_MCA_x"]) == {"UCX", "Open MPI"}
+    assert libraries.shown(["OMPI_MCA_pml"]) == {"Open MPI"}
+    assert libraries.shown(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.shown([]) == frozenset()

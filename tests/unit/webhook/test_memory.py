@@ -1,0 +1,148 @@
+"""Alike pods are planned once, and nobody can tell: with a memory every answer is the one without."""
+
+import copy
+import json
+
+import admitting
+import msgspec
+import pytest
+from admitting import cpu, fabric, gpus, pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import views
+from fabric.injection import facts
+from webhook import memory, pods, state
+
+ONE = "[{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]"
+CAPABLE = "    security: {capabilities: [IPC_LOCK]}\n"
+BY = fabric(
+    "    mounts: {sharedMemory: 64Gi}\n    security: {capabilities: [IPC_LOCK]}\n"
+    "    env: {NCCL_IB_SL: '1', RANK: '9'}\n    forceEnv: [NODE_RANK]\n    preflight: {enabled: true}\n"
+)
+KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
+RESOURCE, ENFORCE = "k8s.v1.cni.cncf.io/resourceName", "pod-security.kubernetes.io/enforce"
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+OWNER = {"kind": "Job", "name": "j", "uid": "u", "controller": True}
+# Each takes a pod a step away from itself: what mates differ in, and what makes them no mates at all.
+STEPS = {
+    "name": lambda p: p["metadata"].update(name="mate"),
+    "index": lambda p: p["metadata"]["labels"].update({"volcano.sh/task-index": "7"}),
+    "role": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/job-role": "launcher"}),
+    "replica": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/replica-index": "3"}),
+    "fabric": lambda p: p["metadata"]["labels"].update({"railwright.io/fabric": "none"}),
+    "rails": lambda p: p["metadata"].setdefault("annotations", {}).update({"railwright.io/rails": "1"}),
+    "networks": lambda p: p["metadata"].setdefault("annotations", {}).update({"k8s.v1.cni.cncf.io/networks": "x"}),
+    "forged": lambda p: p["metadata"].setdefault("annotations", {}).update({"railwright.io/injection": "{}"}),
+    "rank": lambda p: env(p).append({"name": "RANK", "value": "7"}),
+    "rank as ours": lambda p: env(p).append({"name": "RANK", "value": "9"}),
+    "forced rank": lambda p: env(p).append({"name": "NODE_RANK", "value": "7"}),
+    "index variable": lambda p: env(p).append({"name": "VC_TASK_INDEX", "value": str(len(env(p)))}),
+    "same as ours": lambda p: env(p).append({"name": "NCCL_IB_SL", "value": "1"}),
+    "their own": lambda p: env(p).append({"name": "NCCL_IB_SL", "value": "2"}),
+    "from a field": lambda p: env(p).append({"name": "NCCL_IB_HCA", "valueFrom": {"fieldRef": {}}}),
+    "warns": lambda p: p["spec"]["containers"][0].update(envFrom=[{"secretRef": {"name": "s"}}]),
+    "preflight": lambda p: env(p).append({"name": "RAILWRIGHT_PREFLIGHT", "value": "warn"}),
+    "no env": lambda p: p["spec"]["containers"][0].pop("env", None),
+    "token": lambda p: token(p, "kube-api-access-abcde", TOKEN),
+    "other token": lambda p: token(p, "kube-api-access-zzzzz", TOKEN),
+    "false token": lambda p: token(p, "kube-api-access-shm00", "/dev/shm"),
+    "sidecar": lambda p: p["spec"]["containers"].insert(0, cpu(f"sidecar{len(p['spec']['containers'])}")),
+    "command": lambda p: p["spec"]["containers"][0].update(command=["mpirun", "-x", "NCCL_IB_RETRY_CNT=10"]),
+    "host network": lambda p: p["spec"].update(hostNetwork=True),
+    "node": lambda p: p["spec"].update(nodeSelector={"a": "b"}),
+    "fewer": lambda p: p["spec"]["containers"][-1].update(gpus(4, "few")),
+    "null volumes": lambda p: p["spec"].update(volumes=None),
+    "owner": lambda p: p["metadata"].update(
+        ownerReferences=[{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
+    ),
+}
+
+
+def env(tree: dict) -> list:
+    return tree["spec"]["containers"][0].setdefault("env", [])
+
+
+def token(tree: dict, name: str, path: str) -> None:
+    tree["spec"]["volumes"] = [*(tree["spec"].get("volumes") or []), {"name": name, "projected": {}}]
+    container = tree["spec"]["containers"][0]
+    container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": name, "mountPath": path}]
+
+
+def seen(view: type, name: str, *, status: dict | None = None, **metadata):
+    return msgspec.convert({"metadata": {"name": name, "namespace": "prod", **metadata}, "status": status or {}}, view)
+
+
+def versioned(known: facts.Facts, version: int) -> facts.Facts:
+    return msgspec.structs.replace(known, version=version)
+
+
+@pytest.mark.parametrize("first", ["", *STEPS])
+def test_an_answer_with_a_memory_is_the_answer_without(first):
+    """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
+    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    for second in ("", *STEPS):
+        body = admitting.review(after(first, second), namespace="prod")
+        assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known), second
+
+
+@given(st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=4), min_size=2, max_size=6))
+def test_whatever_pods_come_in_whatever_order(walks):
+    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    for walk in walks:
+        body = admitting.review(after(*walk), namespace="prod")
+        assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known)
+
+
+def after(*steps: str) -> dict:
+    tree = pod(gpus(8), gpus(8, "second") if "fewer" in steps else cpu("second"), annotations={})
+    for step in steps:
+        if step:
+            STEPS[step](tree)
+    return tree
+
+
+def test_mates_of_a_gang_are_planned_once():
+    kept = memory.Memory()
+    known = versioned(KNOWN, 1)
+    for rank in range(8):
+        tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
+        tree["metadata"]["name"] = f"mate-{rank}"
+        tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
+        env(tree).append({"name": "VC_TASK_INDEX", "value": str(rank)})
+        token(tree, f"kube-api-access-{rank:05}", TOKEN)
+        answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, kept)
+        assert answer.outcome == "patched"
+    assert len(kept._kept) == 1
+
+
+@pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
+def test_nothing_is_remembered_past_what_it_followed_from(change):
+    caches = state.State()
+    caches.networks.replace([])
+    caches.nodes.replace([])
+    kept, by = memory.Memory(), fabric(CAPABLE, rails=ONE)
+    tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
+    body = admitting.review(tree, namespace="prod")
+    first = pods.handle(body, by, caches.facts, kept)
+    assert pods.handle(body, by, caches.facts, kept) == first
+    if change == "policy":
+        by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
+    elif change == "network":
+        caches.networks.upsert(seen(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"}))
+    elif change == "offer":
+        caches.nodes.upsert(seen(views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+    else:
+        caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
+    second = pods.handle(body, by, caches.facts, kept)
+    assert second == pods.handle(body, by, caches.facts)
+    assert json.loads(second.body) != json.loads(first.body)
+
+
+def test_what_is_very_long_is_not_kept():
+    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    tree = pod(gpus(8, args=["x" * 20000]), annotations={})
+    for given_ in (tree, copy.deepcopy(tree)):
+        pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, kept)
+    assert not kept._kept
