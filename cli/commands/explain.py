@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"railwright: {output.visible(manifests.title(tree))} makes no pods, left out", file=sys.stderr)
         found += made or ()
     if not found:
-        known = ", ".join(templates.kinds())
+        known = ", ".join(templates.known())
         raise output.UnreadableError(f"{arguments.file}: there is no pod and no pod template in it; known are {known}")
     accounts = [account.give(each, policy, caches) for each in found]
     _answer(arguments, accounts)

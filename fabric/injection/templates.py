@@ -37,6 +37,7 @@ class Template(msgspec.Struct, frozen=True):
     raw: bytes
     written: PodTemplate
     inherited: str | None  # the opt-in label nearest above it
+    spot: kinds.Spot
     added: kinds.Additions
 
     @property
@@ -127,7 +128,7 @@ def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], at: _Place) -> Iterato
     if not steps:
         written: PodTemplate | None = _decoded(_TEMPLATE, raw, at.title)
         if written is not None:
-            yield Template(at.pointer, at.title, bytes(raw), written, at.label, at.site.adds(at.spot))
+            yield Template(at.pointer, at.title, bytes(raw), written, at.label, at.spot, at.site.adds(at.spot))
         return
     members = _decoded(_MEMBERS, raw, at.title)
     step, rest = steps[0], steps[1:]

@@ -71,7 +71,7 @@ def _templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping[str,
 
 
 def _template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
-    pod = _pod(node.get("metadata"), node["spec"], root)
+    pod = _pod(node.get("metadata"), node["spec"], above)
     return Template(_part(path, above), path, (*path, "spec", "containers"), pod, _count(path, above, root))
 
 
@@ -81,14 +81,14 @@ def _train_job(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
     if isinstance(trainer, dict):
         container = {**trainer, "name": "node", "resources": trainer.get("resourcesPerNode")}
         count = trainer.get("numNodes")
-        pod = _pod(None, {"containers": [container]}, root)
+        pod = _pod(None, {"containers": [container]}, (root,))
         yield Template("trainer", (*path, "spec", "trainer"), None, pod, count if isinstance(count, int) else None)
 
 
-def _pod(metadata: Any, spec: Mapping[str, Any], root: Mapping[str, Any]) -> views.Pod:
-    """The template as a pod; the label that opts in counts from the object too (contract, section 1)."""
+def _pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
+    """The template as a pod; the opt-in label counts from above it too (contract, section 1), the nearest first."""
     own = dict(metadata) if isinstance(metadata, dict) else {}
-    label = _labels(root).get(names.FABRIC)
+    label = next((label for node in reversed(above) if (label := _labels(node).get(names.FABRIC)) is not None), None)
     if label is not None:
         own["labels"] = {names.FABRIC: label, **(own.get("labels") or {})}
     tree = {"metadata": own, "spec": {**spec, "containers": [_as_text(each) for each in spec["containers"]]}}
@@ -168,7 +168,7 @@ def _namespace(root: Mapping[str, Any]) -> str:
     return str((root.get("metadata") or {}).get("namespace") or "default")
 
 
-def _labels(root: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = root.get("metadata")
+def _labels(node: Any) -> Mapping[str, Any]:
+    metadata = node.get("metadata") if isinstance(node, dict) else None
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}

@@ -7,7 +7,7 @@ import admitting
 import pytest
 
 from cli import output
-from cli.explanation import manifests, templates
+from cli.explanation import controllers, manifests, templates
 from fabric.injection import roles
 from fabric.policy import model as policies
 
@@ -68,7 +68,7 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
 
 
 def test_every_kind_of_the_table_is_in_the_file():
-    assert set(templates.kinds()) - {"Pod"} == {key[0].split()[0] for key in found()}
+    assert set(templates.known()) - {"Pod"} == {key[0].split()[0] for key in found()}
 
 
 def test_ranks_that_are_started_by_ssh_are_told_as_such():
@@ -102,10 +102,13 @@ def test_an_object_is_left_as_it_was():
 
 
 @pytest.mark.parametrize("spec", [None, 7, [], {"template": 7}, {"tasks": {}}, {"tasks": [7, None, {"template": []}]}])
-@pytest.mark.parametrize(("group", "kind"), [*templates._KINDS, ("", "Pod")], ids=lambda value: str(value) or "core")
+@pytest.mark.parametrize(("group", "kind"), [*controllers._MAKES, ("", "Pod")], ids=lambda value: str(value) or "core")
 def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):
     tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
-    assert isinstance(templates.of(tree, "default"), list)
+    try:
+        assert isinstance(templates.of(tree, "default"), list)
+    except output.UnreadableError as error:
+        assert str(error).startswith(f"{kind} default/")
 
 
 @pytest.mark.parametrize(
