@@ -1,0 +1,68 @@
+"""Three readers of workloads and one table: what admission, `explain` and lint say of a kind is the same."""
+
+import pytest
+import working
+
+from cli.explanation import templates as explained
+from fabric.injection import kinds
+from fabric.lint import workloads as linted
+
+FABRIC = "railwright.io/fabric"
+SPECS = {"Job.batch.volcano.sh": {"plugins": {"mpi": ["-master", "Worker"], "ssh": []}}}
+EVERY = pytest.mark.parametrize(("row", "version"), working.ALL.values(), ids=working.ALL)
+
+
+def workload(row: kinds.Kind, version: str, *, label: str | None = "f") -> dict:
+    template = working.template()
+    tree = working.workload(row, template, name="Worker", label=label, **SPECS.get(row.title, {}))
+    tree["spec"].get("leaderWorkerTemplate", {})["size"] = 2
+    return {"apiVersion": f"{row.group}/{version}", "kind": row.name, **tree}
+
+
+@EVERY
+def test_lint_finds_the_templates_of_every_kind_where_admission_does(row, version):
+    tree = workload(row, version)
+    (found,) = linted.read(tree)
+    assert ["/" + "/".join(map(str, each.path)) for each in found.templates] == [
+        each.pointer for each in working.read(row, tree).templates
+    ]
+
+
+@EVERY
+def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_wins(row, version):
+    tree = workload(row, version)
+    for job in tree["spec"].get("replicatedJobs", []):
+        job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
+    labels = [each.label for each in working.read(row, tree).templates]
+    assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
+    (found,) = linted.read(tree)
+    assert [each.pod.metadata.labels[FABRIC] for each in found.templates] == labels
+    assert [each.pod["metadata"]["labels"][FABRIC] for each in explained.of(tree, "prod")] == labels
+
+
+@EVERY
+def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller_adds(row, version):
+    tree = workload(row, version)
+    found, pods = working.read(row, tree).templates, [each.pod for each in explained.of(tree, "prod")]
+    assert len(pods) == len(found)
+    for template, pod in zip(found, pods, strict=True):
+        assert template.added.labels.items() <= pod["metadata"]["labels"].items()
+        env = [entry["name"] for entry in pod["spec"]["containers"][0].get("env", [])]
+        assert env == list(template.added.env)
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
+def test_a_label_that_nobody_copies_to_the_pods_is_not_promised_by_explain(kind):
+    tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
+    (found,) = explained.of(tree, "prod")
+    assert FABRIC not in found.pod["metadata"].get("labels", {})
+
+
+def test_a_cron_jobs_label_counts_from_its_job_template_only():
+    tree = workload(working.kind("Job.batch"), "v1")
+    for above, below, expected in (("f", None, None), ("f", "g", "g"), (None, "g", "g")):
+        job = {"metadata": {"labels": {FABRIC: below} if below else {}}, "spec": tree["spec"]}
+        metadata = {"name": "c", "labels": {FABRIC: above} if above else {}}
+        cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"jobTemplate": job}}
+        (found,) = explained.of(cron, "prod")
+        assert found.pod["metadata"]["labels"].get(FABRIC) == expected
