@@ -50,10 +50,18 @@ def read(host: hosts.Host) -> dict[str, Device]:
 
 def _device(host: hosts.Host, name: str) -> Device:
     base = f"{_CLASS}/{name}"
-    ports = tuple(_port(host, f"{base}/ports/{each}", int(each)) for each in host.names(f"{base}/ports"))
+    ports = tuple(_port(host, f"{base}/ports/{each}", number) for each, number in _numbered(host, f"{base}/ports"))
     nodes = tuple(host.names(f"{base}/device/infiniband_verbs"))
     nodes = tuple(node for node in nodes if _belongs(host, node, name))
     return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
+
+
+def _numbered(host: hosts.Host, path: str) -> Iterator[tuple[str, int]]:
+    """The entries of a folder that are numbers."""
+    for each in host.names(path):
+        number = hosts.whole(each)
+        if number is not None:
+            yield each, number
 
 
 def _belongs(host: hosts.Host, node: str, name: str) -> bool:
@@ -67,11 +75,11 @@ def _port(host: hosts.Host, base: str, number: int) -> Port:
 
 
 def _gids(host: hosts.Host, base: str) -> Iterator[Gid]:
-    for each in host.names(f"{base}/gids"):
+    for each, number in _numbered(host, f"{base}/gids"):
         address = _address(host.text(f"{base}/gids/{each}"))
         if address is not None:
             kind = host.text(f"{base}/gid_attrs/types/{each}") or ""
-            yield Gid(int(each), address, kind, host.text(f"{base}/gid_attrs/ndevs/{each}") or "")
+            yield Gid(number, address, kind, host.text(f"{base}/gid_attrs/ndevs/{each}") or "")
 
 
 def _address(written: str | None) -> Address | None:

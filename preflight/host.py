@@ -1,14 +1,15 @@
 """The files of a host as a container sees them, read below a root.
 
 Owns reading: what cannot be read is absent, never an error, because the kernel answers EINVAL for an empty GID entry
-and a runtime may hide any of these files. Knows no meaning.
+and a runtime may hide any of these files, or write its own. Knows no meaning.
 """
 
 import os
 import re
 from pathlib import Path
 
-_NUMBER = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"(\d+)", re.ASCII)  # a name may hold other digits: an interface can be called net\u00b2
+_MOST_DIGITS = 20  # of a number of the kernel: 64 bits
 
 
 class Host:
@@ -50,4 +51,14 @@ class Host:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A key that sorts numbers in names by value."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBER.split(name) if part]
+    return [(int(part), "") if _NUMBER.fullmatch(part) else (-1, part) for part in _NUMBER.split(name) if part]
+
+
+def whole(written: str | None, base: int = 10) -> int | None:
+    """A number without a sign, as the kernel writes it; None for anything else."""
+    if not written or len(written) > _MOST_DIGITS or not (written.isascii() and written.isalnum()):
+        return None
+    try:
+        return int(written, base)
+    except ValueError:
+        return None

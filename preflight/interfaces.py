@@ -1,8 +1,10 @@
 """Network interfaces of the pod: MTU, addresses, and the RDMA devices of the same PCI function.
 
-Owns /sys/class/net and the tables of /proc/net, which need neither a library nor a privilege. Knows no expectations.
+Owns /sys/class/net and the tables of /proc/net, which need neither a library nor a privilege; a line that is none of
+theirs, as a sandboxed runtime may write it, is skipped. Knows no expectations.
 """
 
+import contextlib
 import ipaddress
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -39,12 +41,8 @@ def read(host: hosts.Host) -> Network:
         four = [each for each in local if any(device == name and each in network for device, network in routes)]
         six = [address for device, address in sixes if device == name]
         rdma = tuple(host.names(f"{_CLASS}/{name}/device/infiniband"))
-        found[name] = Interface(name, _whole(host.text(f"{_CLASS}/{name}/mtu")), (*four, *six), rdma)
+        found[name] = Interface(name, hosts.whole(host.text(f"{_CLASS}/{name}/mtu")), (*four, *six), rdma)
     return Network(found, frozenset({*local, *(address for _, address in sixes)}))
-
-
-def _whole(written: str | None) -> int | None:
-    return int(written) if written and written.isdigit() else None
 
 
 def _local(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:
@@ -56,9 +54,10 @@ def _local(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:
             last = words[1]
         elif words == ["/32", "host", "LOCAL"] and last and last not in seen:
             seen.add(last)
-            address = ipaddress.IPv4Address(last)
-            if not address.is_loopback:
-                yield address
+            with contextlib.suppress(ValueError):
+                address = ipaddress.IPv4Address(last)
+                if not address.is_loopback:
+                    yield address
 
 
 def _connected(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
@@ -66,14 +65,16 @@ def _connected(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
     for line in (host.text("/proc/net/route") or "").splitlines()[1:]:
         words = line.split()
         if len(words) > 7 and words[2] == "00000000" and words[7] != "00000000":
-            prefix, mask = (ipaddress.IPv4Address(bytes.fromhex(words[at])[::-1]) for at in (1, 7))
-            yield words[0], ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
+            with contextlib.suppress(ValueError):
+                prefix, mask = (ipaddress.IPv4Address(bytes.fromhex(words[at])[::-1]) for at in (1, 7))
+                yield words[0], ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
 
 
 def _sixes(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
     """Interface and address of each IPv6 address that other hosts can use."""
     for line in (host.text("/proc/net/if_inet6") or "").splitlines():
-        words = line.split()
-        address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
-        if not (address.is_link_local or address.is_loopback):
-            yield words[-1], address
+        words = line.split() or [""]
+        with contextlib.suppress(ValueError):
+            address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
+            if not (address.is_link_local or address.is_loopback):
+                yield words[-1], address

@@ -33,8 +33,7 @@ def read(host: hosts.Host, *, root: bool) -> Lock:
 def _limit(host: hosts.Host) -> int | None:
     for line in (host.text("/proc/self/limits") or "").splitlines():
         if line.startswith(_LIMIT):
-            soft = line[len(_LIMIT) :].split()[0]
-            return int(soft) if soft.isdigit() else None
+            return hosts.whole("".join(line[len(_LIMIT) :].split()[:1]))
     return None
 
 
@@ -42,6 +41,6 @@ def _granted(host: hosts.Host) -> bool:
     """By the bounding set: this process is not root, so it may have no capability the ranks have."""
     for line in (host.text("/proc/self/status") or "").splitlines():
         name, _, value = line.partition(":")
-        if name in {"CapBnd", "CapEff"} and int(value, 16) >> _IPC_LOCK & 1:
+        if name in {"CapBnd", "CapEff"} and (hosts.whole(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
             return True
     return False

@@ -24,5 +24,4 @@ def value(name: str, environment: Mapping[str, str], host: hosts.Host) -> str | 
 
 def gid_index(environment: Mapping[str, str], host: hosts.Host) -> int | None:
     """The fixed entry of every GID table, None where NCCL chooses (-1, or nothing that it would read as a number)."""
-    written = value(GID_INDEX, environment, host) or ""
-    return int(written) if written.isascii() and written.isdigit() and len(written) < 6 else None
+    return hosts.whole(value(GID_INDEX, environment, host))

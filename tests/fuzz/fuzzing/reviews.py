@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import admitting
 import jsonpatch
 
+from fabric.injection import facts
 from fuzzing import catalogue
+from webhook import memory as memories
 from webhook import pods, wire
 
 EXECUTIONS = 5_000
@@ -26,6 +28,10 @@ _POLICY = admitting.fabric(
     "    env: {NCCL_DEBUG: INFO}\n    forceEnv: [NCCL_DEBUG]\n    preflight: {enabled: true, mtu: 4200}\n",
     top="nodeShapes:\n- {name: a, match: {gpu: a}, devices: {rail0: mlx5_7}}\n",
 )
+
+
+def _versioned(namespace: str) -> facts.Facts:
+    return admitting.known(namespace, version=1)
 
 
 def seeds() -> Iterator[bytes]:
@@ -71,8 +77,12 @@ def check(data: bytes) -> None:
 
 
 def _answer(data: bytes) -> dict | None:
+    """The answer; the same with a memory, the first time and when it is remembered."""
     try:
         given = pods.handle(data, _POLICY, admitting.known)
+        remembered = memories.Memory()
+        for _ in range(2):
+            assert pods.handle(data, _POLICY, _versioned, remembered) == given
     except wire.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000

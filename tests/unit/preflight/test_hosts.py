@@ -8,8 +8,11 @@ import pytest
 import trees
 
 from preflight import __main__ as preflight
+from preflight import checks, expected
+from preflight import host as hosts
 
-ROCE = [f"--rail=rail{k},device=mlx5_{k},interface=net{k + 1}" for k in range(4)]
+RAILS = [f"rail{k},device=mlx5_{k},interface=net{k + 1}" for k in range(4)]
+ROCE = [f"--rail={rail}" for rail in RAILS]
 INFINIBAND = [f"--rail=rail{k},interface=net{k + 1}" for k in range(8)]
 BY_TRANSPORT = {"roce": [*ROCE, "--mtu=4200"], "infiniband": INFINIBAND}
 
@@ -237,3 +240,20 @@ def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
 def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
     answer, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_GID_INDEX": index})
     assert (answer, said in line) == (code, True), line
+
+
+def test_lines_that_no_kernel_writes_are_skipped_and_what_is_right_beside_them_counts(tmp_path):
+    root = trees.lay_out("roce", tmp_path / "roce")
+    proc, net = root / "proc", root / "sys/class/net/net\u00b2"
+    net.mkdir(parents=True)
+    (net / "mtu").write_text("\u00b2")
+    for name, line in (
+        ("net/fib_trie", "|-- here\n/32 host LOCAL\n"),
+        ("net/route", "net1 Z 00000000 0 0 0 0 Z\n"),
+        ("net/if_inet6", "z net1\n"),
+        ("self/status", "CapBnd: z\n"),
+    ):
+        file = proc / name
+        file.write_text((file.read_text() if file.exists() else "") + line)
+    report = checks.check(hosts.Host(root), expected.Expected("roce", tuple(map(expected.rail, RAILS)), mtu=4200))
+    assert (report.problems, len(report.rails)) == ((), 4)

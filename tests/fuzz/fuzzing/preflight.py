@@ -1,0 +1,143 @@
+"""A container as the preflight finds it: files of /sys and /proc, an image's nccl.conf, variables, and its own options.
+
+Whatever they hold, there is a report, and it fits one line. A sandboxed runtime writes files of its own there.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from preflight import checks, expected, hca, sentence, variables
+from preflight import host as hosts
+
+EXECUTIONS = 4_000
+TOKENS = (
+    *b"/sys/class/net/net1/mtu /sys/class/net/net\xc2\xb2/mtu /sys/class/infiniband/mlx5_0/ports/2/state 4:".split(),
+    *b"NCCL_IB_HCA =mlx5_0:1 ^mlx5 =^ mlx5_0,mlx5_1 :-1 NCCL_IB_GID_INDEX 3 -1 roce erdma efa infiniband".split(),
+    *b"rail0,device=mlx5_0,interface=net1 ,device= ,interface= files environment rails transport net1 local".split(),
+    *(
+        b"0A00000A",
+        b"FFFFFFFF",
+        b"|-- 10.0.0.1",
+        b"/32 host LOCAL",
+        b"\xc2\xb2",
+        b"\xd9\xa3",
+        b"9" * 5000,
+        b"0x",
+        b"\n",
+    ),
+)
+_SYS, _PORT = "/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/mlx5_0/ports/1"
+_FILES = {
+    f"{_PORT}/state": "4: ACTIVE",
+    f"{_PORT}/link_layer": "Ethernet",
+    f"{_PORT}/rate": "400 Gb/sec (4X NDR)",
+    f"{_PORT}/gids/3": "0000:0000:0000:0000:0000:ffff:0a00:0007",
+    f"{_PORT}/gid_attrs/types/3": "RoCE v2",
+    f"{_PORT}/gid_attrs/ndevs/3": "net1",
+    f"{_SYS}/device/infiniband_verbs/uverbs0/dev": "231:192",
+    "/sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
+    "/dev/infiniband/uverbs0": "",
+    "/sys/class/net/net1/mtu": "9000",
+    "/proc/net/fib_trie": "Main:\n  +-- 10.0.0.0/24 2 0 2\n     |-- 10.0.0.7\n        /32 host LOCAL\n",
+    "/proc/net/route": "Iface Destination\nnet1 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n",
+    "/proc/net/if_inet6": "fd000000000000000000000000000007 05 40 00 80 net1\n",
+    "/proc/self/limits": "Max locked memory         unlimited            unlimited            bytes\n",
+    "/proc/self/status": "Name: x\nCapBnd:\t0000000000004000\n",
+    "/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n",
+}
+
+_ODD = {  # no kernel writes so
+    "/sys/class/net/net\u00b2/mtu": "\u00b2",
+    f"{_SYS}/ports/x/state": "4: ACTIVE",
+    f"{_PORT}/gids/y": "z",
+    "/proc/net/fib_trie": "|-- here\n/32 host LOCAL\n",
+    "/proc/net/route": "\nnet1 Z 00000000 0 0 0 0 Z\n",
+    "/proc/net/if_inet6": "z net1\n\n",
+    "/proc/self/limits": "Max locked memory\n",
+    "/proc/self/status": "CapBnd: z\n",
+}
+
+
+class _Files(hosts.Host):
+    """A file tree in memory: a folder is what files are below."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        super().__init__()
+        self._files = files
+
+    def text(self, path: str) -> str | None:
+        found = self._files.get(path)
+        return None if found is None else found.encode("utf-8", "replace").decode("utf-8", "replace").strip()
+
+    def names(self, path: str) -> list[str]:
+        below = [each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")]
+        return sorted({each.partition("/")[0] for each in below}, key=hosts.natural)
+
+    def exists(self, path: str) -> bool:
+        return any(each == path or each.startswith(f"{path}/") for each in self._files)
+
+    def opening(self, path: str) -> str:
+        return "" if self.exists(path) else "No such file or directory"
+
+
+def seeds() -> Iterator[bytes]:
+    """A rail in order, with each transport and way to name it."""
+    for transport, rails, environment in (
+        ("roce", ["rail0,device=mlx5_0,interface=net1"], {"NCCL_IB_GID_INDEX": "3"}),
+        ("roce", ["rail0,interface=net1"], {"NCCL_IB_HCA": "=mlx5_0:1"}),
+        ("infiniband", [], {"NCCL_IB_HCA": "^mlx4"}),
+        ("efa", ["rail0"], {}),
+    ):
+        tree = {"files": _FILES, "environment": environment, "rails": rails, "transport": transport}
+        yield json.dumps(tree).encode()
+    yield json.dumps(
+        {"files": {**_FILES, **_ODD}, "rails": ["rail0,interface=net\u00b2"], "transport": "roce"}
+    ).encode()
+
+
+def check(data: bytes) -> None:
+    """Only a rail's own ValueError leaves; one line of bounded length that a terminal takes."""
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    files, environment = _texts(tree, "files"), _texts(tree, "environment")
+    host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
+    transport = tree.get("transport") if isinstance(tree, dict) else None
+    chosen = variables.value(variables.HCA, environment, host)
+    wanted = expected.Expected(
+        transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
+        rails=tuple(_rails(tree)),
+        hca=chosen,
+        mtu=4200,
+        gid_index=variables.gid_index(environment, host),
+    )
+    for device in (*hca.exact(chosen or ""), "mlx5_0"):
+        hca.selects(chosen or "", device, 1)
+    report = checks.check(host, wanted)
+    assert report.problems or report.rails
+    line = sentence.line(report, warn=False)
+    assert line.isprintable()
+    assert len(line) <= sentence.MAX
+    json.dumps([each._asdict() for each in (*report.problems, *report.rails)])
+
+
+def _fits(path: str) -> bool:
+    """True for a path that a file system can hold (NAME_MAX)."""
+    return all(len(step.encode("utf-8", "replace")) < 256 for step in path.split("/"))
+
+
+def _texts(tree: Any, key: str) -> dict[str, str]:
+    found = tree.get(key) if isinstance(tree, dict) else None
+    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+
+
+def _rails(tree: Any) -> Iterator[expected.Rail]:
+    found = tree.get("rails") if isinstance(tree, dict) else None
+    for written in found[:16] if isinstance(found, list) else ():
+        if isinstance(written, str):
+            try:
+                yield expected.rail(written)
+            except ValueError as error:
+                assert str(error)
