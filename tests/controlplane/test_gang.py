@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import pathlib
 
 import msgspec
 import pytest
 import pytest_asyncio
 import yaml
+from admitting import EXAMPLES
 from plane import site as sites
 from plane import volcano, waiting
 
 from fabric import networks, quantity
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 PLACEMENT, INJECTION, NETWORKS = (f"railwright.io/{key}" for key in ("placement", "injection", "networks"))

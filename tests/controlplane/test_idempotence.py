@@ -121,9 +121,7 @@ def predicted(tree: dict, by, at: facts.Facts) -> dict | str:
 
 
 def acted(tree: dict, when: str) -> dict:
-    for name in filter(None, tree["metadata"]["annotations"].get(when, "").split(",")):
-        tree = peers.ACTIONS[name](tree)
-    return tree
+    return peers.acted(tree, filter(None, tree["metadata"]["annotations"].get(when, "").split(",")))
 
 
 def essence(tree: dict) -> dict:

@@ -1,12 +1,11 @@
 """A Deployment placed by kube-scheduler: our filter refuses, our sentence reaches the user."""
 
 import json
-import pathlib
 
 import yaml
+from admitting import EXAMPLES
 from plane import waiting
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 POLICY = """
 apiVersion: railwright.io/v1alpha1

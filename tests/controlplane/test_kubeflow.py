@@ -23,10 +23,6 @@ fabrics:
 LABELS = {FABRIC: "ib"}
 
 
-def of_job(name: str) -> str:
-    return f"training.kubeflow.org/job-name={name}"
-
-
 def container(pod: dict) -> dict:
     (only,) = pod["spec"]["containers"]
     return only
@@ -59,7 +55,7 @@ async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unle
     await nodes.make("gpu-0")
     await controllers.start("mpi-operator")
     await plane.api.create(jobs.mpi_job("mpi", labels=LABELS), namespace=injected)
-    launcher, *workers = await jobs.pods(plane.api, injected, of_job("mpi"), 3)
+    launcher, *workers = await jobs.pods(plane.api, injected, jobs.of_kubeflow("mpi"), 3)
     assert rails_of(launcher) == set()
     assert env(launcher).keys() >= PINS
     assert not [name for name in env(launcher) if name.startswith("NCCL_")]
@@ -75,7 +71,7 @@ async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unle
 
     job = jobs.mpi_job("both", workers=1, launcher_as_worker=True, launcher_gpus=1, labels=LABELS)
     await plane.api.create(job, namespace=injected)
-    acting, worker = await jobs.pods(plane.api, injected, of_job("both"), 2)
+    acting, worker = await jobs.pods(plane.api, injected, jobs.of_kubeflow("both"), 2)
     assert rails_of(acting) == rails_of(worker) == set(RAILS)
     assert env(acting).keys() >= PINS
 
@@ -84,7 +80,7 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
     await nodes.make("gpu-0")
     await controllers.start("training-operator")
     await plane.api.create(jobs.pytorch_job("torch", labels=LABELS), namespace=injected)
-    for pod in await jobs.pods(plane.api, injected, of_job("torch"), 2):
+    for pod in await jobs.pods(plane.api, injected, jobs.of_kubeflow("torch"), 2):
         assert rails_of(pod) == set(RAILS)
         assert env(pod)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
         assert record(pod)["role"] == "worker"
@@ -115,9 +111,9 @@ def amounts(spec: dict) -> set[str]:
 
 
 KINDS = {
-    "MPIJob": ("mpi-operator", jobs.mpi_job("one"), of_job("one"), 3),
-    "PyTorchJob": ("training-operator", jobs.pytorch_job("one"), of_job("one"), 2),
-    "TFJob": ("training-operator", jobs.tf_job("one"), of_job("one"), 2),
+    "MPIJob": ("mpi-operator", jobs.mpi_job("one"), jobs.of_kubeflow("one"), 3),
+    "PyTorchJob": ("training-operator", jobs.pytorch_job("one"), jobs.of_kubeflow("one"), 2),
+    "TFJob": ("training-operator", jobs.tf_job("one"), jobs.of_kubeflow("one"), 2),
     "JobSet": ("jobset", jobs.job_set("one"), "jobset.sigs.k8s.io/jobset-name=one", 3),
     "LeaderWorkerSet": ("lws", jobs.leader_worker_set("one"), "leaderworkerset.sigs.k8s.io/name=one", 3),
 }

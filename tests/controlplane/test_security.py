@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 import pytest_asyncio
-from plane import api, waiting
+from plane import api, registration, waiting
 
 LABEL = "railwright.io/fabric"
 INJECTION = "railwright.io/injection"
@@ -28,12 +28,6 @@ fabrics:
     rails: [{name: rail0, device: vmw0}]
     mounts: {devInfiniband: true}
 """
-STRICT = {
-    "allowPrivilegeEscalation": False,
-    "runAsNonRoot": True,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 def pod(label: str | None, *, name: str = "p", context: dict | None = None) -> dict:
@@ -70,7 +64,7 @@ async def levels(plane, namespaces, site):
     [("baseline", ["NET_BIND_SERVICE"]), ("restricted", ["NET_BIND_SERVICE"])],
 )
 async def test_what_we_add_passes_the_level_of_the_namespace(plane, levels, level, added):
-    context = STRICT if level == "restricted" else {"runAsNonRoot": True}
+    context = registration.STRICT if level == "restricted" else {"runAsNonRoot": True}
     created = await plane.api.create(pod("all", context=context), namespace=levels[level], dry_run=True)
     container = created["spec"]["containers"][0]
     assert container["securityContext"]["capabilities"]["add"] == added
@@ -100,7 +94,7 @@ async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 async def test_a_fabric_that_has_no_other_way_is_refused_by_us_with_the_reason(plane, levels, level):
     with pytest.raises(api.ApiError, match="hostPath /dev/infiniband is the only way to the devices of fabric bare"):
-        await plane.api.create(pod("bare", context=STRICT), namespace=levels[level], dry_run=True)
+        await plane.api.create(pod("bare", context=registration.STRICT), namespace=levels[level], dry_run=True)
 
 
 async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_tried_again(plane, site):

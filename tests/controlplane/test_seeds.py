@@ -5,21 +5,16 @@ API server, makes the pods of its hand-written twin. 360's rows are proven in te
 import copy
 import dataclasses
 import json
-import pathlib
 
 import pytest
 import pytest_asyncio
 import yaml
+from admitting import EXAMPLES
 from plane import jobs, portraits, waiting
 from twins import meaning, ranks_of
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "manifests" / "examples"
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
 MULTUS = "k8s.v1.cni.cncf.io/networks"
-
-
-def of_job(name: str) -> str:
-    return f"training.kubeflow.org/job-name={name}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +30,9 @@ class Row:
 
 CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
 ROWS = {
-    "sriov-8-rail": Row("training-operator", of_job("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
-    "ack-erdma": Row("training-operator", of_job("erdma"), 2, {"aliyun/erdma": 2}),
-    "pvrdma-mpi": Row("mpi-operator", of_job("tensorflow-benchmarks"), 5, {}),
+    "sriov-8-rail": Row("training-operator", jobs.of_kubeflow("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
+    "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
+    "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
     "vivo-roce": Row(None, "volcano.sh/job-name=llm", 2, CX6),
 }
 

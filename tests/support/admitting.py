@@ -22,6 +22,10 @@ RAILS = """
     - {name: rail0, network: prod/lan2, resource: nvidia.com/mlx5_0, device: mlx5_0}
     - {name: rail1, network: prod/lan3, resource: nvidia.com/mlx5_1, device: mlx5_1}
 """
+SHAPES = """nodeShapes:
+- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
+"""
 
 
 def policy(text: str):
@@ -92,6 +96,11 @@ def record(tree: dict) -> dict:
 
 def env(tree: dict, container: int = 0) -> dict:
     return {each["name"]: each.get("value") for each in tree["spec"]["containers"][container].get("env", [])}
+
+
+def variables(**values: str) -> list[dict]:
+    """Entries of a container's env."""
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def limits(tree: dict, container: int = 0) -> dict:

@@ -6,6 +6,7 @@ first container only; in its default mode nothing where any container names the 
 
 import copy
 from collections import Counter
+from collections.abc import Iterable
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 SIDECAR = {"name": "mesh", "image": "mesh", "env": [{"name": "MESH", "value": "1"}]}
@@ -139,6 +140,13 @@ def defaulted(tree: dict) -> dict:
     for each in tree["spec"].get("volumes", []):
         if "downwardAPI" in each:
             each["downwardAPI"].setdefault("defaultMode", 420)
+    return tree
+
+
+def acted(tree: dict, names: Iterable[str]) -> dict:
+    """The pod after some of ACTIONS, in order."""
+    for name in names:
+        tree = ACTIONS[name](tree)
     return tree
 
 

@@ -46,6 +46,11 @@ def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapp
     return msgspec.convert(tree, views.Node)
 
 
+def leaves(**sizes: int):
+    """The nodes of some leaves; leaves with the same first letter are below one spine."""
+    return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
+
+
 def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str | None = "roce", rails: int = 1, **meta):
     requests = {GPU: str(gpus)} | ({r: str(rails) for r in RESOURCES} if rails else {})
     metadata = {
@@ -72,6 +77,10 @@ def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> fleet.Fl
         tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
         state.upsert_pod_group(msgspec.convert(tree, views.PodGroup))
     return state
+
+
+def book() -> ledger.Ledger:
+    return ledger.Ledger(assume_seconds=30)
 
 
 def entry(of: views.Pod, on: str, *, state=ledger.State.ALLOCATED, since: float = 0.0) -> ledger.Entry:

@@ -1,10 +1,11 @@
 """What a pod means to Kubernetes, Multus and NCCL: how an admitted pod and a hand-written one are compared."""
 
 import json
-from pathlib import Path
 
 import yaml
+from admitting import EXAMPLES, LANS
 
+from cli.explanation import templates
 from fabric import names, networks, quantity
 from fabric.nccl import conf
 
@@ -76,30 +77,12 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
     return dict(better(*pair) for pair in read.items()), rest
 
 
-EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
-KUBEFLOW = "training.kubeflow.org"
-
-
-def templates_of(job: dict) -> dict[str, dict]:
-    """The pod templates of a job by their role; nothing in them is shared."""
-    spec = json.loads(json.dumps(job["spec"]))  # unties YAML's aliases
-    if "tasks" in spec:
-        return {task["name"]: task["template"] for task in spec["tasks"]}
-    replicas = spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]
-    return {role.lower(): each["template"] for role, each in replicas.items()}
-
-
 def pods_of(job: dict) -> dict[str, dict]:
-    """The pods a controller would create, as far as the templates decide it; the job's own label counts for all."""
-    found = {}
-    for role, template in templates_of(job).items():
-        metadata = template.get("metadata", {}) | {"name": f"job-{role}-0", "namespace": job["metadata"]["namespace"]}
-        labels = dict(job["metadata"].get("labels", {}))
-        if job["kind"] == "MPIJob":
-            labels |= {f"{KUBEFLOW}/operator-name": "mpi-operator", f"{KUBEFLOW}/job-role": role}
-        if labels:
-            metadata["labels"] = labels | metadata.get("labels", {})
-        found[role] = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
+    job = json.loads(json.dumps(job))  # unties YAML's aliases
+    found = {each.part.split()[-1].lower(): each.pod for each in templates.of(job, "default") or ()}
+    for role, pod in found.items():
+        pod["metadata"]["name"] = f"job-{role}-0"
     return found
 
 
@@ -107,7 +90,7 @@ def networks_of(site: str) -> dict[tuple[str, str], str | None]:
     """The site's networks and the pools they draw on, as the watch would tell of them."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
-        return {("prod", f"rdma-net-ipam-lan{number}"): None for number in range(2, 6)}
+        return dict(LANS)
     found = [each["metadata"] for each in yaml.safe_load_all(path.read_text())]
     return {
         (each["namespace"], each["name"]): each.get("annotations", {}).get(names.NAD_RESOURCE_NAME) for each in found

@@ -7,7 +7,8 @@ import json
 import jsonpatch
 import pytest
 import yaml
-from twins import EXAMPLES, meaning, networks_of, pods_of, ranks_of
+from admitting import EXAMPLES
+from twins import meaning, networks_of, pods_of, ranks_of
 
 from cluster import policies
 from fabric import names, networks, quantity

@@ -91,6 +91,11 @@ def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | N
     }
 
 
+def of_kubeflow(name: str) -> str:
+    """The selector of a Kubeflow job's pods."""
+    return f"training.kubeflow.org/job-name={name}"
+
+
 async def pods(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
     """Wait until exactly `count` pods of a label selector run; by name."""
 

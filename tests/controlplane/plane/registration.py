@@ -13,7 +13,7 @@ _MANIFEST = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" /
 
 FABRIC = "railwright.io/fabric"
 _KIND = "MutatingWebhookConfiguration"
-_STRICT = {  # nothing but us refuses such a pod, whatever the namespace enforces
+STRICT = {  # nothing but us refuses such a pod, whatever the namespace enforces
     "allowPrivilegeEscalation": False,
     "runAsNonRoot": True,
     "capabilities": {"drop": ["ALL"]},
@@ -101,7 +101,7 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "webhook-probe", "labels": {FABRIC: _NO_FABRIC}},
-        "spec": {"containers": [{"name": "probe", "image": "probe", "securityContext": _STRICT}]},
+        "spec": {"containers": [{"name": "probe", "image": "probe", "securityContext": STRICT}]},
     }
 
     async def as_wanted() -> bool:

@@ -4,12 +4,12 @@ import pathlib
 import sys
 
 import pytest
+from admitting import EXAMPLES
 
 from cli import __main__ as command_line
 from fabric.lint import engine
 
 ROOT = pathlib.Path(__file__).parents[3]
-EXAMPLES = ROOT / "manifests" / "examples"
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment

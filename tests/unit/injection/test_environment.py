@@ -1,13 +1,9 @@
 """Who wins, and how settings travel (rulings 8, 14, 15)."""
 
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, planned, pod, record
+from admitting import SHAPES, admitted, cpu, env, fabric, gpus, planned, pod, record
 
 CONF = "railwright.io/nccl.conf"
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-"""
 
 
 def mounts(tree: dict, container: int = 0) -> dict:

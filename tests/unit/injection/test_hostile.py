@@ -1,14 +1,10 @@
 """Pods written to keep the webhook busy: what a review may hold, it answers in time proportional to its size."""
 
 import pytest
-from admitting import admitted, cpu, fabric, gpus, planned, pod, refusal
+from admitting import SHAPES, admitted, cpu, fabric, gpus, planned, pod, refusal
 
 pytestmark = pytest.mark.timeout(20)  # seconds: each takes about one, and took minutes where it was not linear
 
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-"""
 NAMES = [f"c{number}" for number in range(60_000)]
 
 

@@ -96,12 +96,6 @@ def called(tree: dict, by) -> dict | None:
     return None if isinstance(planned(tree, by, AT), model.Refusal) else admitted(tree, by, AT)
 
 
-def acted(tree: dict, names: list[str]) -> dict:
-    for name in names:
-        tree = peers.ACTIONS[name](tree)
-    return tree
-
-
 def check_nothing_twice(tree: dict) -> None:
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
@@ -118,7 +112,7 @@ def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there
     after = called(tree, by)
     assume(after is not None)
     for names in rounds:
-        after = called(acted(after, names), by)
+        after = called(peers.acted(after, names), by)
         assume(after is not None)
         again = planned(after, by, AT)
         assert again.changes == ()
@@ -163,7 +157,7 @@ def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names)
     first = called(tree, by)
     assume(first is not None)
     before = record(first)["containers"]
-    last = called(acted(first, names), by)
+    last = called(peers.acted(first, names), by)
     assume(last is not None)
     assume(any(each["name"] in before and _holds(each, tree) for each in first["spec"]["containers"]))
     assert sorted(record(last)["containers"]) == sorted(before)

@@ -2,17 +2,13 @@
 
 import admitting
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
+from admitting import SHAPES, admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
 
 from fabric import views
 from fabric.injection import binding, model
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 CONF = "railwright.io/nccl.conf"
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-"""
 UNNAMED = "[{name: rail0}, {name: rail1}]"
 
 

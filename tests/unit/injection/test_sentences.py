@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import admitting
 import pytest
-from admitting import cpu, fabric, gpus, pod
+from admitting import SHAPES, cpu, fabric, gpus, pod
 
 from fabric import injection
 from fabric.injection import facts, model
@@ -19,10 +19,6 @@ from webhook import pods, wire
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ANNOTATION = "annotation railwright.io/"
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-"""
 UNNAMED = "[{name: rail0}, {name: rail1}]"
 NEUTRAL = "[{name: rail0, network: prod/lan2, device: mlx5_0}]"
 FORCED = '    env: {{NCCL_DEBUG: "{}"}}\n    forceEnv: [NCCL_DEBUG]\n'

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import twins
 import yaml
+from admitting import variables
 
 from fabric import views
 from fabric.injection import aim as aims
@@ -32,25 +33,21 @@ def warned(tree, by, at=None):
     return admission.warnings(aim_of(tree, by, at), found.changes)
 
 
-def env(**values):
-    return [{"name": name, "value": value} for name, value in values.items()]
-
-
 def gpus(*entries, **more):
     return admitting.gpus(8, env=[*entries], **more)
 
 
 def test_a_users_mistake_is_told_with_container_code_value_and_fix():
-    (told,) = warned(admitting.pod(gpus(*env(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
+    (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
     assert told == "container c: N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
 def test_a_pod_without_a_mistake_is_told_nothing():
-    assert warned(admitting.pod(gpus(*env(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
+    assert warned(admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
 
 
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
-    many = env(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
+    many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     told = warned(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(told) == 5
     assert all(len(each) <= 256 for each in told)
@@ -61,29 +58,29 @@ def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_count
 def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
     by = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
     assert warned(admitting.pod(), by) == ()
-    assert warned(admitting.pod(gpus(*env(NCCL_IB_GID_INDEX="5"))), by) == ()
-    assert "N21" in warned(admitting.pod(gpus(*env(NCCL_IB_GID_INDEX="3"))), by)[0]
+    assert warned(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), by) == ()
+    assert "N21" in warned(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), by)[0]
 
 
 def test_the_injected_pod_is_told_the_same_when_it_is_admitted_again():
     by = admitting.fabric()
-    tree = admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
+    tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
     again = admitting.admitted(tree, by)
     assert warned(tree, by) == warned(again, by) != ()
 
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
-    told = warned(admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
+    told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
     assert told[0].startswith("container c: N18 NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
-    told = warned(admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
+    told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
     assert "N17" in told[0]
-    on_host = admitting.pod(gpus(*env(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
+    on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
     assert warned(on_host, admitting.fabric()) == ()
 
 
 def test_devices_are_those_of_the_rails():
-    assert "N15" in warned(admitting.pod(gpus(*env(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
-    assert warned(admitting.pod(gpus(*env(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
+    assert "N15" in warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
+    assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
 
 
 def test_a_launcher_is_told_about_what_it_passes_on():
@@ -94,7 +91,7 @@ def test_a_launcher_is_told_about_what_it_passes_on():
 
 
 def test_of_two_entries_with_one_name_the_last_counts():
-    twice = env(NCCL_IB_TIMEOUT="99") + env(NCCL_IB_TIMEOUT="22")
+    twice = variables(NCCL_IB_TIMEOUT="99") + variables(NCCL_IB_TIMEOUT="22")
     assert warned(admitting.pod(gpus(*twice)), admitting.fabric()) == ()
 
 
@@ -162,10 +159,10 @@ def test_the_example_jobs_are_told_nothing_but_what_is_wrong_with_their_own_vari
 
 PODS = [
     admitting.pod(),
-    admitting.pod(gpus(*env(NCCL_DEBUG="INFO")), annotations={"railwright.io/delivery": "file"}),
+    admitting.pod(gpus(*variables(NCCL_DEBUG="INFO")), annotations={"railwright.io/delivery": "file"}),
     admitting.pod(gpus(securityContext={"capabilities": {"add": ["NET_RAW"]}}), admitting.gpus(4, name="d")),
     admitting.pod(gpus(volumeMounts=[{"name": "x", "mountPath": "/x"}]), volumes=[{"name": "x", "emptyDir": {}}]),
-    admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5"))),
+    admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))),
 ]
 POLICIES = [
     admitting.fabric(),
@@ -194,7 +191,7 @@ def same(pod: views.Pod) -> dict:
 
 def test_the_second_pod_of_a_gang_is_remembered():
     by = admitting.fabric()
-    first = admitting.pod(gpus(*env(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
+    first = admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
     aim, changes = aim_of(first, by), admitting.planned(first, by).changes
     admission.warnings(aim, changes)
     mate = copy.deepcopy(first)
@@ -206,19 +203,19 @@ def test_the_second_pod_of_a_gang_is_remembered():
 @pytest.mark.parametrize(
     "changed",
     [
-        gpus(*env(NCCL_IB_HCA="mlx5", NCCL_IB_SL="99")),
-        gpus(*env(NCCL_IB_HCA="mlx5"), command=["bash", "-c", "export NCCL_IB_SL=99"]),
-        gpus(*env(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
+        gpus(*variables(NCCL_IB_HCA="mlx5", NCCL_IB_SL="99")),
+        gpus(*variables(NCCL_IB_HCA="mlx5"), command=["bash", "-c", "export NCCL_IB_SL=99"]),
+        gpus(*variables(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
     ],
 )
 def test_a_pod_with_another_setting_is_not_taken_for_its_mate(changed):
     by = admitting.fabric()
-    assert warned(admitting.pod(gpus(*env(NCCL_IB_HCA="mlx5"))), by) == ()
+    assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))), by) == ()
     assert "NCCL_IB_SL=99" in warned(admitting.pod(changed), by)[0]
 
 
 def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
-    by, entries = admitting.fabric(), env(NCCL_SOCKET_IFNAME="=net3")
+    by, entries = admitting.fabric(), variables(NCCL_SOCKET_IFNAME="=net3")
     assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
     assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]

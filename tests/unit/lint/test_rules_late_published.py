@@ -3,15 +3,13 @@
 After our notes on the manifests and guides named beside each, abridged to what concerns NCCL; not copies of them.
 """
 
-import pathlib
-
 import msgspec
 import pytest
 import yaml
+from admitting import EXAMPLES
 
 from fabric.lint import engine, model, settings, subjects, workloads
 
-EXAMPLES = pathlib.Path(__file__).parents[3] / "manifests" / "examples"
 POD = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": frozenset({"IPC_LOCK"}), "count": 2, "job": 16}
 
 

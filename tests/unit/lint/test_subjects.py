@@ -2,6 +2,7 @@
 
 import admitting
 import pytest
+from admitting import variables
 
 from fabric.lint import engine, model, subjects
 
@@ -13,13 +14,9 @@ def ranks(tree, index=0, **around):
     return subjects.ranks(admitting.view(tree), index, subjects.Around(namespace="prod", **around))
 
 
-def env(**values):
-    return [{"name": name, "value": value} for name, value in values.items()]
-
-
 def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
-    entries = env(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
+    entries = variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
     found = ranks(tree)
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
@@ -45,7 +42,7 @@ def test_the_annotation_counts_only_where_the_file_is_mounted():
 
 def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     tree = admitting.pod(
-        admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=env(NCCL_IB_SL="9"))
+        admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=variables(NCCL_IB_SL="9"))
     )
     assert [(each.name, each.value) for each in subjects.passed(admitting.view(tree), 0)] == [
         ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
@@ -107,7 +104,9 @@ def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
 
 
 def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
-    tree = admitting.pod(admitting.cpu("a"), admitting.cpu("b", env=env(NCCL_DEBUG="INFO")), admitting.gpus(1, "c"))
+    tree = admitting.pod(
+        admitting.cpu("a"), admitting.cpu("b", env=variables(NCCL_DEBUG="INFO")), admitting.gpus(1, "c")
+    )
     assert subjects.indexes(admitting.view(tree), ["nvidia.com/gpu"]) == (1, 2)
 
 

@@ -2,17 +2,9 @@
 
 import msgspec
 import pytest
-from placing import RESOURCES, asked, entry, fleet_of, node, pod, policy
+from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
 
-from fabric.placement import decide, ledger
-
-
-def book() -> ledger.Ledger:
-    return ledger.Ledger(assume_seconds=30)
-
-
-def leaves(**sizes: int):
-    return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
+from fabric.placement import decide
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):

@@ -3,20 +3,12 @@
 import json
 
 import msgspec
-from placing import asked, fleet_of, node, pod, policy
+from placing import asked, book, fleet_of, leaves, node, pod, policy
 
 from fabric import names, views
-from fabric.placement import decide, ledger
+from fabric.placement import decide
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
-
-
-def book() -> ledger.Ledger:
-    return ledger.Ledger(assume_seconds=30)
-
-
-def leaves(**sizes: int):
-    return [node(f"{leaf}-{i}", leaf, spine="s") for leaf, size in sizes.items() for i in range(size)]
 
 
 def best_leaves(question, state, accounts=None):
@@ -41,7 +33,7 @@ def test_kube_scheduler_keeps_its_leaf_while_bindings_are_still_unseen():
     offered = list(state.nodes)
     for rank in range(8):  # each mate takes a node of leaf a, and the watch has shown none of them yet
         assert best_leaves(asked(pod(f"job-{rank}", group="gang"), offered), state) == {"a"}
-        offered.remove(f"a-{rank}")
+        offered.remove(f"a-{rank:02}")
 
 
 def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
@@ -62,7 +54,7 @@ def test_a_leaf_that_kube_scheduler_offers_nothing_of_is_no_room():
 
 
 def test_pods_on_their_way_out_are_no_mates_of_the_gang_that_replaces_them():
-    old = [leaving(pod(f"old-{i}", group="gang", on=f"a-{i}")) for i in range(8)]
+    old = [leaving(pod(f"old-{i}", group="gang", on=f"a-{i:02}")) for i in range(8)]
     state = fleet_of(leaves(a=8, b=8, c=1), old, {"train/gang": 8})
     question = asked(pod("new-0", group="gang"), [name for name in state.nodes if not name.startswith("a")])
     decision = decide.decide(question, state, book())
@@ -71,8 +63,8 @@ def test_pods_on_their_way_out_are_no_mates_of_the_gang_that_replaces_them():
 
 
 def test_a_pod_on_its_way_out_holds_its_devices_to_the_end():
-    state = fleet_of(leaves(a=1), [leaving(pod("old", on="a-0"))])
-    verdict = decide.decide(asked(pod("new"), ["a-0"], policy(required=True)), state, book()).verdicts["a-0"]
+    state = fleet_of(leaves(a=1), [leaving(pod("old", on="a-00"))])
+    verdict = decide.decide(asked(pod("new"), ["a-00"], policy(required=True)), state, book()).verdicts["a-00"]
     assert verdict.refusal
     assert not verdict.unresolvable
 

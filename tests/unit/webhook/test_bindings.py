@@ -5,17 +5,13 @@ import json
 import admitting
 import jsonpatch
 import msgspec
-from admitting import fabric, pod, view
+from admitting import SHAPES, fabric, pod, view
 
 from fabric import views
 from webhook import bindings, state
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 PLACE = f"    placement: {{domains: [{LEAF}, {SPINE}]}}\n"
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-"""
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 
 
