@@ -32,7 +32,7 @@ def seeds() -> Iterator[bytes]:
     """How it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
     for text in (
         b"\x00\x00mpirun\x00-np\x008\x00-x\x00NCCL_DEBUG=INFO\x00-x\x00PATH,NCCL_ALGO\x00--mca\x00btl\x00^openib\x00./a",
-        b"NCCL_IB_HCA==mlx5_0\nNCCL_DEBUG=WARN\n\x00\x00bash\x00-c\x00export NCCL_IB_TIMEOUT=22; mpirun -x NCCL_X=1 a",
+        b"NCCL_IB_HCA==mlx5_0\nNCCL_DEBUG=WARN\n\x00\x00bash\x00-c\x00export NCCL_IB_TC=`a`; mpirun -x NCCL_X=$B a",
         b"\x00NCCL_SOCKET_IFNAME=eth0\nNCCL_IB_GID_INDEX=3\x00python\x00t.py",
         b"\x00NCCL_ALGO=Ring\x00sh\x00-ec\x00cd /x &&\\\n NCCL_PROTO='LL,LL128' exec torchrun t.py # $NCCL_DEBUG",
     ):
