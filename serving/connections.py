@@ -101,6 +101,11 @@ class _Connection(web.RequestHandler):
         if self._messages:
             waiter.set_result(None)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
+        """Only what was paused is resumed: aiohttp asks for it with each body, and parses nothing each time."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def _answered(self) -> bool:
         """True where the one request that waits has been answered."""
         message, payload = self._messages[0]

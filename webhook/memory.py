@@ -30,6 +30,7 @@ class Memory:
     def __init__(self) -> None:
         self._policy: policies.Policy | None = None
         self._version: int | None = None
+        self._ranks: frozenset[str] = frozenset()
         self._kept: dict[bytes, Kept] = {}
 
     def key(self, pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> bytes | None:
@@ -39,7 +40,8 @@ class Memory:
         if policy is not self._policy or known.version != self._version:
             self._kept.clear()
             self._policy, self._version = policy, known.version
-        return likeness.key(pod, known, policy.document)
+            self._ranks = likeness.ranks(policy.document)
+        return likeness.key(pod, known, self._ranks)
 
     def find(self, key: bytes) -> Kept | None:
         """The answer to an earlier pod of this key."""

@@ -4,7 +4,7 @@ Owns the short list of what differs between mates and decides nothing; everythin
 so that what a concern reads tomorrow is in it too. A name missing from the lists costs time, never a wrong plan.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -47,8 +47,16 @@ _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - wh
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def key(pod: views.Pod, known: facts.Facts, document: policies.FabricPolicy) -> bytes | None:
-    """The key of a pod under one policy and one state of networks and nodes; None for one not to be remembered."""
+def ranks(document: policies.FabricPolicy) -> frozenset[str]:
+    """The variables whose value no plan under a policy looks at: its own literals are another matter."""
+    return _RANKS.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
+
+
+def key(pod: views.Pod, known: facts.Facts, numbers: frozenset[str]) -> bytes | None:
+    """The key of a pod under one policy and one state of networks and nodes; None for one not to be remembered.
+
+    `numbers` are the policy's `ranks`.
+    """
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations_or_none
     if annotations and sum(map(len, annotations.values())) > _MOST_ANNOTATIONS:
@@ -62,7 +70,7 @@ def key(pod: views.Pod, known: facts.Facts, document: policies.FabricPolicy) -> 
             _unnumbered(annotations),
             msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
             volumes(spec),
-            [_container(each, document) for each in spec.containers],
+            [_container(each, numbers) for each in spec.containers],
         )
     )
     return found if len(found) <= _LONGEST else None
@@ -89,25 +97,14 @@ def mounts(container: views.Container) -> Sequence[views.VolumeMount | str] | No
     return None if there is None else [_TOKEN_PATH if _is_token(each) else each for each in there]
 
 
-def _container(container: views.Container, document: policies.FabricPolicy) -> tuple[Any, ...]:
+def _container(container: views.Container, numbers: frozenset[str]) -> tuple[Any, ...]:
     env = container.env_or_none
     return (
         msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
         mounts(container),
-        None if env is None else [*_told(env, document)],
+        None if env is None else [each.name if each.name in numbers else each for each in env],
     )
 
 
 def _is_token(mount: views.VolumeMount) -> bool:
     return mount.mount_path == _TOKEN_PATH and mount.name.startswith(_TOKEN_VOLUME)
-
-
-def _told(env: Iterable[views.EnvVar], document: policies.FabricPolicy) -> Iterable[views.EnvVar | str]:
-    """The entries; of a rank's number the name alone, unless the policy has a value for it."""
-    for entry in env:
-        name = entry.name
-        yield name if name in _RANKS and not _in_policy(name, document) else entry
-
-
-def _in_policy(name: str, document: policies.FabricPolicy) -> bool:
-    return any(name in fabric.env or name in fabric.force_env for fabric in document.fabrics.values())
