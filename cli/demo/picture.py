@@ -40,6 +40,9 @@ def render(stage: stages.Stage, outcome: play.Outcome) -> Group:
     )
 
 
+_RECORD = f"{names.INJECTION} (JSON)"
+
+
 def _template(job: Tree) -> str:
     return yaml.safe_dump(job["spec"]["tasks"][0]["template"], sort_keys=False).rstrip()
 
@@ -58,7 +61,7 @@ def _shown(pod: Tree) -> Tree:
     """The parts a fabric concerns; the record, one line of JSON on the pod, is shown as the mapping it is."""
     annotations = dict(pod["metadata"].get("annotations", {}))
     if record := annotations.pop(names.INJECTION, None):
-        annotations[f"{names.INJECTION} (JSON)"] = {name: _joined(value) for name, value in json.loads(record).items()}
+        annotations[_RECORD] = {name: _joined(value) for name, value in json.loads(record).items()}
     return {"metadata": {"labels": pod["metadata"].get("labels"), "annotations": annotations}, "spec": pod["spec"]}
 
 
@@ -106,9 +109,11 @@ def _summary(outcome: play.Outcome) -> Table:
 
 
 def difference(outcome: play.Outcome) -> list[str]:
-    """The lines admission added to the first pod."""
+    """The lines admission added to the first pod, without the record, which nobody would write by hand."""
     first = outcome.admitted[0]
-    return [line for line in _diff_lines(_shown(first.before), _shown(first.after)) if line.startswith("+")]
+    before, after = _shown(first.before), _shown(first.after)
+    after["metadata"]["annotations"].pop(_RECORD, None)
+    return [line for line in _diff_lines(before, after) if line.startswith("+")]
 
 
 def _verdict(value: int, best: int) -> Text:

@@ -38,6 +38,11 @@ async def test_the_picture_is_complete_and_needs_no_network(tmp_path):
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     assert "leaves used (least possible: 1)" in out.decode()
+    added = [line for line in out.decode().splitlines() if line.startswith("│ +")]
+    record = added.index(next(line for line in added if "railwright.io/injection" in line))
+    after_it = next(at for at in range(record + 1, len(added)) if not added[at].startswith("│ +       "))
+    told = re.search(r"by hand +1 line +(\d+) lines", out.decode())
+    assert int(told.group(1)) == record + len(added) - after_it, "the record is nothing that people write"
     svg = picture.read_text()
     text = "".join(ET.fromstring(svg).itertext())  # noqa: S314 - our own file
     assert "least" in text
