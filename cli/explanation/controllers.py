@@ -51,12 +51,12 @@ def find(group: str, version: str, name: str) -> tuple[kinds.Kind, Makes] | None
     """The row of a kind and what is made of its templates; a version that nobody knows is read as the latest row."""
     rows = [kind for kind in _ALL if (kind.group, kind.name) == (group, name)]
     kind = next((each for each in rows if version in each.versions), rows[-1] if rows else None)
-    return None if kind is None else (kind, _MAKES[group, name])
+    return None if kind is None else (kind, _MAKES.get((group, name), _plain))
 
 
 def known() -> list[str]:
     """The kinds, for messages."""
-    return list(dict.fromkeys(name for _, name in _MAKES))
+    return list(dict.fromkeys(kind.name for kind in _ALL))
 
 
 def reached(kind: kinds.Kind) -> bool:
@@ -68,7 +68,9 @@ def reached(kind: kinds.Kind) -> bool:
 
 
 def _plain(origin: Origin) -> Iterator[Made]:
-    yield Made(pods=origin.holder.get("replicas", 1), name="-")
+    """Of a kind without a row of its own."""
+    part = origin.template.spot.name
+    yield Made(part, origin.holder.get("replicas", 1), f"-{part}-" if part else "-")
 
 
 def _on_every_node(_: Origin) -> Iterator[Made]:
@@ -188,9 +190,6 @@ _MORE = (
 )
 _ALL = (*kinds.KINDS, *_MORE)
 _MAKES: Mapping[tuple[str, str], Makes] = {
-    ("apps", "Deployment"): _plain,
-    ("apps", "ReplicaSet"): _plain,
-    ("", "ReplicationController"): _plain,
     ("apps", "StatefulSet"): _stateful,
     ("apps", "DaemonSet"): _on_every_node,
     ("batch", "Job"): _job,

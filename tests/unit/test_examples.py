@@ -188,7 +188,7 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     pod["spec"]["hostNetwork"] = True
     after, (warning,) = answered("vivo-roce", pod)
     assert warning.startswith("spec.hostNetwork is true: fabric roce adds no networks")
-    assert {names.NETWORKS, "ipam.spidernet.io/ippools"}.isdisjoint(after["metadata"]["annotations"])
+    assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
     (container,) = after["spec"]["containers"]
     assert len(container["resources"]["limits"]) == 5, "the devices are the pod's all the same"
     assert "NCCL_SOCKET_IFNAME" not in {each["name"] for each in container["env"]}

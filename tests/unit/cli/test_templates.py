@@ -103,7 +103,11 @@ def test_an_object_is_left_as_it_was():
 
 
 @pytest.mark.parametrize("spec", [None, 7, [], {"template": 7}, {"tasks": {}}, {"tasks": [7, None, {"template": []}]}])
-@pytest.mark.parametrize(("group", "kind"), [*controllers._MAKES, ("", "Pod")], ids=lambda value: str(value) or "core")
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    sorted({*((kind.group, kind.name) for kind in controllers._ALL), ("", "Pod")}),
+    ids=lambda value: str(value) or "core",
+)
 def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):
     tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
     with contextlib.suppress(output.UnreadableError):
