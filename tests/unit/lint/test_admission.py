@@ -222,3 +222,20 @@ def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
     assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
     assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]
+
+
+def test_interfaces_that_an_annotation_brings_are_no_mistake_of_the_next_pod():
+    eth7 = gpus(*env(NCCL_SOCKET_IFNAME="eth7"))
+    theirs = {"networking.gke.io/interfaces": "[]"}
+    by = admitting.fabric()
+    assert "N17" in warned(admitting.pod(eth7, annotations={}), by)[0]
+    assert warned(admitting.pod(eth7, annotations=theirs), by) == ()
+
+
+def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod():
+    shared = "[{name: r0, resource: intel.com/sriov, device: a_0}, {name: r1, resource: intel.com/sriov, device: a_1}]"
+    by = admitting.fabric(rails=shared)
+    both = gpus(*env(NCCL_IB_HCA="=a_0,a_1"))
+    one = {"name": "s", "resources": {"limits": {"intel.com/sriov": "1"}}}
+    assert warned(admitting.pod(both, admitting.cpu("s")), by) == ()
+    assert "N14" in warned(admitting.pod(both, one), by)[0]
