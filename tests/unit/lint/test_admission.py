@@ -174,7 +174,20 @@ POLICIES = [
         "    security: {capabilities: [IPC_LOCK], privileged: true}\n"
         "    annotations: {a.b/c: d}\n    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n"
     ),
+    admitting.fabric("    preflight: {enabled: true}\n"),
 ]
+
+
+def test_a_pod_that_gets_a_preflight_check_is_linted_too():
+    by = POLICIES[2]
+    assert warned(admitting.pod(), by) == ()
+    for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
+        (told,) = warned(admitting.pod(gpus(*env(NCCL_IB_SL="99")), **sidecars), by)
+        assert "N09 NCCL_IB_SL=99" in told
+
+
+def test_every_change_of_a_plan_has_its_place_in_the_view():
+    assert set(applied._APPLY) == set(plan._ORDER)
 
 
 @pytest.mark.parametrize("tree", PODS)
