@@ -102,7 +102,7 @@ def _unseen(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
         f"Pod {plan.title(pod, request.namespace)}: the labels of namespace {request.namespace} are not known yet, so "
         f"that it is not known whether label {names.FABRIC} there opts the pod in; try again, or set it on the pod"
     )
-    return _refused(request, pod, model.Refusal("", "namespace", message))
+    return _refused(request, pod, model.Refusal("", "namespace-unknown", message))
 
 
 def _refused(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:

@@ -15,6 +15,7 @@ from webhook import answer, patch, wire
 
 _FORBIDDEN = 403
 _MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
+_MOST_TEMPLATES = 512  # equipped in one workload: each is planned like a pod, and the API server waits
 _NULL = (b"", b"null")
 _NO_POLICY = (
     "railwright has no valid policy yet: no devices are added to the templates, and their pods are refused until it "
@@ -52,12 +53,15 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
     concerned = templates.changed(asked.workload, asked.before)
     if policy is None:
         return _without_policy(asked, concerned, known)
-    planned = []
+    planned, equipped = [], 0
     for template in concerned:
         outcome = template_plan.plan_for(template, policy, known, asked.title)
         if isinstance(outcome, model.Refusal):
             return _refused(request, kind, outcome)
         planned.append(outcome)
+        equipped += outcome.injection is not None
+        if equipped > _MOST_TEMPLATES:
+            return _refused(request, kind, _too_many(asked))
     return _planned(asked, planned)
 
 
@@ -81,6 +85,14 @@ def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
     except templates.UnreadableError as error:
         raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _Asked(request, workload, before)
+
+
+def _too_many(asked: _Asked) -> model.Refusal:
+    message = (
+        f"{asked.title}: more than {_MOST_TEMPLATES} of its templates opt in to a fabric; "
+        "set `replicas` where templates are alike, or make several workloads of it"
+    )
+    return model.Refusal("", "templates", message)
 
 
 def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.Answer:
@@ -124,7 +136,7 @@ def _lost(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> 
     if policy is None or asked.before is None:
         return
     old = {each.title: each for each in asked.before.templates}
-    for template in templates.changed(asked.workload, asked.before):
+    for template in templates.changed(asked.workload, asked.before)[:_MOST_TEMPLATES]:
         if template.title in old and _lacks(template, policy, known) and not _lacks(old[template.title], policy, known):
             yield (
                 f"{template.title}: this update lacks what railwright added at creation, and the template of a "

@@ -37,6 +37,11 @@ def _volume(pod: views.Pod, change: model.AddVolume) -> views.Pod:
     return _with(pod, spec=_with(pod.spec, volumes_or_none=[*pod.spec.volumes, volume]))
 
 
+def _init_container(pod: views.Pod, change: model.AddInitContainer) -> views.Pod:
+    added = msgspec.convert(change.init_container, views.InitContainer)
+    return _with(pod, spec=_with(pod.spec, init_containers=[*(pod.spec.init_containers or ()), added]))
+
+
 def _mount(container: views.Container, change: model.AddMount) -> views.Container:
     mount = msgspec.convert(change.mount, views.VolumeMount)
     return _with(container, volume_mounts_or_none=[*container.volume_mounts, mount])
@@ -87,6 +92,7 @@ _APPLY: Mapping[type[model.Change], Callable[[views.Pod, Any], views.Pod]] = {
     model.SetAnnotation: _annotation,
     model.AddResource: _inside(_resource),
     model.AddVolume: _volume,
+    model.AddInitContainer: _init_container,
     model.AddMount: _inside(_mount),
     model.AddCapability: _inside(_capability),
     model.SetPrivileged: _inside(_privileged),

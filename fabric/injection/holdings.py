@@ -4,6 +4,7 @@ Owns the weighing by which a container that was given the fabric in an earlier c
 webhooks have moved it. Reads the container alone.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 from fabric import names, views
@@ -16,11 +17,12 @@ def weigher(
     name: str, document: policies.FabricPolicy, chosen: Sequence[rails.Chosen]
 ) -> Callable[[views.Container], targets.Held]:
     """How much of fabric `name` a container holds; devices outweigh mounts, and those what is only written down."""
+    fabric = document.fabrics[name]
+    resources = {each.resource for each in chosen if each.resource is not None}
+    ours = functools.cache(lambda: _settings(name, document, chosen))  # not made for a pod where nothing is weighed
 
     def held(container: views.Container) -> targets.Held:
-        fabric = document.fabrics[name]
-        resources = {each.resource for each in chosen if each.resource is not None}
-        settings = _settings(name, document, chosen)
+        settings = ours() if container.env_or_none else ()
         context = container.security_context
         added = (context.capabilities.add if context and context.capabilities else None) or ()
         return (

@@ -4,6 +4,7 @@ Owns that table. A controller's labels decide a pod's role, so a template is rea
 template has such a label itself, the controller's wins, as it does on the pod. Knows no policy.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -12,6 +13,7 @@ from fabric import names, views
 
 EACH = "*"  # a step into every member of a list or map
 
+_MOST_ARGUMENTS = 64  # of a plugin, read for each task; Volcano's mpi plugin knows three
 _LAUNCHER = "Launcher"  # a key of Kubeflow's replica specs
 
 
@@ -78,7 +80,7 @@ def _volcano(spot: Spot) -> Additions:
 def _mpi_master(arguments: Sequence[str]) -> str:
     """The task that Volcano's mpi plugin starts mpirun in (plugins/distributed-framework/mpi/mpi.go, Go flags)."""
     found = "master"
-    words = iter(arguments)
+    words = itertools.islice(arguments, _MOST_ARGUMENTS)
     for word in words:
         flag, given, value = word.lstrip("-").partition("=")
         if flag == "master":

@@ -14,7 +14,8 @@ from fabric.injection import facts
 from fabric.policy import model as policies
 
 _LONGEST = 16384  # bytes of a key: longer ones are not worth their room
-_MOST_ANNOTATIONS = 64 * 1024  # bytes: far from the limit nothing follows from how long an annotation is exactly
+# Characters, of up to four bytes each: far from the limit nothing follows from how long an annotation is exactly.
+_MOST_ANNOTATIONS = 32 * 1024
 # Labels and annotations that number the mates of a job. Roles look at whether one is there, never at its number.
 _NUMBERS = frozenset(
     {
@@ -44,6 +45,7 @@ _RANKS = frozenset(
 )
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server ends it with five letters of chance
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where it mounts that volume
+_TOKEN = views.Volume(name=_TOKEN_VOLUME)  # of a projected volume a view shows the name alone
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -87,8 +89,12 @@ def volumes(spec: views.PodSpec) -> Sequence[views.Volume] | None:
     there = spec.volumes_or_none
     if there is None:
         return None
-    alike = msgspec.structs.replace
-    return [alike(each, name=_TOKEN_VOLUME) if each.name.startswith(_TOKEN_VOLUME) else each for each in there]
+    return [_TOKEN if _is_token_volume(each) else each for each in there]
+
+
+def _is_token_volume(volume: views.Volume) -> bool:
+    """True for a projected volume of that name: of a Secret of that name it matters where it is mounted."""
+    return _is_token_name(volume.name) and msgspec.structs.replace(volume, name=_TOKEN_VOLUME) == _TOKEN
 
 
 def mounts(container: views.Container) -> Sequence[views.VolumeMount | str] | None:
@@ -107,4 +113,9 @@ def _container(container: views.Container, numbers: frozenset[str]) -> tuple[Any
 
 
 def _is_token(mount: views.VolumeMount) -> bool:
-    return mount.mount_path == _TOKEN_PATH and mount.name.startswith(_TOKEN_VOLUME)
+    return mount.mount_path == _TOKEN_PATH and _is_token_name(mount.name)
+
+
+def _is_token_name(name: str) -> bool:
+    """True for letters of chance behind the prefix: a name with a dash there may be that of a job's Secret."""
+    return name.startswith(_TOKEN_VOLUME) and "-" not in name[len(_TOKEN_VOLUME) :]

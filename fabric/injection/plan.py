@@ -49,6 +49,7 @@ def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts, called: st
         if name is None:
             return model.NotOptedIn()
         fabric = name
+        record.check_given(pod)
         return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
     except model.RefusedError as error:
         message = f"{called or 'Pod ' + title(pod, known.namespace)}: {error.message}"

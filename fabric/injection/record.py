@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fabric import names
+from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import model
 
 VERSION = "0.1.0"  # of the record's writer; the same as the package's, which a test holds together
+_WRITTEN = (names.INJECTION, names.NCCL_CONF)  # what a user wrote there does not stay
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 
 
@@ -30,6 +31,16 @@ class Record(msgspec.Struct, frozen=True):
     kept: Mapping[str, tuple[str, ...]]
     skipped: Mapping[str, str]
     reasons: msgspec.Raw
+
+
+def check_given(pod: views.Pod) -> None:
+    """Raises RefusedError where what the user wrote is beyond the limit already: nobody may make us read megabytes."""
+    annotations = pod.metadata.annotations
+    size = size_of(annotations) - sum(len(key) + _bytes(annotations[key]) for key in _WRITTEN if key in annotations)
+    if size > MAX_ANNOTATIONS:
+        raise model.RefusedError(
+            "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
+        )
 
 
 def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:

@@ -14,6 +14,7 @@ from fabric.policy import model as policies
 from fabric.policy import selectors
 
 Devices = tuple[str, ...]
+Expression = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ def _all_shaped(pins: Pins, shapes: Sequence[policies.NodeShape]) -> bool:
 def _pins(pod: views.Pod, keys: Collection[str]) -> Iterator[Pins]:
     """One for each term of the required affinity, any of which may hold, with the node selector in each.
 
-    Labels but `keys` tell nothing of shapes.
+    Labels but `keys` tell nothing of shapes; a term without any requirement matches no node (Kubernetes' API).
     """
     selector = pod.spec.node_selector or {}
     chosen = {key: frozenset({selector[key]}) for key in keys if key in selector}
@@ -124,21 +125,32 @@ def _pins(pod: views.Pod, keys: Collection[str]) -> Iterator[Pins]:
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     if not terms:
         yield Pins(chosen, {})
-    for term in terms:
-        yield _term(chosen, (each for each in term.match_expressions or () if each.key in keys))
+    for told in dict.fromkeys(_told(term, keys) for term in terms if term.match_expressions or term.match_fields):
+        yield _term(chosen, told)
 
 
-def _term(chosen: Mapping[str, frozenset[str]], expressions: Iterable[views.Requirement]) -> Pins:
+def _told(term: views.NodeSelectorTerm, keys: Collection[str]) -> tuple[Expression, ...]:
+    """What a term says of shapes; the same for many a term of a long list."""
+    return tuple(
+        [
+            (each.key, each.operator, tuple(each.values or ()))
+            for each in term.match_expressions or ()
+            if each.key in keys
+        ]
+    )
+
+
+def _term(chosen: Mapping[str, frozenset[str]], expressions: Iterable[Expression]) -> Pins:
     allowed = dict(chosen)
     forbidden: dict[str, set[str] | None] = {}
-    for expression in expressions:
-        key, values = expression.key, frozenset(expression.values or ())
-        if expression.operator == "In":
+    for key, operator, written in expressions:
+        values = frozenset(written)
+        if operator == "In":
             allowed[key] = allowed[key] & values if key in allowed else values
-        elif expression.operator == "NotIn":
+        elif operator == "NotIn":
             before = forbidden.setdefault(key, set())
             if before is not None:
                 before |= values  # grown in place: a user may write thousands
-        elif expression.operator == "DoesNotExist":
+        elif operator == "DoesNotExist":
             forbidden[key] = None
     return Pins(allowed, forbidden)

@@ -11,13 +11,25 @@ from fabric import names, views
 from fabric.injection import model
 
 Held = tuple[int, ...]  # more is more
+_MOST = 256  # chosen containers: each gets a dozen operations, and no pod that runs has so many
 
 
 def chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Container], Held]) -> tuple[int, ...]:
     """Indexes in spec.containers, ascending. `held` weighs what a container has of the fabric. Raises RefusedError."""
-    containers = pod.spec.containers
-    if not containers:
+    if not pod.spec.containers:
         raise model.RefusedError("containers", "spec.containers is empty; a pod needs a container")
+    found = _chosen(pod, accelerated, held)
+    if len(found) > _MOST:
+        raise model.RefusedError(
+            "containers",
+            f"{len(found)} containers are chosen for the fabric, of {_MOST} at most; "
+            f"name those that need it in annotation {names.CONTAINERS}",
+        )
+    return found
+
+
+def _chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Container], Held]) -> tuple[int, ...]:
+    containers = pod.spec.containers
     written = pod.metadata.annotations.get(names.CONTAINERS)
     if written is not None:
         return _named(written, [container.name for container in containers])

@@ -127,6 +127,7 @@ def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
             aim.targets,
             annotations.get(names.NETWORKS),
             annotations.get(names.NCCL_CONF),
+            sites.unforeseen(annotations),
             (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
             likeness.volumes(spec),
             [_part(spec.containers[index]) for index in aim.targets],
@@ -153,6 +154,8 @@ def _done(changes: Sequence[changes_model.AnyChange]) -> Iterator[object]:
         if type(change) is changes_model.SetEnv:
             yield (change.container, change.name, change.value)
         elif type(change) is changes_model.SetAnnotation:
-            yield change.value
+            yield (change.key, change.value)
+        elif type(change) is changes_model.AddResource:  # what other containers ask for counts too
+            yield (change.container, change.resource, change.quantity)
         else:
             yield change.entry

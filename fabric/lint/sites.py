@@ -3,7 +3,7 @@
 Owns how policy, rails and the pod's networks become a `model.Site`. Refuses to know settings and rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -48,10 +48,15 @@ def of_pod(pod: views.Pod, namespace: str, ground: Ground) -> model.Site:
     cluster_wide = ground.document.cluster_wide_networks if ground.document else 0
     own = networks.interfaces(attached, cluster_wide)
     common = tuple(f"net{number}" for number in range(1, cluster_wide + 1))
-    unforeseen = pod.spec.resource_claims or any(key in pod.metadata.annotations for key in _OTHER_INTERFACES)
+    others = pod.spec.resource_claims or unforeseen(pod.metadata.annotations)
     return msgspec.structs.replace(
-        site, interfaces=None if unforeseen else (site.primary, *common, *own), rail_interfaces=own
+        site, interfaces=None if others else (site.primary, *common, *own), rail_interfaces=own
     )
+
+
+def unforeseen(annotations: Mapping[str, str]) -> bool:
+    """True where a pod's annotations bring it interfaces whose names we cannot foresee."""
+    return any(key in annotations for key in _OTHER_INTERFACES)
 
 
 def of_fabric(ground: Ground, pod: views.Pod | None = None) -> model.Site:

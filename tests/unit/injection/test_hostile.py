@@ -9,19 +9,46 @@ NAMES = [f"c{number}" for number in range(60_000)]
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
-def test_a_rails_annotation_of_megabytes_is_refused_at_once(mark):
-    written = mark * (3_000_000 // len(mark)) + "x"
+def test_a_rails_annotation_of_all_the_room_there_is_is_refused_at_once(mark):
+    written = mark * (250_000 // len(mark)) + "x"
     assert "is not a rail or a range" in refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 
 
-def test_devices_are_counted_once_over_very_many_containers():
-    outcome = planned(pod(*[gpus(1, name) for name in NAMES]), fabric(rails="[{name: r, resource: d/r}]"))
-    assert len(outcome.containers) == len(NAMES)
+@pytest.mark.parametrize(
+    "key", ["k8s.v1.cni.cncf.io/networks", "railwright.io/rails", "railwright.io/containers", "else/where"]
+)
+def test_annotations_beyond_kubernetes_limit_are_refused_unread(key):
+    told = refusal(pod(annotations={key: "n," * 1_500_000}), fabric())
+    assert f"annotations are {3_000_000 + len(key)} bytes; the limit is 262144: remove some of them" in told
 
 
-def test_very_many_containers_are_found_by_name():
-    tree = pod(*map(cpu, NAMES), annotations={"railwright.io/containers": ",".join(reversed(NAMES))})
-    assert len(planned(tree, fabric(rails="[{name: r}]")).containers) == len(NAMES)
+@pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
+def test_what_does_not_stay_needs_no_room(key):
+    tree = admitted(pod(annotations={key: "x" * 300_000}), fabric())
+    assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
+
+
+def test_more_than_256_chosen_containers_are_refused():
+    some = [gpus(1, name) for name in NAMES[:257]]
+    assert len(planned(pod(*some[:256]), fabric()).containers) == 256
+    assert "257 containers are chosen for the fabric, of 256 at most; name those" in refusal(pod(*some), fabric())
+    assert "60000 containers" in refusal(pod(*[gpus(1, name) for name in NAMES]), fabric())
+
+
+def test_few_of_very_many_containers_are_found_by_name_or_by_what_they_hold():
+    by = fabric(rails="[{name: r, resource: d/r}]")
+    named = pod(*map(cpu, NAMES), annotations={"railwright.io/containers": "c59999,c3"})
+    assert planned(named, by).containers == ("c3", "c59999")
+    held = pod(*[cpu(name, env=[{"name": "A", "value": "b"}]) for name in NAMES[:-1]], cpu(NAMES[-1]))
+    held["spec"]["containers"][-1]["resources"] = {"limits": {"d/r": "1"}, "requests": {"d/r": "1"}}
+    assert planned(held, by).containers == (NAMES[-1],)
+
+
+def test_very_many_terms_that_say_nothing_of_shapes_are_one():
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}] * 300_000
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    by = fabric("    preflight: {enabled: true}\n", top=SHAPES)
+    assert planned(pod(affinity={"nodeAffinity": required}), by).changes
 
 
 def test_very_many_affinity_terms_and_expressions_are_read_once_each():

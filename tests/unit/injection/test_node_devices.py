@@ -116,3 +116,11 @@ def test_a_list_that_admission_wrote_is_not_written_anew_for_a_dead_rail():
     written = bound(admitted(pod(), by), by, "a", {"x.y/r1": "1"})
     assert written.keys() == {"railwright.io/placement"}
     assert json.loads(written["railwright.io/placement"])["rails"] == ["rail1"]
+
+
+def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_decide():
+    pinned = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}
+    for empty in ({}, {"matchExpressions": []}, {"matchExpressions": None, "matchFields": None}):
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty, pinned]}}
+        tree = admitted(pod(gpus(8), affinity={"nodeAffinity": required}), fabric(top=SHAPES))
+        assert env(tree)[HCA] == "=mlx5_0,mlx5_1"

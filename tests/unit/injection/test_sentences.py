@@ -93,6 +93,14 @@ REFUSALS = {
         by=LIMITED,
         namespace_labels={"team": "web"},
     ),
+    "annotations beyond the limit": Case(
+        ("annotations are 300001 bytes", "limit is 262144", "remove some"),
+        lambda name: pod(gpus(8, name), annotations={"a": "x" * 300_000}),
+    ),
+    "too many containers": Case(
+        ("257 containers", "256 at most", ANNOTATION + "containers", "name those"),
+        lambda name: pod(*[gpus(1, f"{name}{number}") for number in range(257)]),
+    ),
     "networks": Case(
         (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: "a,,b"}),

@@ -171,7 +171,20 @@ POLICIES = [
         "    security: {capabilities: [IPC_LOCK], privileged: true}\n"
         "    annotations: {a.b/c: d}\n    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n"
     ),
+    admitting.fabric("    preflight: {enabled: true}\n"),
 ]
+
+
+def test_a_pod_that_gets_a_preflight_check_is_linted_too():
+    by = POLICIES[2]
+    assert warned(admitting.pod(), by) == ()
+    for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
+        (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
+        assert "N09 NCCL_IB_SL=99" in told
+
+
+def test_every_change_of_a_plan_has_its_place_in_the_view():
+    assert set(applied._APPLY) == set(plan._ORDER)
 
 
 @pytest.mark.parametrize("tree", PODS)
@@ -219,3 +232,20 @@ def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
     assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
     assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]
+
+
+def test_interfaces_that_an_annotation_brings_are_no_mistake_of_the_next_pod():
+    eth7 = gpus(*variables(NCCL_SOCKET_IFNAME="eth7"))
+    theirs = {"networking.gke.io/interfaces": "[]"}
+    by = admitting.fabric()
+    assert "N17" in warned(admitting.pod(eth7, annotations={}), by)[0]
+    assert warned(admitting.pod(eth7, annotations=theirs), by) == ()
+
+
+def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod():
+    shared = "[{name: r0, resource: intel.com/sriov, device: a_0}, {name: r1, resource: intel.com/sriov, device: a_1}]"
+    by = admitting.fabric(rails=shared)
+    both = gpus(*variables(NCCL_IB_HCA="=a_0,a_1"))
+    one = {"name": "s", "resources": {"limits": {"intel.com/sriov": "1"}}}
+    assert warned(admitting.pod(both, admitting.cpu("s")), by) == ()
+    assert "N14" in warned(admitting.pod(both, one), by)[0]

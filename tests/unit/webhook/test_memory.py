@@ -22,6 +22,7 @@ BY = fabric(
 )
 KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
 RESOURCE, ENFORCE = "k8s.v1.cni.cncf.io/resourceName", "pod-security.kubernetes.io/enforce"
+INDEX = "batch.kubernetes.io/job-completion-index"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 OWNER = {"kind": "Job", "name": "j", "uid": "u", "controller": True}
@@ -146,3 +147,33 @@ def test_what_is_very_long_is_not_kept():
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, kept)
     assert not kept._kept
+
+
+def with_secret(token_of_secret: str, token_of_memory: str) -> dict:
+    volumes = [{"name": token_of_secret, "secret": {"secretName": "s"}}, {"name": token_of_memory, "emptyDir": {}}]
+    keys = {"name": "kube-api-access-a", "mountPath": "/root/.ssh"}
+    return pod(gpus(8, volumeMounts=[keys]), volumes=volumes)
+
+
+def of_job(mounted: str) -> dict:
+    names = ("kube-api-access-a-ssh", "kube-api-access-b-ssh")
+    volumes = [{"name": name, "secret": {"secretName": "s"}} for name in names]
+    tree = pod(gpus(8, volumeMounts=[{"name": mounted, "mountPath": TOKEN}]), volumes=volumes)
+    tree["metadata"]["labels"]["volcano.sh/job-name"] = "kube-api-access-a"
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (with_secret("kube-api-access-a", "kube-api-access-b"), with_secret("kube-api-access-b", "kube-api-access-a")),
+        (of_job("kube-api-access-a-ssh"), of_job("kube-api-access-b-ssh")),
+        (pod(annotations={INDEX: "0"}), pod(annotations={INDEX: "\U0001f600" * 65_300})),
+    ],
+    ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
+)
+def test_pods_that_a_short_key_would_mix_up(one, other):
+    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
+    assert [pods.handle(admitting.review(tree), BY, lambda _: known, kept) for tree in (one, other)] == without
+    assert without[0].body != without[1].body
