@@ -85,7 +85,7 @@ def rejected(
     reported = {name for here in devices.values() for name in here}
     for each in containers if containers and scope == CONTAINER else (want,):
         asked = [(name, amount) for name, amount in (*each.accelerators, *each.pools) if name in reported and amount]
-        nodes, reason = _affinity(policy, asked, devices, free)
+        nodes, reason = _affinity(policy, asked, devices, free) if asked else ((), "")
         if reason:
             return (
                 f"railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
@@ -106,7 +106,7 @@ def _affinity(
     if len(set(least.values())) > 1:
         needs = ", ".join(f"{_count(name, amount)} on {least[name]}" for name, amount in asked)
         return (), f"the least NUMA nodes differ ({needs}), which {policy} does not take"
-    size = next(iter(least.values()), 1)
+    size = next(iter(least.values()))
     for nodes in itertools.combinations(sorted(free), size):
         if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in asked):
             return nodes, ""

@@ -33,7 +33,7 @@ def preferred(each):
 
 
 @st.composite
-def sides(draw, places=st.integers(1, 4), most=4, rows=2):
+def sides(draw, places, most, rows=2):
     count = draw(places)
 
     def side():
@@ -53,9 +53,7 @@ def checked(gpus, rails, places):
     if not all(options):
         assert best is None
         return
-    found = max(
-        (quality(each[: len(gpus)], each[len(gpus) :]) for each in itertools.product(*options)), key=preferred
-    )
+    found = max((quality(each[: len(gpus)], each[len(gpus) :]) for each in itertools.product(*options)), key=preferred)
     assert best is not None
     assert all(tuple(laid) in option for laid, option in zip(best.laid, options, strict=True))
     said = quality(best.laid[: len(gpus)], best.laid[len(gpus) :])
