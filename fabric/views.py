@@ -244,7 +244,7 @@ class PodCondition(View, frozen=True):
 
     type: str = ""
     status: str = ""
-    last_transition_time: str = ""
+    last_transition_time: str | None = None  # a zero time is written as null
 
 
 class PodStatus(View, frozen=True):
@@ -256,8 +256,10 @@ class PodStatus(View, frozen=True):
     @property
     def bound_at(self) -> str:
         """When the API server took the pod's binding, RFC 3339 in seconds; "" where that is not told."""
-        stamps = (each.last_transition_time for each in self.conditions or () if each.type == "PodScheduled")
-        return next(stamps, "")
+        for each in self.conditions or ():
+            if each.type == "PodScheduled" and each.status == "True":
+                return each.last_transition_time or ""
+        return ""
 
 
 class Pod(View, frozen=True):
@@ -382,7 +384,7 @@ class ManagedZones(View, frozen=True):
 class ManagedField(View, frozen=True):
     """Who wrote what, and when last (RFC 3339, in seconds)."""
 
-    time: str = ""
+    time: str | None = None
     fields: ManagedZones | None = msgspec.field(default=None, name="fieldsV1")
 
 

@@ -74,17 +74,18 @@ def rejected(
     """Why kubelet would reject the pod (TopologyAffinityError), with the fix; "" where it would admit it.
 
     `zones`: what is free now. `containers`: what each asks, for the scope "container"; without them the pod is taken
-    for one container. A resource that the node does not report by NUMA node has no preference and is not looked at.
+    for one container. A resource that the node does not report by NUMA node has no preference and is not looked at,
+    nor is one of which the zones know nothing.
     """
     policy, scope = topology_manager(found)
     if policy not in _STRICT:
         return ""
     names = {name for name, _ in (*want.accelerators, *want.pools)}
-    devices = _by_node(numa.capacity(found, names))
-    free = {node: dict(_by_node(zones).get(node, {})) for node in devices}
-    reported = {name for here in devices.values() for name in here}
+    devices, known = _by_node(numa.capacity(found, names)), _by_node(zones)
+    free = {node: dict(known.get(node, {})) for node in devices}
+    judged = _names(devices) & _names(known)
     for each in containers if containers and scope == CONTAINER else (want,):
-        asked = [(name, amount) for name, amount in (*each.accelerators, *each.pools) if name in reported and amount]
+        asked = [(name, amount) for name, amount in (*each.accelerators, *each.pools) if name in judged and amount]
         nodes, reason = _affinity(policy, asked, devices, free) if asked else ((), "")
         if reason:
             return (
@@ -132,6 +133,10 @@ def _take(asked: Iterable[tuple[str, int]], nodes: Iterable[int], free: _Nodes) 
             gone = min(left, free[node].get(name, 0))
             free[node][name] = free[node].get(name, 0) - gone
             left -= gone
+
+
+def _names(nodes: _Nodes) -> set[str]:
+    return {name for here in nodes.values() for name in here}
 
 
 def _by_node(zones: numa.Zones) -> _Nodes:

@@ -109,6 +109,7 @@ def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
     found = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
     assert rejected(found, want(4, 0, 3)) == ""
     assert rejected(found, want(0, 0, 3)) == ""
+    assert kubelet.rejected(report(*IDLE, policy="single-numa-node"), (), want(8)) == "", "nor is one not known"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,13 @@ def test_without_times_what_the_report_has_taken_decides():
     assert left(fleet_with(bound("a", 2, "2026-11-21T10:00:00Z"), found=report(4, 2))) == [4, 2]
 
 
+def test_times_the_api_server_writes_as_null_are_no_times():
+    status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
+    assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
+    fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}
+    assert msgspec.json.decode(msgspec.json.encode(fields), type=views.NodeResourceTopology).written_at == ""
+
+
 def test_the_order_of_the_first_lists_is_no_matter():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     found = report(4, 2, written="2026-11-21T10:00:01Z")

@@ -110,9 +110,10 @@ def test_a_shape_without_numa_nodes_and_one_that_has_none_of_the_devices_say_not
 
 def test_a_report_says_what_is_available_on_its_numa_nodes_and_other_zones_are_none():
     found = topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
-    other = [{"name": "socket-0", "type": "Socket", "resources": [{"name": GPU, "available": "8"}]}]
+    other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
     tree = msgspec.to_builtins(found)
-    with_socket = msgspec.convert({**tree, "zones": other + tree["zones"][::-1]}, views.NodeResourceTopology)
+    zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
+    with_socket = msgspec.convert({**tree, "zones": zones_}, views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
     assert numa.of_topology(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
     assert numa.of_topology(with_socket, names) == numa.of_topology(found, names)
@@ -144,14 +145,15 @@ def test_a_pod_that_holds_gpus_without_rails_is_charged_to_the_lowest_that_fits_
 
 
 def test_pods_whose_rails_tell_where_they_are_go_first_in_whatever_order_they_come():
-    assert left(numa.charged(node(), [pod(4), pod(3, 0)])) == [1, 0]
-    assert left(numa.charged(node(), [pod(3, 0), pod(4)])) == [1, 0]
+    assert left(numa.charged(node(), [pod(4), pod(2, 0)])) == [2, 0]
+    assert left(numa.charged(node(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
 def test_a_whole_node_pod_takes_it_all_and_what_is_more_is_never_below_nothing():
     held = numa.charged(node(), [pod(8, 0, 1, 2, 3)])
     assert left(held) == [0, 0]
     assert numa.charged(held, [pod(8, 0, 1, 2, 3), pod(1)]) == held
+    assert numa.without(zones({GPU: 1}, {GPU: 1}), zones({GPU: 2})) == zones({GPU: 0}, {GPU: 1})
 
 
 def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_then_with_its_spill():
@@ -264,6 +266,9 @@ def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anyt
 def test_a_resource_that_no_numa_node_names_is_not_judged():
     found = numa.spot(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
     assert found == numa.Spot(True, 2, zones({GPU: 4}), (0,))
+    over_both = numa.spot(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))
+    assert over_both is not None
+    assert (over_both.aligned, over_both.local, over_both.zones) == (True, 3, (0, 1))
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
