@@ -32,6 +32,12 @@ VOLCANO_POD_GROUPS = Kind(
 PLUGINS_POD_GROUPS = Kind(
     "podgroups.scheduling.x-k8s.io", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", views.PodGroup, optional=True
 )
+NODE_TOPOLOGIES = Kind(
+    "noderesourcetopologies.topology.node.k8s.io",
+    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
+    views.NodeResourceTopology,
+    optional=True,
+)
 POLICY = Kind(
     "policy",
     f"/api/v1/namespaces/{names.NAMESPACE}/configmaps",

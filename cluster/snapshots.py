@@ -21,6 +21,7 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "Namespace": views.Namespace,
     "NetworkAttachmentDefinition": views.NetworkAttachmentDefinition,
     "PodGroup": views.PodGroup,
+    "NodeResourceTopology": views.NodeResourceTopology,
     "ConfigMap": views.ConfigMap,
 }
 

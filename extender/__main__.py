@@ -72,12 +72,14 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
 
 def _wanted(state: states.State) -> list[sources.Wanted]:
     groups = states.PodGroups(state)
+    topologies = states.NodeTopologies(state)
     return [
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=states.Nodes(state)),
         sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=states.Pods(state)),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=states.Networks(state)),
         sources.Wanted(kind=resources.PLUGINS_POD_GROUPS, snapshot_kind="PodGroup", sink=states.PodGroups(state)),
         sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=groups),
+        sources.Wanted(kind=resources.NODE_TOPOLOGIES, snapshot_kind="NodeResourceTopology", sink=topologies),
     ]
 
 

@@ -114,3 +114,22 @@ class PodGroups:
         """One group is gone."""
         self._mine.discard((obj.metadata.namespace, obj.metadata.name))
         self._fleet.remove_pod_group(obj.metadata.namespace, obj.metadata.name)
+
+
+class NodeTopologies:
+    """Feeds what kubelets report of their NUMA nodes into the fleet."""
+
+    def __init__(self, state: State) -> None:
+        self._fleet = state.fleet
+
+    def replace(self, objects: Sequence[views.NodeResourceTopology]) -> None:
+        """The full list."""
+        self._fleet.replace_topologies(objects)
+
+    def upsert(self, obj: views.NodeResourceTopology) -> None:
+        """One appeared or changed."""
+        self._fleet.upsert_topology(obj)
+
+    def remove(self, obj: views.NodeResourceTopology) -> None:
+        """One is gone."""
+        self._fleet.remove_topology(obj.metadata.name)

@@ -239,10 +239,27 @@ class PodSpec(View, frozen=True):
         return self.volumes_or_none or []
 
 
+class PodCondition(View, frozen=True):
+    """A condition of a pod, and since when (RFC 3339, in seconds)."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None  # a zero time is written as null
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
     phase: str = ""
+    conditions: list[PodCondition] | None = None
+
+    @property
+    def bound_at(self) -> str:
+        """When the API server took the pod's binding, RFC 3339 in seconds; "" where that is not told."""
+        for each in self.conditions or ():
+            if each.type == "PodScheduled" and each.status == "True":
+                return each.last_transition_time or ""
+        return ""
 
 
 class Pod(View, frozen=True):
@@ -326,6 +343,82 @@ class PodGroup(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
+
+
+class ZoneResource(View, frozen=True):
+    """One resource of a zone of a NodeResourceTopology."""
+
+    name: str = ""
+    capacity: Written = 0
+    allocatable: Written = 0
+    available: Written | None = None
+
+
+class TopologyZone(View, frozen=True):
+    """A zone of a NodeResourceTopology: of type Node it is a NUMA node, named node-0, node-1, ..."""
+
+    name: str = ""
+    type: str = ""
+    parent: str = ""
+    resources_or_none: list[ZoneResource] | None = msgspec.field(default=None, name="resources")
+
+    @property
+    def resources(self) -> list[ZoneResource]:
+        """Its resources, empty where absent."""
+        return self.resources_or_none or []
+
+
+class TopologyAttribute(View, frozen=True):
+    """A name and a value, such as topologyManagerPolicy: single-numa-node."""
+
+    name: str = ""
+    value: str = ""
+
+
+class ManagedZones(View, frozen=True):
+    """fieldsV1 of a managed field, as far as it tells whether its manager wrote the zones."""
+
+    zones: Source = msgspec.field(default=None, name="f:zones")
+
+
+class ManagedField(View, frozen=True):
+    """Who wrote what, and when last (RFC 3339, in seconds)."""
+
+    time: str | None = None
+    fields: ManagedZones | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class TopologyMeta(ObjectMeta, frozen=True):
+    """metadata of a NodeResourceTopology: when its zones were written matters."""
+
+    managed_fields: list[ManagedField] | None = None
+
+
+class NodeResourceTopology(View, frozen=True):
+    """What kubelet reports of a node's NUMA nodes (topology.node.k8s.io/v1alpha2); it has the node's name."""
+
+    metadata: TopologyMeta = TopologyMeta()
+    topology_policies: list[str] | None = None  # deprecated in favour of the attributes
+    zones_or_none: list[TopologyZone] | None = msgspec.field(default=None, name="zones")
+    attributes_or_none: list[TopologyAttribute] | None = msgspec.field(default=None, name="attributes")
+
+    @property
+    def zones(self) -> list[TopologyZone]:
+        """Its zones, empty where absent."""
+        return self.zones_or_none or []
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Its attributes by name, empty where absent."""
+        return {each.name: each.value for each in self.attributes_or_none or ()}
+
+    @property
+    def written_at(self) -> str:
+        """When its zones were last written, RFC 3339 in seconds; "" where no managed field tells."""
+        stamps = (
+            each.time for each in self.metadata.managed_fields or () if each.fields and each.fields.zones is not None
+        )
+        return max(stamps, default="")
 
 
 class ConfigMap(View, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology, views, workload
-from fabric.placement import journal, numa
+from fabric.placement import journal, kubelet, numa
 from fabric.policy import model
 
 
@@ -36,6 +36,7 @@ class FleetPod(msgspec.Struct, frozen=True):
     gang: workload.GangKey
     rank: workload.Rank
     requests: resources.Amounts
+    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
 
 
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -52,6 +53,7 @@ class Fleet:
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
         self._free: dict[str, dict[str, int]] = {}  # worked out when asked for, until something changes
         self._least: dict[str, int] = {}
+        self._topologies: dict[str, views.NodeResourceTopology] = {}
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
         self.journal = journal.Journal()
 
@@ -97,6 +99,10 @@ class Fleet:
         """The place of a node in these domains, closest first."""
         return topology.place_of(node.labels, domains)
 
+    def topology(self, node: str) -> views.NodeResourceTopology | None:
+        """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
+        return self._topologies.get(node)
+
     def zones(
         self,
         node: FleetNode,
@@ -105,11 +111,23 @@ class Fleet:
         accelerators: Sequence[str],
         others: Iterable[resources.Amounts] = (),
     ) -> numa.Zones:
-        """What is free on each NUMA node of a node; () where its layout is not known."""
-        if shape is None:
-            return ()
-        held = [pod.requests for pod in self.on_node(node.name)]
-        return numa.charged(numa.of_shape(shape, rails, node.allocatable, accelerators), [*held, *others])
+        """What is free on each NUMA node (ruling 22); () where nothing is known of them.
+
+        As kubelet reports it, if it knows of the last binding on the node; else what the shape says, else all that
+        kubelet reports, without what is bound. `others` (announced allocations) are charged in any case. Resources
+        that kubelet does not report are taken from the shape.
+        """
+        names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
+        held = [pod for pod in self.on_node(node.name) if not names.isdisjoint(pod.requests)]
+        taken = [*(pod.requests for pod in held), *others]
+        shaped = numa.of_shape(shape, rails, node.allocatable, accelerators) if shape else ()
+        found = self._topologies.get(node.name)
+        if found is None:
+            return numa.charged(shaped, taken)
+        if not kubelet.knows(found, [(pod.bound_at, pod.requests) for pod in held], names):
+            return numa.charged(shaped or numa.whole(found, names), taken)
+        reported = numa.charged(numa.of_topology(found, names), taken[len(held) :])
+        return numa.completed(reported, numa.charged(shaped, taken)) if shaped else reported
 
     # --- what events write ----------------------------------------------------------------------------
 
@@ -147,6 +165,7 @@ class Fleet:
             gang=workload.gang_of(pod),
             rank=workload.rank_of(pod),
             requests=resources.requests_of(pod.spec),
+            bound_at=pod.status.bound_at if pod.spec.node_name else "",
         )
         self._pods[uid] = entry
         if entry.gang and not pod.metadata.deletion_timestamp:  # one on its way out is replaced, not joined
@@ -170,6 +189,23 @@ class Fleet:
         """A PodGroup is gone."""
         self._least.pop(f"{namespace}/{name}", None)
         self.generation += 1
+
+    def upsert_topology(self, found: views.NodeResourceTopology) -> None:
+        """A NodeResourceTopology appeared or changed; it has its node's name."""
+        self._topologies[found.metadata.name] = found
+        self._touched(found.metadata.name)
+
+    def remove_topology(self, name: str) -> None:
+        """A NodeResourceTopology is gone."""
+        self._topologies.pop(name, None)
+        self._touched(name)
+
+    def replace_topologies(self, found: Sequence[views.NodeResourceTopology]) -> None:
+        """The full list of NodeResourceTopologies."""
+        for name in self._topologies.keys() - {each.metadata.name for each in found}:
+            self.remove_topology(name)
+        for each in found:
+            self.upsert_topology(each)
 
     def replace_nodes(self, nodes: Sequence[views.Node]) -> None:
         """The full list of nodes."""
