@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology, views, workload
-from fabric.placement import kubelet, numa
+from fabric.placement import journal, kubelet, numa
 from fabric.policy import model
 
 
@@ -51,9 +51,11 @@ class Fleet:
         self._on_node: dict[str, dict[str, FleetPod]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
+        self._free: dict[str, dict[str, int]] = {}  # worked out when asked for, until something changes
         self._least: dict[str, int] = {}
         self._topologies: dict[str, views.NodeResourceTopology] = {}
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
+        self.journal = journal.Journal()
 
     # --- what decisions read --------------------------------------------------------------------------
 
@@ -71,6 +73,16 @@ class Fleet:
         """What the pods bound to a node take of it."""
         return self._used.get(node, {})
 
+    def free(self, node: str) -> resources.Amounts:
+        """What is left of a known node's allocatable; negative where more is taken than there is."""
+        found = self._free.get(node)
+        if found is None:
+            found = dict(self._nodes[node].allocatable)
+            for name, amount in self._used.get(node, {}).items():
+                found[name] = found.get(name, 0) - amount
+            self._free[node] = found
+        return found
+
     def on_node(self, node: str) -> Iterator[FleetPod]:
         """The pods bound to a node."""
         return iter(self._on_node.get(node, {}).values())
@@ -83,9 +95,13 @@ class Fleet:
         """Pods the gang has: its PodGroup's minMember or the pods seen, whichever is more (ruling 19)."""
         return max(self._least.get(key, 0), seen, 1)
 
-    def topology(self, node: str) -> views.NodeResourceTopology | None:
+    def reported(self, node: str) -> views.NodeResourceTopology | None:
         """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
         return self._topologies.get(node)
+
+    def place(self, node: FleetNode, domains: tuple[str, ...]) -> topology.Place:
+        """The place of a node in these domains, closest first."""
+        return topology.place_of(node.labels, domains)
 
     def zones(
         self,
@@ -128,12 +144,12 @@ class Fleet:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        self.generation += 1
+        self._touched(node.metadata.name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
         self._nodes.pop(name, None)
-        self.generation += 1
+        self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """A pod appeared, changed, was bound, or ended."""
@@ -177,12 +193,12 @@ class Fleet:
     def upsert_topology(self, found: views.NodeResourceTopology) -> None:
         """A NodeResourceTopology appeared or changed; it has its node's name."""
         self._topologies[found.metadata.name] = found
-        self.generation += 1
+        self._touched(found.metadata.name)
 
     def remove_topology(self, name: str) -> None:
         """A NodeResourceTopology is gone."""
         self._topologies.pop(name, None)
-        self.generation += 1
+        self._touched(name)
 
     def replace_topologies(self, found: Sequence[views.NodeResourceTopology]) -> None:
         """The full list of NodeResourceTopologies."""
@@ -223,7 +239,14 @@ class Fleet:
                 self._on_node.pop(entry.node, None)
                 self._used.pop(entry.node, None)
 
+    def _touched(self, node: str) -> None:
+        self._free.pop(node, None)
+        self.journal.touch(node)
+        self.generation += 1
+
     def _charge(self, entry: FleetPod, *, sign: int) -> None:
+        self._free.pop(entry.node, None)
+        self.journal.touch(entry.node)
         used = self._used[entry.node]
         for name, amount in entry.requests.items():
             used[name] = used.get(name, 0) + sign * amount
