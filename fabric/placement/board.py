@@ -76,7 +76,7 @@ class Board:
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
-        zones, whole, kubelet_says = ((), (), "") if self._ignores_numa else self._zones(node, shape, mine)
+        zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
             shape=shape.name if shape else node.labels.get(_PRODUCT, ""),
@@ -87,7 +87,8 @@ class Board:
             own=tuple(sum(each.get(name, 0) for each in own) for name in kind.devices) if own else self._nothing,
             zones=zones,
             whole=whole,
-            kubelet=kubelet_says,
+            kubelet=told[0],
+            hopeless=told[1],
         )
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
@@ -198,20 +199,23 @@ class Board:
 
     def _zones(
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
-    ) -> tuple[numa.Zones, numa.Zones, str]:
-        """(free now, all there is, why kubelet would reject such a pod)."""
+    ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
+        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would))."""
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
-            return (), (), ""
+            return (), (), ("", False)
         rails, accelerators = kind.fabric.rails, kind.accelerators
-        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine))
+        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine), without=mine)
         whole: numa.Zones = ()
         if shape is not None:
             whole = self._state.shaped(node, shape, rails, accelerators)
         elif found is not None:
             whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers) if found and kind.containers else ""
-        return zones, whole, refused
+        if found is None or not kind.containers:
+            return zones, whole, ("", False)
+        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers)
+        never = bool(refused) and bool(kubelet.rejected(found, whole, kind.whole_want, kind.containers))
+        return zones, whole, (refused, never)
 
 
 def _weight(kind: profile.Profile, term: str) -> float:

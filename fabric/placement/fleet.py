@@ -128,15 +128,17 @@ class Fleet:
         rails: Sequence[model.Rail],
         accelerators: Sequence[str],
         others: Iterable[resources.Amounts] = (),
+        *,
+        without: str = "",
     ) -> numa.Zones:
         """What is free on each NUMA node (ruling 22); () where nothing is known of them.
 
         As kubelet reports it, if it knows of the last binding on the node; else what the shape says, else all that
         kubelet reports, without what is bound. `others` (announced allocations) are charged in any case. Resources
-        that kubelet does not report are taken from the shape.
+        that kubelet does not report are taken from the shape. What the pod `without` (a uid) holds counts as free.
         """
         names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
-        held = [pod for pod in self.on_node(node.name) if not names.isdisjoint(pod.requests)]
+        held = [pod for pod in self.on_node(node.name) if pod.uid != without and not names.isdisjoint(pod.requests)]
         taken = [*(pod.requests for pod in held), *others]
         shaped = self.shaped(node, shape, rails, accelerators) if shape else ()
         found = self._topologies.get(node.name)
