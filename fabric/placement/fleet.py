@@ -121,7 +121,7 @@ class Fleet:
         """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
         return self._topologies.get(node)
 
-    def zones(
+    def zones(  # noqa: PLR0913 - one argument a fact
         self,
         node: FleetNode,
         shape: model.NodeShape | None,

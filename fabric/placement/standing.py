@@ -210,11 +210,8 @@ def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
         ideal = numa.spot(facts.whole, want)
         never = ideal is None or not ideal.aligned
         when = "on this kind of node" if never else "free now"
-        return (
-            "railwright: no NUMA nodes have the requested GPUs beside the requested rails "
-            f"{when} (placement.numa: required)",
-            never,
-        )
+        told = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
+        return f"{told} (placement.numa: required)", never
     if facts.kubelet:
         return facts.kubelet, facts.hopeless
     return "", False

@@ -140,7 +140,7 @@ def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
     assert left(fleet) == [4, 4]
     fleet.remove_topology("n2")
     fleet.remove_topology("n2")
-    assert fleet.topology("n2") is None
+    assert fleet.reported("n2") is None
     assert fleet.generation > before
 
 
