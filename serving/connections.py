@@ -177,7 +177,7 @@ class _Connection(web.RequestHandler):
         self.transport.write(self._owner.short.completed(message, body, self._peer))
         self._rest.set_result(None)
         self._rest, self._idle = None, True
-        if self._owner.short.closing or self._close:
+        if self._owner.short.closing or self._close or self._force_close:
             self.force_close()
         else:
             self._stay()
@@ -202,14 +202,6 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             max_msg_queue_size=self._max_msg_queue_size,
         )
-
-    def close(self) -> None:
-        """Close when idle: a request whose body is on its way is still answered."""
-        waiter = self._waiter
-        if self._rest is not None:
-            self._waiter = None
-        super().close()
-        self._waiter = waiter
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """End what is in flight within `timeout` seconds, then close."""
