@@ -33,9 +33,7 @@ class ApiServer:
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """A page of a list, or a watch."""
-        objects = self._lists.get(request.path)
-        if objects is None:
-            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        objects = self._lists.get(request.path, [])
         if request.query.get("watch"):
             return await self._watch(request)
         first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))

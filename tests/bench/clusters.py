@@ -95,14 +95,14 @@ class Cluster:
         """All of it as one v1 List."""
         yield b'{"apiVersion":"v1","kind":"List","items":[\n'
         between = b""
-        for kind, objects in (
-            (b"Node", self.nodes()),
-            (b"Pod", self.pods()),
-            (b"PodGroup", self.volcano_groups()),
-            (b"PodGroup", self.kube_groups()),
+        for version, kind, objects in (
+            (b"v1", b"Node", self.nodes()),
+            (b"v1", b"Pod", self.pods()),
+            (b"scheduling.volcano.sh/v1beta1", b"PodGroup", self.volcano_groups()),
+            (b"scheduling.x-k8s.io/v1alpha1", b"PodGroup", self.kube_groups()),
         ):
             for obj in objects:
-                yield between + b'{"kind":"' + kind + b'",' + obj[1:]
+                yield b'%b{"apiVersion":"%b","kind":"%b",%b' % (between, version, kind, obj[1:])
                 between = b",\n"
         yield b"]}"
 
