@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-import clusters  # noqa: E402 - the path is set above: this file is run by itself
-from aiohttp import web  # noqa: E402
+import clusters
+from aiohttp import web
 
 PODS = "/api/v1/pods"
 

@@ -15,14 +15,15 @@ _LISTENING = re.compile(r"^(?:\S+ )?listening on .*:(\d+)")
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], core: int) -> Iterator[subprocess.Popen[str]]:
-    """A process on one core; ended by its id at the end."""
+def started(command: Sequence[str], core: int | None) -> Iterator[subprocess.Popen[str]]:
+    """A process on one core, or where it likes; ended by its id at the end."""
+    allowed = os.sched_getaffinity(0) if core is None else {core}
     with subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # noqa: PLW1509 - one thread here
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),  # noqa: PLW1509 - one thread here
     ) as process:
         try:
             yield process
@@ -35,7 +36,7 @@ def started(command: Sequence[str], core: int) -> Iterator[subprocess.Popen[str]
 
 
 def port_told(process: subprocess.Popen[str], beginning: str = "listening on") -> int:
-    """The port of a line such as `listening on 127.0.0.1:8713`. Ends the run with the process's words where none comes."""
+    """The port of a line such as `listening on 127.0.0.1:8713`; ends the run with the process's words if none comes."""
     assert process.stderr is not None  # it was asked for
     said = []
     for line in process.stderr:
@@ -49,6 +50,11 @@ def clocks(pid: int) -> tuple[float, int]:
     """CPU seconds and minor page faults of a process so far."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process's first thread so far, to the microsecond."""
+    return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def pss(pid: int) -> float:

@@ -2,8 +2,8 @@
 
 Each row starts `railwright extender` on the first core this process may use, on a made cluster that a small API server
 of our own lists and watches (the last core, as the load). Every figure is of a served request: sent, read, decided,
-answered. Rounds go round robin over the rows, and a fixed piece of work between them shows how disturbed the machine
-was. Writes build/bench/extender.json. `--volcano` runs the row with a real Volcano instead: volcano_throughput.py.
+answered; beside some stands the server's own CPU time of it, which neighbours on the machine hardly touch. Rounds go round robin over the rows, and a fixed piece of work between them shows how disturbed the machine
+was. Writes build/bench/extender.json. The row with a real Volcano is volcano_throughput.py.
 """
 
 import argparse
@@ -84,6 +84,11 @@ class Extender:
     pid: int
     api_port: int  # of the API server it watches; 0 with a snapshot
 
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return machine.cpu_seconds(self.pid)
+
     def ready(self, seconds: float = 120) -> None:
         """Wait until it has read everything."""
         deadline = time.monotonic() + seconds
@@ -142,20 +147,22 @@ def nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
 def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
     """Gangs of 64, pod after pod: filter all names, prioritize the ones kept, bind to the best, which the watch tells."""
     names = clusters.Cluster(shape).names
-    sums, filters, prioritizes = [], [], []
+    sums, filters, prioritizes, cpus = [], [], [], []
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
                 pod = clusters.kube_pod(gang, rank)
+                cpu = extender.cpu
                 filtered = caller.ask(loads.request("/scheduler/filter", bodies.kube(pod, names)))
                 kept = msgspec.json.decode(filtered.body)["NodeNames"]
                 scored = caller.ask(loads.request("/scheduler/prioritize", bodies.kube(pod, kept)))
+                cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda each: each["Score"])["Host"]
                 api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
-    pairs = (("filter + prioritize", sums), ("filter", filters), ("prioritize", prioritizes))
+    pairs = (("filter + prioritize", sums), ("filter", filters), ("prioritize", prioritizes), ("CPU of both", cpus))
     return {f"{name}, {title}": _milli(values) for name, values in pairs}
 
 
@@ -167,14 +174,17 @@ def big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
         for count, title in ((100, "prioritize 15 MB"), (500, "prioritize 75 MB")):
             nodes = [bodies.node_info(name, padded=True) for name in free[:count]]
-            after, whole = [], []
+            after, whole, cpus = [], [], []
             for rank in range(BODY_REPEATS):
                 wire = loads.request("/volcano/prioritize", bodies.prioritize(bodies.task(0, rank), nodes))
+                cpu = extender.cpu
                 served = caller.ask(wire)
+                cpus.append(extender.cpu - cpu)
                 after.append(served.after)
                 whole.append(served.whole)
             found[f"{title}, last byte to answer"] = _milli(after)
             found[f"{title}, first byte to answer"] = _milli(whole)
+            found[f"{title}, CPU"] = _milli(cpus)
         found["memory after 75 MB bodies"] = [machine.pss(extender.pid)]
     return found
 
@@ -193,9 +203,9 @@ def events(cores: Cores, folder: pathlib.Path) -> Figures:
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
         for wire in session:
             caller.ask(wire)
-        cpu, faults = machine.clocks(extender.pid)
+        cpu, faults = extender.cpu, machine.clocks(extender.pid)[1]
         opened = loads.open_loop(extender.port, wires, EVENTS_A_SECOND, EVENT_CONNECTIONS)
-        cpu, faults = machine.clocks(extender.pid)[0] - cpu, machine.clocks(extender.pid)[1] - faults
+        cpu, faults = extender.cpu - cpu, machine.clocks(extender.pid)[1] - faults
         began = time.perf_counter()
         closed = [caller.ask(wire).whole for wire in wires]
         rate = len(wires) / (time.perf_counter() - began)
@@ -220,21 +230,26 @@ def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     free = clusters.Cluster(shape).free
     random.Random(1).shuffle(free)
     infos = {name: bodies.node_info(name, padded=False) for name in free}
-    first, later, allocates = [], [], []
+    first, later, allocates, cpus = [], [], [], []
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
-        plain = []
+        plain, spent = [], []
         for rank in range(40):
             offered = free[rank : rank + OFFERED]
             stranger = bodies.prioritize(bodies.task(0, rank, opted=False), [infos[name] for name in offered])
+            cpu = extender.cpu
             plain.append(caller.ask(loads.request("/volcano/prioritize", stranger)).whole)
-        decoding = statistics.median(plain)
+            spent.append(extender.cpu - cpu)
+        decoding, decoding_cpu = statistics.median(plain), statistics.median(spent)
         for gang, size in enumerate(shape.volcano_gangs):
             left, placed = list(free), []
             for rank in range(size):
                 start = rank * OFFERED % len(left)
                 offered = (left[start:] + left[:start])[:OFFERED]
                 body = bodies.prioritize(bodies.task(gang, rank), [infos[name] for name in offered])
-                served = caller.ask(loads.request("/volcano/prioritize", body))
+                wire, cpu = loads.request("/volcano/prioritize", body), extender.cpu
+                served = caller.ask(wire)
+                if rank:
+                    cpus.append(extender.cpu - cpu - decoding_cpu)
                 (later if rank else first).append(served.whole - decoding)
                 scores = msgspec.json.decode(served.body)["nodeScore"]
                 best = max(offered, key=lambda name: scores.get(name, 0.0))
@@ -248,6 +263,7 @@ def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     return {
         "gang of 512, first ask, besides decoding": _milli(first),
         "gang of 512, later asks, besides decoding": _milli(later),
+        "gang of 512, later asks, CPU besides decoding": _milli(cpus),
         "gang of 512, decoding of 500 small nodes": _milli(plain),
         "gang of 512, allocate between": _milli(allocates),
     }
@@ -339,10 +355,14 @@ def show(found: Mapping[str, Any]) -> None:
     for title in ("figure", "n", "p50", "p99", "most", "±", "target", ""):
         shown.add_column(title, justify="left" if title == "figure" else "right")
     for name in dict.fromkeys(name for each in found["rounds"] for name in each["figures"]):
-        shown.add_row(name, *_cells(name, [each["figures"][name] for each in found["rounds"] if name in each["figures"]]))
+        shown.add_row(
+            name, *_cells(name, [each["figures"][name] for each in found["rounds"] if name in each["figures"]])
+        )
     out = console.Console(width=140)
     out.print(shown)
-    out.print("p50, p99 and most over all rounds, in ms where no other unit is named; ±: half the spread of the rounds'")
+    out.print(
+        "p50, p99 and most over all rounds, in ms where no other unit is named; ±: half the spread of the rounds'"
+    )
     gauges = [each["gauge_us"] for each in found["rounds"]]
     out.print(f"fixed piece of work between rounds: {min(gauges):.0f} to {max(gauges):.0f} µs (a quiet machine: level)")
 
