@@ -91,10 +91,8 @@ async def _round(plane: planes.Plane, name: str, port: int) -> float:
         await plane.api.create(_job(f"job-{number}"), namespace=namespace)
     total = JOBS * GANG
     await _until(plane, namespace, "", total, "all pods to be made")
-    plugin = {
-        "name": "extender",
-        "arguments": volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS),
-    }
+    arguments = volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS)
+    plugin = {"name": "extender", "arguments": arguments}
     conf = volcano.conf()
     changing = asyncio.ensure_future(
         plane.schedulers.volcano(conf={**conf, "tiers": [*conf["tiers"], {"plugins": [plugin]}]})
@@ -119,7 +117,6 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
         async with plane.session.get(url, params=query, headers=accept) as answer:
             found = len((await answer.json())["items"])
         assert found == count, f"{found} of {count}"
-        await asyncio.sleep(0)
         return True
 
     await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
