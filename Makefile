@@ -54,7 +54,7 @@ fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--s
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
 
-bench: setup bench-webhook bench-extender ## speed of both servers (needs two quiet cores)
+bench: bench-webhook bench-extender ## speed of both servers; wants two quiet cores, options by the targets of each
 
 bench-webhook: setup ## the webhook beside a Go reference, in one run; options by BENCH_ARGS
 	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)

@@ -1,9 +1,10 @@
-"""`make bench`: the extender's requests as its two schedulers send them, served over a loopback socket.
+"""`make bench-extender`: requests as the two schedulers send them, served over a loopback socket.
 
 Each row starts `railwright extender` on the first core this process may use, on a made cluster that a small API server
 of our own lists and watches (the last core, as the load). Every figure is of a served request: sent, read, decided,
-answered; beside some stands the server's own CPU time of it, which neighbours on the machine hardly touch. Rounds go round robin over the rows, and a fixed piece of work between them shows how disturbed the machine
-was. Writes build/bench/extender.json. The row with a real Volcano is volcano_throughput.py.
+answered; beside some stands the server's own CPU time for it, which a busy machine changes less. Rounds go round robin
+over the rows, and a fixed piece of work between them shows how disturbed the machine was. Writes
+build/bench/extender.json. The row with a real Volcano is volcano_throughput.py.
 """
 
 import argparse
@@ -145,7 +146,7 @@ def nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
 
 
 def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
-    """Gangs of 64, pod after pod: filter all names, prioritize the ones kept, bind to the best, which the watch tells."""
+    """Gangs of 64, pod after pod: filter all names, prioritize those kept, bind to the best, which the watch tells."""
     names = clusters.Cluster(shape).names
     sums, filters, prioritizes, cpus = [], [], [], []
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, api):
@@ -193,11 +194,11 @@ def events(cores: Cores, folder: pathlib.Path) -> Figures:
     """Allocate and deallocate in turns of a session's, at a fixed rate and one after the other."""
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
-    session: list[bytes] = []
-    for rank in range(512):
-        session.append(loads.request("/volcano/allocate", bodies.event(0, rank, free[rank])))
-    for rank in reversed(range(512)):
-        session.append(loads.request("/volcano/deallocate", bodies.event(0, rank, free[rank], status=1)))
+    session = [
+        loads.request(f"/volcano/{verb}", bodies.event(0, rank, free[rank], status=status))
+        for verb, status, ranks in (("allocate", 2, range(512)), ("deallocate", 1, reversed(range(512))))
+        for rank in ranks
+    ]
     total = EVENTS_A_SECOND * EVENT_SECONDS
     wires = [session[number % len(session)] for number in range(total)]
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
@@ -228,7 +229,7 @@ def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     """
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
-    random.Random(1).shuffle(free)
+    random.Random(1).shuffle(free)  # noqa: S311 - the same order every time
     infos = {name: bodies.node_info(name, padded=False) for name in free}
     first, later, allocates, cpus = [], [], [], []
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
@@ -355,14 +356,11 @@ def show(found: Mapping[str, Any]) -> None:
     for title in ("figure", "n", "p50", "p99", "most", "±", "target", ""):
         shown.add_column(title, justify="left" if title == "figure" else "right")
     for name in dict.fromkeys(name for each in found["rounds"] for name in each["figures"]):
-        shown.add_row(
-            name, *_cells(name, [each["figures"][name] for each in found["rounds"] if name in each["figures"]])
-        )
+        rounds = [each["figures"][name] for each in found["rounds"] if name in each["figures"]]
+        shown.add_row(name, *_cells(name, rounds))
     out = console.Console(width=140)
     out.print(shown)
-    out.print(
-        "p50, p99 and most over all rounds, in ms where no other unit is named; ±: half the spread of the rounds'"
-    )
+    out.print("p50, p99 and most over all rounds, ms (memory: MiB); ±: half the spread between the rounds")
     gauges = [each["gauge_us"] for each in found["rounds"]]
     out.print(f"fixed piece of work between rounds: {min(gauges):.0f} to {max(gauges):.0f} µs (a quiet machine: level)")
 

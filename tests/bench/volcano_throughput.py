@@ -115,7 +115,7 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
         url = f"{plane.parts.server}/api/v1/namespaces/{namespace}/pods"
         accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
         async with plane.session.get(url, params=query, headers=accept) as answer:
-            found = len((await answer.json())["items"])
+            found = len((await answer.json())["items"] or ())  # null where there is none
         assert found == count, f"{found} of {count}"
         return True
 
