@@ -60,14 +60,7 @@ def from_volcano(
     """The ask of Volcano: every node comes with what its running session holds free."""
     if task.pod is None:
         return None
-    offers = {
-        node.name: ask.Offer(
-            free=volcano_wire.amounts(node.idle),
-            promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
-        )
-        for node in nodes
-        if node.idle
-    }
+    offers = {node.name: offer for node in nodes if (offer := volcano_wire.offered(node)) is not None}
     return from_pod(
         task.pod,
         policy,
