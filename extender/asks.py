@@ -52,28 +52,45 @@ def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, poo
 
 
 def from_volcano(
-    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None, pools: Pools
+    task: volcano_wire.Task,
+    nodes: list[volcano_wire.Node],
+    policy: model.Policy | None,
+    pools: Pools,
+    *,
+    evicting: bool = False,
 ) -> ask.Ask | None:
-    """The ask of Volcano: every node comes with what its running session holds free."""
+    """The ask of Volcano: every node comes with what its running session holds free.
+
+    `evicting`: a node that cannot hold the task stands for what it would have without its pods. Volcano's allocate
+    scores only nodes that can; its preempt scores them to choose whose pods have to go.
+    """
     if task.pod is None:
         return None
-    candidates = {
-        node.name: ask.Candidate(
-            name=node.name,
-            free=volcano_wire.amounts(node.idle) if node.idle else None,
-            promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
-        )
-        for node in nodes
-    }
+    wanted = requested(task)
+    candidates = {node.name: _candidate(node, wanted, evicting=evicting) for node in nodes}
     return from_pod(
         task.pod,
         policy,
         pools,
         candidates,
-        requests=requested(task),
+        requests=wanted,
         volcano_job=task.job,
         uid=task.uid,
     )
+
+
+def _candidate(node: volcano_wire.Node, wanted: resources.Amounts, *, evicting: bool) -> ask.Candidate:
+    idle = volcano_wire.amounts(node.idle) if node.idle else None
+    releasing = node.releasing is not None and bool(node.releasing.scalars)
+    promised = volcano_wire.promised(node) if releasing else None
+    held = idle is not None and not _holds(idle, wanted) and not (promised and _holds(promised, wanted))
+    if evicting and held and node.allocatable is not None:
+        return ask.Candidate(name=node.name, free=volcano_wire.emptied(node))
+    return ask.Candidate(name=node.name, free=idle, promised=promised)
+
+
+def _holds(free: resources.Amounts, wanted: resources.Amounts) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 def requested(task: volcano_wire.Task) -> resources.Amounts:

@@ -44,6 +44,7 @@ class Node(msgspec.Struct, frozen=True):
     idle: Amounts | None = msgspec.field(default=None, name="Idle")
     releasing: Amounts | None = msgspec.field(default=None, name="Releasing")
     pipelined: Amounts | None = msgspec.field(default=None, name="Pipelined")
+    allocatable: Amounts | None = msgspec.field(default=None, name="Allocatable")
 
 
 class _Prioritize(msgspec.Struct, frozen=True):
@@ -68,6 +69,9 @@ _encode = msgspec.json.Encoder().encode
 
 NOTHING = b"{}"
 EVENT_TAKEN = b'{"errorMessage":""}'
+EVENT_SENT_BACK = _encode(
+    {"errorMessage": "railwright has just started and has not seen where this gang's first pods are: place it anew"}
+)
 
 
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
@@ -127,6 +131,14 @@ def promised(node: Node) -> dict[str, int]:
     for given, sign in ((node.releasing, 1), (node.pipelined, -1)):
         for name, amount in amounts(given).items():
             total[name] = total.get(name, 0) + sign * amount
+    return total
+
+
+def emptied(node: Node) -> dict[str, int]:
+    """What would be free if every pod on the node went but those promised a place there."""
+    total = amounts(node.allocatable)
+    for name, amount in amounts(node.pipelined).items():
+        total[name] = total.get(name, 0) - amount
     return total
 
 

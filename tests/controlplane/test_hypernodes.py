@@ -1,0 +1,100 @@
+"""Volcano's own topology, hard: it tries a gang in every HyperNode and takes each trial back; we take each back too."""
+
+import asyncio
+
+import pytest_asyncio
+from plane import site as sites
+from plane import training, waiting
+
+HYPER_NODE = "topology.volcano.sh/v1alpha1/HyperNode"
+AWARE = ({"name": "network-topology-aware", "arguments": {"weight": 10}},)
+HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+EVENTS = "railwright_extender_requests_total"
+
+
+def hyper_node(name: str, tier: int, member: str, selector: dict) -> dict:
+    spec = {"tier": tier, "members": [{"type": member, "selector": selector}]}
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def hyper_nodes(plane):
+    """`await hyper_nodes({"spine": ["a", "b"]})`: a HyperNode of tier 1 for each leaf, of tier 2 for each spine."""
+    made = []
+
+    async def make(spines: dict[str, list[str]]) -> None:
+        for spine, leaves in spines.items():
+            for leaf in leaves:
+                labels = {"labelMatch": {"matchLabels": {training.LEAF: leaf}}}
+                made.append((await plane.api.create(hyper_node(leaf, 1, "Node", labels)))["metadata"]["name"])
+            pattern = {"regexMatch": {"pattern": f"^({'|'.join(leaves)})$"}}
+            made.append((await plane.api.create(hyper_node(spine, 2, "HyperNode", pattern)))["metadata"]["name"])
+
+    yield make
+    await asyncio.gather(*(plane.api.delete(HYPER_NODE, name) for name in made))
+
+
+async def events(extender) -> tuple[float, float]:
+    """(allocate, deallocate) events answered so far."""
+    allocated = await sites.metric(extender, EVENTS, path="/volcano/allocate", outcome="ok")
+    return allocated, await sites.metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
+
+
+async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_the_ledger(
+    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+):
+    for leaf, size, spine in (("a", 4, "s"), ("b", 5, "s"), ("c", 3, "t"), ("d", 6, "t")):
+        await training.make_leaf(nodes, leaf, size, spine=spine)
+    await hyper_nodes({"s": ["a", "b"], "t": ["c", "d"]})
+    conf = training.conf(extender_door.url, plugins=AWARE)
+    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    seen = set()
+    for number, tried in enumerate((3, 2)):  # leaves that can hold all four: a, b and d, then one of them less
+        allocated, deallocated = await events(extender)
+        name = f"hard-{number}"
+        await plane.api.create(training.job(name, 4, **HARD), namespace=namespace)
+        found = await training.running(plane.api, namespace, name, 4)
+        (leaf,) = training.leaves_of(found)
+        seen.add(leaf)
+        await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+        new_allocated, new_deallocated = await events(extender)
+        taken, returned = new_allocated - allocated, new_deallocated - deallocated
+        assert returned == 2 * 4 * tried, "each leaf is tried twice over (knowledge of Volcano: 2TH)"
+        assert taken == returned + 4, "and the best of them is taken in the end"
+    assert len(seen) == 2, "a leaf that held four holds no four more"
+    assert seen <= {"a", "b", "d"}
+
+
+async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next_is_placed_at_once(
+    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+):
+    """Each leaf has the GPUs for two such pods, but in halves of nodes: Volcano sees that only as it tries."""
+    half = {training.GPU: "4"}
+    for leaf in "ab":
+        halved = await training.make_leaf(nodes, leaf, 2)
+        whole = await training.make_leaf(nodes, leaf, 1, first=2)
+        assert whole
+        for name in halved:
+            await plane.api.create(training.holder(name, takes=half), namespace=namespace)
+    await hyper_nodes({"s": ["a", "b"]})
+    conf = training.conf(extender_door.url, plugins=AWARE, managed=(training.GPU,))
+    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    takes = {training.GPU: "8"}
+    await plane.api.create(training.job("broken", 2, takes=takes, **HARD), namespace=namespace)
+    await training.unschedulable(plane.api, namespace, "broken")
+
+    async def tried():
+        return (await events(extender))[1] >= 2
+
+    await waiting.wait(tried, describe="a trial taken back")
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await plane.api.create(training.job("small", 2, takes=half, **HARD), namespace=namespace)
+    found = await training.running(plane.api, namespace, "small", 2)
+    assert len(training.leaves_of(found)) == 1
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "broken"))
