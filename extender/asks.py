@@ -1,6 +1,6 @@
 """From a scheduler's request to an ask: the pod's fabric, gang, rank and needs by the policy in force."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from extender import volcano_wire
 from fabric import resources, views, workload
@@ -15,8 +15,9 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     pod: views.Pod,
     policy: model.Policy | None,
     pools: Pools,
-    candidates: Mapping[str, ask.Candidate],
+    nodes: Sequence[str],
     *,
+    offers: Mapping[str, ask.Offer] | None = None,
     requests: resources.Amounts,
     volcano_job: str = "",
     uid: str = "",
@@ -41,14 +42,16 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
         domains=presets.domains(fabric.placement),
         needs=rails.needs_of(pod, requests, fabric),
         accelerators=policy.document.accelerators,
-        candidates=candidates,
+        nodes=nodes,
+        shapes=policy.document.node_shapes,
+        policy=policy.digest,
+        offers=offers or {},
     )
 
 
 def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: Pools) -> ask.Ask | None:
     """The ask of kube-scheduler: names only, so the fleet says what is free."""
-    candidates = {name: ask.Candidate(name=name) for name in nodes}
-    return from_pod(pod, policy, pools, candidates, requests=resources.requests_of(pod.spec))
+    return from_pod(pod, policy, pools, nodes, requests=resources.requests_of(pod.spec))
 
 
 def from_volcano(
@@ -67,26 +70,27 @@ def from_volcano(
     if task.pod is None:
         return None
     wanted = requested(task)
-    candidates = {node.name: _candidate(node, wanted, evicting=evicting) for node in nodes}
+    offers = {node.name: _offer(node, node.idle, wanted, evicting=evicting) for node in nodes if node.idle}
     return from_pod(
         task.pod,
         policy,
         pools,
-        candidates,
+        [node.name for node in nodes],
+        offers=offers,
         requests=wanted,
         volcano_job=task.job,
         uid=task.uid,
     )
 
 
-def _candidate(node: volcano_wire.Node, wanted: resources.Amounts, *, evicting: bool) -> ask.Candidate:
-    idle = volcano_wire.amounts(node.idle) if node.idle else None
-    releasing = node.releasing is not None and bool(node.releasing.scalars)
-    promised = volcano_wire.promised(node) if releasing else None
-    held = idle is not None and not _holds(idle, wanted) and not (promised and _holds(promised, wanted))
-    if evicting and held and node.allocatable is not None:
-        return ask.Candidate(name=node.name, free=volcano_wire.emptied(node))
-    return ask.Candidate(name=node.name, free=idle, promised=promised)
+def _offer(
+    node: volcano_wire.Node, given: volcano_wire.Amounts, wanted: resources.Amounts, *, evicting: bool
+) -> ask.Offer:
+    idle = volcano_wire.amounts(given)
+    promised = volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None
+    if evicting and node.allocatable and not _holds(idle, wanted) and not (promised and _holds(promised, wanted)):
+        return ask.Offer(free=volcano_wire.emptied(node))
+    return ask.Offer(free=idle, promised=promised)
 
 
 def _holds(free: resources.Amounts, wanted: resources.Amounts) -> bool:

@@ -34,7 +34,7 @@ class Sessions:
 
 
 def _passed_unseen(entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
-    """True where a mate of a lower index is neither bound nor announced; Volcano goes by the index, whatever the role."""
+    """True where a mate of a lower index is neither bound nor announced; Volcano goes by index, not role."""
     announced = {each.uid for each in book.of_gang(entry.gang)}
     return any(
         not mate.node and uid not in announced and mate.rank.index < entry.rank.index
