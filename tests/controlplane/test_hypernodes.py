@@ -48,8 +48,7 @@ async def events(extender) -> tuple[float, float]:
 async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_the_ledger(
     plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
 ):
-    for leaf, size, spine in (("a", 4, "s"), ("b", 5, "s"), ("c", 3, "t"), ("d", 6, "t")):
-        await training.make_leaf(nodes, leaf, size, spine=spine)
+    await training.make_leaves(nodes, a=4, b=5, c=3, d=6)
     await hyper_nodes({"s": ["a", "b"], "t": ["c", "d"]})
     conf = training.conf(extender_door.url, plugins=AWARE)
     extender = await training.install(plane, site, extender_door, training.policy(), conf)
@@ -75,11 +74,8 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
 ):
     """Each leaf has the GPUs for two such pods, but in halves of nodes: Volcano sees that only as it tries."""
     half = {training.GPU: "4"}
-    for leaf in "ab":
-        halved = await training.make_leaf(nodes, leaf, 2)
-        whole = await training.make_leaf(nodes, leaf, 1, first=2)
-        assert whole
-        for name in halved:
+    for _, *others in await training.make_leaves(nodes, a=3, b=3):
+        for name in others:
             await plane.api.create(training.holder(name, takes=half), namespace=namespace)
     await hyper_nodes({"s": ["a", "b"]})
     conf = training.conf(extender_door.url, plugins=AWARE, managed=(training.GPU,))

@@ -100,8 +100,7 @@ async def refused(plane, door, namespace: str, names: list[str]) -> dict[str, st
 async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preemptor_has_the_leaf(
     plane, nodes, namespace, site, schedulers, extender_door, urgent
 ):
-    a = await training.make_leaf(nodes, "a", 4)
-    b = await training.make_leaf(nodes, "b", 4)
+    a, b = await training.make_leaves(nodes, a=4, b=4)
     for name in b:  # no job of Volcano's: nothing it may preempt
         await plane.api.create(training.holder(name), namespace=namespace)
     conf = training.conf(extender_door.url, **PREEMPT)
@@ -132,8 +131,7 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
     plane, nodes, namespace, site, schedulers, extender_door, urgent
 ):
     for number in range(4):  # Volcano goes through nodes as they came: never two of a leaf after each other
-        for leaf in "abc":
-            await training.make_leaf(nodes, leaf, 1, first=number)
+        await training.make_leaves(nodes, first=number, a=1, b=1, c=1)
     conf = training.conf(extender_door.url, **PREEMPT)
     await training.install(plane, site, extender_door, training.policy(), conf)
     for name in ("low-0", "low-1", "low-2"):
@@ -148,8 +146,7 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_n
     plane, nodes, namespace, site, schedulers, extender_door, queues
 ):
     research, product = queues
-    for leaf in "ab":
-        await training.make_leaf(nodes, leaf, 4)
+    await training.make_leaves(nodes, a=4, b=4)
     conf = training.conf(extender_door.url, **RECLAIM)
     extender = await training.install(plane, site, extender_door, training.policy(), conf)
     await plane.api.create(training.job("elastic", 8, least=1, queue=research, annotations=STAYS), namespace=namespace)

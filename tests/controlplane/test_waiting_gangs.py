@@ -24,7 +24,7 @@ async def release(plane, namespace: str, names: list[str]) -> None:
 async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
     plane, nodes, namespace, site, schedulers, extender_door
 ):
-    a, b, c = [await training.make_leaf(nodes, leaf, 4) for leaf in "abc"]
+    a, b, c = await training.make_leaves(nodes, a=4, b=4, c=4)
     held = [*a[1:], *b[2:], *c]  # three nodes are free, in two leaves
     await hold(plane, namespace, held)
     conf = training.conf(extender_door.url, without=("overcommit",), httpTimeout="60s")
@@ -33,13 +33,15 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     await plane.api.create(training.job("waits", 4), namespace=namespace)
     words = await training.unschedulable(plane.api, namespace, "waits")
     assert "4 tasks in gang unschedulable" in words, words
-    told = []
+    told = {}
     for pod in await training.pods(plane.api, namespace, "waits"):
         assert "nodeName" not in pod["spec"]
         (condition,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
         assert condition["status"] == "False"
-        told.append((condition["reason"], condition["message"]))
-    print(told)
+        told[pod["metadata"]["name"]] = condition["message"]
+    assert "Insufficient nvidia.com/gpu" in told.pop("waits-worker-3"), told
+    for name, message in told.items():  # each has a node it could have, and none of them takes it
+        assert f"{namespace}/{name} can possibly be assigned to" in message, message
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/deallocate")
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)
 

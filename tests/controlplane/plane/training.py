@@ -99,6 +99,11 @@ async def make_leaf(fleet: nodes.Nodes, leaf: str, size: int, *, spine: str = "s
     return names
 
 
+async def make_leaves(fleet: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
+    """Leaves by name, below one spine; the names of each one's nodes."""
+    return await asyncio.gather(*(make_leaf(fleet, leaf, size, first=first) for leaf, size in sizes.items()))
+
+
 async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
     """The pods of a job, by rank: its master, then its workers by number."""
     found = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
