@@ -41,7 +41,7 @@ async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_thoug
     extender = await training.install(plane, site, extender_door, training.policy(), training.conf(extender_door.url))
     await plane.api.create(training.job("train", 4), namespace=namespace)
     before = await training.running(plane.api, namespace, "train", 4)
-    await training.make_leaf(nodes, "tight", 1)
+    await training.make_leaves(nodes, **{f"tight{number}": 1 for number in range(8)})
     for lost in ([before[2]], [before[0], before[3]]):
         for pod in lost:  # nobody comes back to the same node
             await plane.api.patch("Node", pod["spec"]["nodeName"], {"spec": {"unschedulable": True}})

@@ -21,6 +21,16 @@ async def release(plane, namespace: str, names: list[str]) -> None:
     await asyncio.gather(*(plane.api.delete("Pod", f"on-{name}", namespace, grace=0) for name in names))
 
 
+async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
+    """What Volcano says on each waiting pod of why it has no node."""
+    told = {}
+    for pod in await training.pods(plane.api, namespace, "waits"):
+        assert "nodeName" not in pod["spec"]
+        said = [each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+        told.update((pod["metadata"]["name"], each["message"]) for each in said if each["status"] == "False")
+    return told if len(told) == count else {}
+
+
 async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
     plane, nodes, namespace, site, schedulers, extender_door
 ):
@@ -33,12 +43,7 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     await plane.api.create(training.job("waits", 4), namespace=namespace)
     words = await training.unschedulable(plane.api, namespace, "waits")
     assert "4 tasks in gang unschedulable" in words, words
-    told = {}
-    for pod in await training.pods(plane.api, namespace, "waits"):
-        assert "nodeName" not in pod["spec"]
-        (condition,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
-        assert condition["status"] == "False"
-        told[pod["metadata"]["name"]] = condition["message"]
+    told = await waiting.wait(lambda: conditions(plane, namespace, 4), describe="conditions of all four pods")
     assert "Insufficient nvidia.com/gpu" in told.pop("waits-worker-3"), told
     for name, message in told.items():  # each has a node it could have, and none of them takes it
         assert f"{namespace}/{name} can possibly be assigned to" in message, message
