@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest_asyncio
+from plane import api, training, waiting
 from plane import site as sites
-from plane import training, waiting
 
 HYPER_NODE = "topology.volcano.sh/v1alpha1/HyperNode"
 AWARE = ({"name": "network-topology-aware", "arguments": {"weight": 10}},)
@@ -22,21 +22,43 @@ def hyper_node(name: str, tier: int, member: str, selector: dict) -> dict:
     }
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def hyper_nodes(plane):
-    """`await hyper_nodes({"spine": ["a", "b"]})`: a HyperNode of tier 1 for each leaf, of tier 2 for each spine."""
-    made = []
+class HyperNodes:
+    """Makes HyperNodes and takes them away again."""
 
-    async def make(spines: dict[str, list[str]]) -> None:
+    def __init__(self, client: api.Api) -> None:
+        self._api = client
+        self._names: list[str] = []
+
+    async def add(self, manifest: dict) -> None:
+        self._names.append(manifest["metadata"]["name"])
+        await self._api.create(manifest)
+
+    async def tree(self, **spines: list[str]) -> None:
+        """A HyperNode of tier 1 for the nodes of each leaf, of tier 2 for the leaves of each spine."""
         for spine, leaves in spines.items():
             for leaf in leaves:
                 labels = {"labelMatch": {"matchLabels": {training.LEAF: leaf}}}
-                made.append((await plane.api.create(hyper_node(leaf, 1, "Node", labels)))["metadata"]["name"])
+                await self.add(hyper_node(leaf, 1, "Node", labels))
             pattern = {"regexMatch": {"pattern": f"^({'|'.join(leaves)})$"}}
-            made.append((await plane.api.create(hyper_node(spine, 2, "HyperNode", pattern)))["metadata"]["name"])
+            await self.add(hyper_node(spine, 2, "HyperNode", pattern))
 
-    yield make
-    await asyncio.gather(*(plane.api.delete(HYPER_NODE, name) for name in made))
+    async def remove(self) -> None:
+        await asyncio.gather(*(self._api.delete(HYPER_NODE, name) for name in self._names))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def hyper_nodes(plane):
+    made = HyperNodes(plane.api)
+    yield made
+    await made.remove()
+
+
+def named(hyper: str, nodes: list[str]) -> dict:
+    """A HyperNode of tier 1 that lists its nodes."""
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in nodes]
+    manifest = hyper_node(hyper, 1, "Node", {})
+    manifest["spec"]["members"] = members
+    return manifest
 
 
 async def events(extender) -> tuple[float, float]:
@@ -49,7 +71,7 @@ async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_
     plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
 ):
     await training.make_leaves(nodes, a=4, b=5, c=3, d=6)
-    await hyper_nodes({"s": ["a", "b"], "t": ["c", "d"]})
+    await hyper_nodes.tree(s=["a", "b"], t=["c", "d"])
     conf = training.conf(extender_door.url, plugins=AWARE)
     extender = await training.install(plane, site, extender_door, training.policy(), conf)
     seen = set()
@@ -77,7 +99,7 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
     for _, *others in await training.make_leaves(nodes, a=3, b=3):
         for name in others:
             await plane.api.create(training.holder(name, takes=half), namespace=namespace)
-    await hyper_nodes({"s": ["a", "b"]})
+    await hyper_nodes.tree(s=["a", "b"])
     conf = training.conf(extender_door.url, plugins=AWARE, managed=(training.GPU,))
     extender = await training.install(plane, site, extender_door, training.policy(), conf)
     takes = {training.GPU: "8"}
@@ -94,3 +116,26 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
     assert len(training.leaves_of(found)) == 1
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "broken"))
+
+
+async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_the_labels_say(
+    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+):
+    """HyperNodes across the labels, and Volcano told nothing of topology."""
+    a, b = await training.make_leaves(nodes, a=6, b=6)
+    groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}
+    await asyncio.gather(*(hyper_nodes.add(named(hyper, names)) for hyper, names in groups.items()))
+    text = training.policy(domains=[], preset="volcano")
+    extender = await training.install(plane, site, extender_door, text, training.conf(extender_door.url))
+    await sites.wait_metric(extender, "railwright_cache_objects", 3, kind="hypernodes.topology.volcano.sh")
+    for name, size, group in (("four", 4, "y"), ("three", 3, "z")):
+        await plane.api.create(training.job(name, size), namespace=namespace)
+        found = await training.running(plane.api, namespace, name, size)
+        assert sorted(pod["spec"]["nodeName"] for pod in found) == sorted(groups[group])
+
+    late = await training.make_leaf(nodes, "c", 2)
+    await hyper_nodes.add(named("late", late))
+    await sites.wait_metric(extender, "railwright_cache_objects", 4, kind="hypernodes.topology.volcano.sh")
+    await plane.api.create(training.job("two", 2), namespace=namespace)
+    found = await training.running(plane.api, namespace, "two", 2)
+    assert sorted(pod["spec"]["nodeName"] for pod in found) == late
