@@ -55,22 +55,48 @@ def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, poo
 
 
 def from_volcano(
-    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None, pools: Pools
+    task: volcano_wire.Task,
+    nodes: list[volcano_wire.Node],
+    policy: model.Policy | None,
+    pools: Pools,
+    *,
+    evicting: bool = False,
 ) -> ask.Ask | None:
-    """The ask of Volcano: every node comes with what its running session holds free."""
+    """The ask of Volcano: every node comes with what its running session holds free.
+
+    `evicting`: a node that cannot hold the task stands for what it would have without its pods. Volcano's allocate
+    scores only nodes that can; its preempt scores them to choose whose pods have to go.
+    """
     if task.pod is None:
         return None
-    offers = {node.name: offer for node in nodes if (offer := volcano_wire.offered(node)) is not None}
+    wanted = requested(task)
+    offers = {node.name: offer for node in nodes if (offer := _offer(node, wanted, evicting=evicting)) is not None}
     return from_pod(
         task.pod,
         policy,
         pools,
         [node.name for node in nodes],
         offers=offers,
-        requests=requested(task),
+        requests=wanted,
         volcano_job=task.job,
         uid=task.uid,
     )
+
+
+def _offer(node: volcano_wire.Node, wanted: resources.Amounts, *, evicting: bool) -> ask.Offer | None:
+    found = volcano_wire.offered(node)
+    if (
+        found is None
+        or not evicting
+        or _holds(found.free, wanted)
+        or (found.promised and _holds(found.promised, wanted))
+    ):
+        return found
+    return volcano_wire.emptied(node) or found
+
+
+def _holds(free: resources.Amounts, wanted: resources.Amounts) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 def requested(task: volcano_wire.Task) -> resources.Amounts:

@@ -6,7 +6,7 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
-from extender import asks, explain, kube_wire, volcano_wire
+from extender import asks, explain, kube_wire, sessions, volcano_wire
 from extender import state as states
 from fabric import workload
 from fabric.placement import ask, decide, ledger
@@ -31,6 +31,7 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._counted = counted
+        self._sessions = sessions.Sessions()
         self._desk = decide.Desk(state.fleet, state.ledger)
         self.explanations = explain.Explanations()
 
@@ -60,7 +61,7 @@ class Schedulers:
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = volcano_wire.read_prioritize(body)
-        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools)
+        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools, evicting=True)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_volcano(scope), "prioritize", question).scores
@@ -85,7 +86,10 @@ class Schedulers:
         task = volcano_wire.read_event(body)
         bound = self._state.fleet.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
-            self._state.ledger.allocate(self._entry(task), scope)
+            entry = self._entry(task)
+            if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
+                return volcano_wire.EVENT_SENT_BACK
+            self._state.ledger.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
@@ -97,6 +101,7 @@ class Schedulers:
     def volcano_close(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/session-close: what was pipelined is void, what was allocated awaits its binding."""
         volcano_wire.read_close(body)
+        self._sessions.ended(scope)
         self._state.ledger.close(scope, self._clock())
         return volcano_wire.NOTHING
 

@@ -52,6 +52,7 @@ class Node(msgspec.Struct, frozen=True):
     idle: msgspec.Raw = msgspec.field(default=_NULL, name="Idle")
     releasing: msgspec.Raw = msgspec.field(default=_NULL, name="Releasing")
     pipelined: msgspec.Raw = msgspec.field(default=_NULL, name="Pipelined")
+    allocatable: msgspec.Raw = msgspec.field(default=_NULL, name="Allocatable")
 
 
 class _Prioritize(msgspec.Struct, frozen=True):
@@ -77,6 +78,9 @@ _encode = msgspec.json.Encoder().encode
 
 NOTHING = b"{}"
 EVENT_TAKEN = b'{"errorMessage":""}'
+EVENT_SENT_BACK = _encode(
+    {"errorMessage": "railwright has just started and has not seen where this gang's first pods are: place it anew"}
+)
 
 
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
@@ -156,6 +160,22 @@ def _promised(now: Amounts, leaving: Amounts, coming: Amounts | None) -> dict[st
         for name, amount in amounts(given).items():
             total[name] = total.get(name, 0) + sign * amount
     return total
+
+
+def emptied(node: Node) -> ask.Offer | None:
+    """What would be free if every pod on the node went but those promised a place there; None where it does not say."""
+    return _emptied(bytes(node.allocatable), bytes(node.pipelined))
+
+
+@functools.lru_cache(maxsize=4096)  # as above
+def _emptied(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
+    total, coming = (requests.decoded(_decode_amounts, text) for text in (allocatable, pipelined))
+    if total is None:
+        return None
+    left = amounts(total)
+    for name, amount in amounts(coming).items():
+        left[name] = left.get(name, 0) - amount
+    return ask.Offer(free=left)
 
 
 def _task(task: Task | None) -> Task:
