@@ -12,6 +12,7 @@ from fabric import views
 
 _ABSENT = (b"", b"null")
 MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
+_SAME = 1e-6  # of 100: scores closer than this are one tier
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
@@ -63,9 +64,18 @@ def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, s
 
 
 def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize; scores of 0..100."""
-    return _encode([HostPriority(host=name, score=_integer(score)) for name, score in scores.items()])
+    """The answer of prioritize; scores of 0..100.
+
+    The best tier alone gets the 10, and the others are spread over the rest: kube-scheduler adds its own plugins'
+    scores, of which one step of ours is worth ten at weight 1, and a plan is followed only by its best node.
+    """
+    best, worst = max(scores.values(), default=0.0), min(scores.values(), default=0.0)
+    return _encode([HostPriority(host=name, score=_integer(score, best, worst)) for name, score in scores.items()])
 
 
-def _integer(score: float) -> int:
-    return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+def _integer(score: float, best: float, worst: float) -> int:
+    if best - worst < _SAME:
+        return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+    if best - score < _SAME:
+        return MAX_SCORE
+    return min(MAX_SCORE - 1, round(MAX_SCORE * (score - worst) / (best - worst)))

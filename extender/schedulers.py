@@ -6,7 +6,7 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
-from extender import asks, explain, kube_wire, volcano_wire
+from extender import asks, explain, kube_wire, unseen, volcano_wire
 from extender import state as states
 from fabric import workload
 from fabric.placement import ask, decide, ledger
@@ -31,23 +31,32 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._counted = counted
+        self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 
     def filter(self, body: bytes) -> bytes:
         """POST /scheduler/filter."""
+        return self.judge(body)[0]
+
+    def judge(self, body: bytes) -> tuple[bytes, bool]:
+        """The answer of filter, and whether it refuses every node there was."""
         pod, nodes = kube_wire.read(body)
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
-            return kube_wire.filtered(nodes, {}, {})
+            return kube_wire.filtered(nodes, {}, {}), False
+        self._unseen.asked(question.uid, nodes, self._clock())
         verdicts = self._decide("kube-scheduler", "filter", question).verdicts.values()
+        kept = [verdict.node for verdict in verdicts if not verdict.refusal]
+        self._unseen.left(self._asked(question), kept)
         refused = [verdict for verdict in verdicts if verdict.refusal]
-        return kube_wire.filtered(
-            (verdict.node for verdict in verdicts if not verdict.refusal),
+        answer = kube_wire.filtered(
+            kept,
             {verdict.node: verdict.refusal for verdict in refused if not verdict.unresolvable},
             {verdict.node: verdict.refusal for verdict in refused if verdict.unresolvable},
         )
+        return answer, bool(refused) and not kept
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
@@ -55,7 +64,8 @@ class Schedulers:
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
-        verdicts = self._decide("kube-scheduler", "prioritize", question).verdicts
+        with self._unseen.counted(self._state.ledger, self._state.fleet.pods, self._clock()):
+            verdicts = self._decide("kube-scheduler", "prioritize", question).verdicts
         return kube_wire.prioritized({name: verdict.score for name, verdict in verdicts.items()})
 
     # --- Volcano --------------------------------------------------------------------------------------
@@ -112,6 +122,18 @@ class Schedulers:
             node=task.node_name,
             requests=asks.requested(task),
             state=ledger.State.PIPELINED if task.status == volcano_wire.PIPELINED else ledger.State.ALLOCATED,
+            since=self._clock(),
+        )
+
+    def _asked(self, question: ask.Ask) -> ledger.Entry:
+        return ledger.Entry(
+            uid=question.uid,
+            key=f"{question.namespace}/{question.name}",
+            gang=question.gang,
+            rank=question.rank,
+            node="",
+            requests=question.requests,
+            state=ledger.State.UNCONFIRMED,
             since=self._clock(),
         )
 

@@ -18,9 +18,7 @@ async def close(kube) -> None:
 
 
 @pytest.mark.parametrize("kube", [True], indirect=True, ids=["ignorable"])
-async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay_counted(
-    plane, kube, nodes, namespace
-):
+async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay_counted(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=2)
     await close(kube)
     await kubes.create(plane.api, namespace, [kubes.pod(f"p-{index}", gpus=0) for index in range(3)])

@@ -1,4 +1,4 @@
-"""Volcano and kube-scheduler on the same nodes: the exclusive rails that one has given, the other does not give again."""
+"""Volcano and kube-scheduler on the same nodes: a rail that one has given, the other does not give again."""
 
 import pytest_asyncio
 from plane import kube as kubes

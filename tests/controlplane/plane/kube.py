@@ -114,12 +114,11 @@ async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object])
     So all of a gang is there to be seen when its first pod is placed.
     """
     gated = {"schedulingGates": [{"name": "test/queue"}]}
-    for pods in gangs:
-        held = [{**each, "spec": {**each["spec"], **gated}} for each in pods]
-        await asyncio.gather(*(client.create(each, namespace=namespace) for each in held))
-    for turn in itertools.zip_longest(*gangs):
-        for each in filter(None, turn):
-            await client.patch("Pod", each["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
+    turns = [each for turn in itertools.zip_longest(*gangs) for each in turn if each]
+    for each in turns:  # in their order: kube-scheduler sorts by the time it first saw a pod
+        await client.create({**each, "spec": {**each["spec"], **gated}}, namespace=namespace)
+    for each in turns:
+        await client.patch("Pod", each["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
 
 
 async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine: str = "s0", **sizes: int) -> None:

@@ -94,7 +94,7 @@ class Nodes:
 
 
 def _condition(*, ready: bool) -> dict[str, str]:
-    now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "type": "Ready",
         "status": str(ready),
