@@ -220,7 +220,11 @@ def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, v
 
 
 @verbs
-@given(names=st.lists(st.sampled_from([f"gpu-{index}" for index in range(9)]) | st.text(max_size=20), max_size=12))
+@given(
+    names=st.lists(
+        st.sampled_from([f"gpu-{index}" for index in range(9)]) | st.text(max_size=20), max_size=12, unique=True
+    )
+)
 def test_the_nodes_answered_are_the_nodes_asked_about(served, verb, names):
     tree = BODIES[verb] | {"NodeNames": names}
     status, body = served.post(verb, tree)
