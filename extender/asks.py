@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from extender import volcano_wire
 from fabric import resources, views, workload
-from fabric.placement import ask, rails
+from fabric.placement import ask, fleet, rails
 from fabric.policy import model, presets
 
 Pools = Mapping[tuple[str, str], str]
@@ -55,19 +55,16 @@ def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, poo
 
 
 def from_volcano(
-    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None, pools: Pools
+    task: volcano_wire.Task,
+    nodes: list[volcano_wire.Node],
+    policy: model.Policy | None,
+    pools: Pools,
+    state: fleet.Fleet,
 ) -> ask.Ask | None:
     """The ask of Volcano: every node comes with what its running session holds free."""
     if task.pod is None:
         return None
-    offers = {
-        node.name: ask.Offer(
-            free=volcano_wire.amounts(node.idle),
-            promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
-        )
-        for node in nodes
-        if node.idle
-    }
+    offers = {node.name: _offer(node, state) for node in nodes if node.idle}
     return from_pod(
         task.pod,
         policy,
@@ -85,3 +82,18 @@ def requested(task: volcano_wire.Task) -> resources.Amounts:
     if task.request is None:
         return resources.requests_of(task.pod.spec) if task.pod else {}
     return {name: amount for name, amount in volcano_wire.amounts(task.request).items() if amount > 0}
+
+
+def _offer(node: volcano_wire.Node, state: fleet.Fleet) -> ask.Offer:
+    """What Volcano says of a node, less the devices of pods that another scheduler has bound since its session began.
+
+    Volcano works on the snapshot of its session. What the watch has shown since is not in it, and would be given twice.
+    """
+    free = volcano_wire.amounts(node.idle)
+    promised = volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None
+    bound = state.free(node.name) if node.name in state.nodes else {}
+    for name in [name for name in free if "/" in name and free[name] > bound.get(name, free[name])]:
+        if promised is not None:
+            promised[name] -= free[name] - bound[name]
+        free[name] = bound[name]
+    return ask.Offer(free=free, promised=promised)

@@ -69,7 +69,7 @@ class Schedulers:
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = volcano_wire.read_prioritize(body)
-        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools)
+        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools, self._state.fleet)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_volcano(scope), "prioritize", question).scores
@@ -79,7 +79,7 @@ class Schedulers:
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
         task, node = volcano_wire.read_predicate(body)
-        question = asks.from_volcano(task, [node], self._policy(), self._state.pools)
+        question = asks.from_volcano(task, [node], self._policy(), self._state.pools, self._state.fleet)
         if question is None:
             self._counted("predicate", 1, 0)
             return volcano_wire.predicated("", unresolvable=False)

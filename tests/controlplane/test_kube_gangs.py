@@ -87,10 +87,9 @@ async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, no
     await kubes.create(plane.api, namespace, [half])
     (placed,) = await kubes.bound(plane.api, namespace, 1, "half=one")
     assert kubes.node_of(placed) == "a-01"
-    await kubes.create(
-        plane.api, namespace, [kubes.pod(f"half-{index}", gpus=4, labels={"half": "two"}) for index in (1, 2)]
-    )
-    placed = await kubes.bound(plane.api, namespace, 2, "half=two")
+    for index in (1, 2):
+        await kubes.create(plane.api, namespace, [kubes.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
+        placed = await kubes.bound(plane.api, namespace, index, "half=two")
     assert len({kubes.node_of(each) for each in placed}) == 1
 
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -87,15 +88,24 @@ class Served:
         answer = self.connection.getresponse()
         return answer.status, answer.read()
 
-    def entries(self) -> float:
-        """All allocations in the ledger, by the metric operators see."""
+    def ops(self, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.ports["ops "], timeout=20)
         try:
-            connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
         finally:
             connection.close()
-        found = re.findall(r"^railwright_ledger_entries\{.*\} (\S+)$", text, re.MULTILINE)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 20
+        while (told := self.ops("/readyz"))[0] != 200:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.02)
+
+    def entries(self) -> float:
+        """All allocations in the ledger, by the metric operators see."""
+        found = re.findall(r"^railwright_ledger_entries\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
         assert found
         return sum(map(float, found))
 
@@ -114,6 +124,7 @@ def served(tmp_path_factory):
         subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=log, text=True) as process,
     ):
         running = Served(process)
+        running.wait_ready()
         yield running
         running.connection.close()
         process.terminate()
