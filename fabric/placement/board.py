@@ -205,7 +205,7 @@ class Board:
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
     ) -> tuple[numa.Zones, numa.Zones, str]:
         """(free now, all there is, why kubelet would reject such a pod)."""
-        kind, found = self.profile, self._state.topology(node.name)
+        kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
             return (), (), ""
         rails, accelerators = kind.fabric.rails, kind.accelerators

@@ -111,7 +111,7 @@ class Fleet:
         """What is wrong with the HyperNodes and was read over, a sentence each."""
         return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
 
-    def topology(self, node: str) -> views.NodeResourceTopology | None:
+    def reported(self, node: str) -> views.NodeResourceTopology | None:
         """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
         return self._topologies.get(node)
 
@@ -292,4 +292,3 @@ class Fleet:
         used = self._used[entry.node]
         for name, amount in entry.requests.items():
             used[name] = used.get(name, 0) + sign * amount
-
