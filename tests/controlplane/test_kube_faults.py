@@ -66,8 +66,8 @@ async def test_a_node_made_anew_in_another_leaf_counts_there(plane, kube, nodes,
 async def test_a_dead_rail_refuses_a_node_for_good_and_preemption_is_not_tried_there(plane, kube, nodes, namespace):
     for name in ("dead", "busy"):
         await nodes.make(name, rails=kubes.ONE_EACH)
+        assert await place(plane, namespace, f"on-{name}", gpus=0) == name  # of no priority: each a victim to be
     await nodes.offer("dead", {kubes.RAILS[0]: 0})
-    assert await place(plane, namespace, "holder", gpus=0) == "busy"
     await pod(plane, namespace, "waiting", gpus=0, priorityClassName="system-cluster-critical")
     message = await kubes.event(plane.api, namespace, "waiting", BUSY, NEVER, "preemption: ")
     # It looked for victims on the busy node (and saw none: the rails are left to us), and only there.
