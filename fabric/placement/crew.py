@@ -99,7 +99,7 @@ def due(
     """
     free = dict(rooms)
     stretches = list(_stretches(crew, leaf_of))
-    for ranks, behind, ahead in sorted(stretches, key=lambda each: _urgency(*each, rooms)):
+    for ranks, behind, ahead in sorted(stretches, key=lambda each: _urgency(each[0], each[1], each[2], rooms)):
         filled = _filled(len(ranks), behind, ahead, order, free)
         position = bisect.bisect_left(ranks, rank)
         if position < len(ranks) and ranks[position] == rank:
