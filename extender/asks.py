@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from extender import state as states
 from extender import volcano_wire
 from fabric import resources, views, workload
-from fabric.placement import ask, rails
+from fabric.placement import ask, fleet, rails
 from fabric.policy import model, presets
 
 Pools = Mapping[tuple[str, str], str]
@@ -58,7 +59,7 @@ def from_volcano(
     task: volcano_wire.Task,
     nodes: list[volcano_wire.Node],
     policy: model.Policy | None,
-    pools: Pools,
+    state: states.State,
     *,
     evicting: bool = False,
 ) -> ask.Ask | None:
@@ -70,11 +71,15 @@ def from_volcano(
     if task.pod is None:
         return None
     wanted = requested(task)
-    offers = {node.name: offer for node in nodes if (offer := _offer(node, wanted, evicting=evicting)) is not None}
+    offers = {
+        node.name: offer
+        for node in nodes
+        if (offer := _offer(node, wanted, state.fleet, evicting=evicting)) is not None
+    }
     return from_pod(
         task.pod,
         policy,
-        pools,
+        state.pools,
         [node.name for node in nodes],
         offers=offers,
         requests=wanted,
@@ -83,16 +88,34 @@ def from_volcano(
     )
 
 
-def _offer(node: volcano_wire.Node, wanted: resources.Amounts, *, evicting: bool) -> ask.Offer | None:
+def _offer(
+    node: volcano_wire.Node, wanted: resources.Amounts, seen: fleet.Fleet, *, evicting: bool
+) -> ask.Offer | None:
     found = volcano_wire.offered(node)
-    if (
-        found is None
-        or not evicting
-        or _holds(found.free, wanted)
-        or (found.promised and _holds(found.promised, wanted))
-    ):
-        return found
-    return volcano_wire.emptied(node) or found
+    if found is None:
+        return None
+    found = _less_unseen(node.name, found, seen)
+    fits = _holds(found.free, wanted) or (found.promised is not None and _holds(found.promised, wanted))
+    return found if fits or not evicting else volcano_wire.emptied(node) or found
+
+
+def _less_unseen(node: str, offer: ask.Offer, seen: fleet.Fleet) -> ask.Offer:
+    """What Volcano says of a node, less the devices of pods that another scheduler has bound since its session began.
+
+    Volcano works on the snapshot of its session. What the watch has shown since is not in it, and would be given twice.
+    """
+    bound = seen.free(node) if node in seen.nodes else {}
+    gone = {
+        name: free - bound[name] for name, free in offer.free.items() if "/" in name and free > bound.get(name, free)
+    }
+    if not gone:
+        return offer
+    promised = offer.promised
+    return ask.Offer(free=_less(offer.free, gone), promised=promised if promised is None else _less(promised, gone))
+
+
+def _less(amounts: resources.Amounts, gone: resources.Amounts) -> resources.Amounts:
+    return {name: amount - gone.get(name, 0) for name, amount in amounts.items()}
 
 
 def _holds(free: resources.Amounts, wanted: resources.Amounts) -> bool:

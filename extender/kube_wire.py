@@ -12,6 +12,7 @@ from fabric import placed_pods
 
 _ABSENT = (b"", b"null")
 MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
+_SAME = 1e-6  # of 100: scores closer than this are one tier
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
@@ -63,14 +64,29 @@ def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, s
 
 
 def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize; scores of 0..100."""
-    whole = _Integers()
+    """The answer of prioritize; scores of 0..100.
+
+    The best tier alone gets the 10, and the others are spread over the rest: kube-scheduler adds its own plugins'
+    scores, of which one step of ours is worth ten at weight 1, and a plan is followed only by its best node.
+    """
+    whole = _Integers(best=max(scores.values(), default=0.0), worst=min(scores.values(), default=0.0))
     return _encode(list(map(HostPriority, scores, map(whole.__getitem__, scores.values()))))
 
 
 class _Integers(dict[float, int]):
     """Score -> its integer: 5,000 nodes have few different scores."""
 
+    def __init__(self, *, best: float, worst: float) -> None:
+        super().__init__()
+        self._best, self._range = best, best - worst
+
     def __missing__(self, score: float) -> int:
-        found = self[score] = min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+        found = self[score] = self._integer(score)
         return found
+
+    def _integer(self, score: float) -> int:
+        if self._range < _SAME:
+            return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+        if self._best - score < _SAME:
+            return MAX_SCORE
+        return min(MAX_SCORE - 1, round(MAX_SCORE * (1 - (self._best - score) / self._range)))
