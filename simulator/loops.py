@@ -25,6 +25,12 @@ class Outcome(msgspec.Struct, frozen=True):
     gpus: int
 
 
+    @property
+    def summary(self) -> metrics.Summary:
+        """The run in figures."""
+        return metrics.summary(self.placed, horizon=self.horizon, busy=self.busy, gpus=self.gpus)
+
+
 class _Running(msgspec.Struct, frozen=True):
     job: streams.Job
     hosts: tuple[int, ...]

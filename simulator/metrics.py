@@ -21,6 +21,7 @@ class Placed(msgspec.Struct, frozen=True):
     waited: float
     duration: float
     died: bool
+    before: bool  # it ran when the simulation began: not in the figures
     hosts: tuple[int, ...]
     value: float  # modelled bandwidth, 0..1
     best: float  # of the optimum on what was free
@@ -29,7 +30,7 @@ class Placed(msgspec.Struct, frozen=True):
     avoidable_crossings: int  # ring edges between leaves though one leaf had room for all at no less bandwidth
     disordered: int  # ring edges that cross only because of the order of ranks
     splits: int  # pods over more NUMA nodes than they need
-    avoidable_splits: int  # of those, where the job could have been placed without any at no less bandwidth
+    avoidable_splits: int  # of those, where the job could have been placed without any as well
     misaligned: int  # rails beside another NUMA node than their GPUs
 
 
@@ -80,6 +81,7 @@ def judged(  # noqa: PLR0913, PLR0917 - the facts of one placement
         waited=now - job.arrival,
         duration=job.duration,
         died=job.died,
+        before=job.before,
         hosts=tuple(hosts),
         value=value,
         best=best,
@@ -88,13 +90,14 @@ def judged(  # noqa: PLR0913, PLR0917 - the facts of one placement
         avoidable_crossings=crossings,
         disordered=reached.disordered,
         splits=splits,
-        avoidable_splits=splits if splits and optimum.unsplit(on, free, job.pods, value) else 0,
+        avoidable_splits=splits if splits and optimum.unsplit(on, free, job.pods, value, reached.leaves) else 0,
         misaligned=sum(grant.misaligned for grant in grants),
     )
 
 
 def summary(placed: Sequence[Placed], *, horizon: float, busy: float, gpus: int) -> Summary:
     """The figures of a run."""
+    placed = [each for each in placed if not each.before]
     gangs = [each for each in placed if each.pods > 1]
     shares = [each.value / each.best for each in gangs if each.best]
     return Summary(

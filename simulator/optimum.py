@@ -32,7 +32,15 @@ class Rooms(msgspec.Struct, frozen=True):
 
 
 def best(on: world.World, free: world.Free, pods: int) -> Best | None:
-    """The optimum for a gang of so many pods; None when it does not fit."""
+    """The optimum for a gang of so many pods; None when it does not fit. Of equals, one without NUMA splits."""
+    found = _best(on, free, pods)
+    if found is None or not any(grant.split for _, grant in model.from_free(free, found.hosts)):
+        return found
+    tidy = _best(on, _unsplit(free), pods)
+    return tidy if tidy and tidy.value >= found.value and tidy.leaves <= found.leaves else found
+
+
+def _best(on: world.World, free: world.Free, pods: int) -> Best | None:
     if free.total < pods:
         return None
     found: Best | None = None
@@ -77,13 +85,17 @@ def holds_in_one_leaf(on: world.World, free: world.Free, pods: int, least: float
     )
 
 
-def unsplit(on: world.World, free: world.Free, pods: int, least: float) -> bool:
-    """True when the gang could be placed at no less than this bandwidth with no pod over NUMA nodes without need."""
-    whole = [tuple(itertools.takewhile(lambda grant: not grant.split, grants)) for grants in free.grants]
-    kept = world.Free(free.demand, whole, sum(map(len, whole)))
-    return any(
-        _fewest(on, rooms_for(on, kept, least, rails), pods, least) is not None for rails in _rail_sets(kept)
-    )
+def unsplit(on: world.World, free: world.Free, pods: int, value: float, leaves: int) -> bool:
+    """True when no pod need be over NUMA nodes without need, at no less bandwidth and on no more leaves."""
+    found = _best(on, _unsplit(free), pods)
+    return found is not None and found.value >= value and found.leaves <= leaves
+
+
+def _unsplit(free: world.Free) -> world.Free:
+    """The same moment without the grants from which on pods are split."""
+    short = {id(each): tuple(itertools.takewhile(lambda grant: not grant.split, each)) for each in free.grants}
+    grants = [short[id(each)] for each in free.grants]
+    return world.Free(free.demand, grants, sum(map(len, grants)))
 
 
 def _prefix(

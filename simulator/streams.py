@@ -6,7 +6,8 @@ durations of a class are the published ones of all jobs, without the longest (qu
 shorter and bent towards long (quantile u ** (1/bend)) where it is longer. So shares of jobs and of GPU time hold in
 expectation, and the durations of all jobs within a few points: small jobs, most of them, only lose the longest. The published durations include jobs that died: who dies is drawn among the
 shorter ones of each class, so that the dead are FAILED of the jobs and take FAILED_GPU_TIME of their GPU time.
-Arrivals are Poisson; day and night are not modelled.
+Arrivals are Poisson; day and night are not modelled. A simulation begins with the jobs that would be running then, each
+with the rest of its life, so that it does not begin empty.
 """
 
 import bisect
@@ -33,6 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     pods: int
     gpus: int
     died: bool
+    before: bool = False  # it ran when the simulation began: part of the state, not of the figures
 
     @property
     def size(self) -> int:
@@ -99,6 +101,30 @@ def jobs(  # noqa: PLR0913 - the knobs of a stream
         died = place < drawn.mortal and chance.random() < distributions.FAILED / drawn.mortal
         pods, gpus = _pods(drawn.gpus, pod_gpus)
         yield Job(number, now, max(1.0, lived), pods, gpus, died)
+
+
+def running(of: Stream, *, seed: int, rate: float, pod_gpus: int = NODE) -> list[Job]:
+    """Jobs that run when the simulation begins, were the cluster large enough: arrivals without end of this rate.
+
+    Of each class Poisson many with mean rate x share x mean duration, lives drawn by their length, part of it over.
+    """
+    chance = random.Random(seed)  # noqa: S311 - as above
+    found = []
+    for each in of.classes:
+        lives = _lives(of.trace, of.longest, each.cut, each.bend)
+        for life in chance.choices(lives, weights=lives, k=_poisson(chance, rate * each.share * each.mean)):
+            pods, gpus = _pods(each.gpus, pod_gpus)
+            found.append(Job(0, 0.0, max(1.0, life * chance.random()), pods, gpus, died=False, before=True))
+    chance.shuffle(found)
+    return [msgspec.structs.replace(job, number=-index) for index, job in enumerate(found, 1)]
+
+
+def _poisson(chance: random.Random, mean: float) -> int:
+    """How many arrive in a time in which `mean` do."""
+    count, now = 0, chance.expovariate(1.0)
+    while now < mean:
+        count, now = count + 1, now + chance.expovariate(1.0)
+    return count
 
 
 def rate_for(of: Stream, load: float, gpus: int) -> float:

@@ -45,8 +45,7 @@ class World:
     def __init__(self, site: sites.Site) -> None:
         self.site = site
         self.levels = presets.domains(site.fabric.placement)
-        ratios = site.fabric.placement.oversubscription
-        self.oversubscription = (*ratios, *(1.0,) * len(self.levels))[: len(self.levels)]
+        self.oversubscription = ratios(site)
         self.domains: list[Domain] = []
         self.counted, self.named = _rails_mode(site)
         self.hosts = self._built()
@@ -155,6 +154,13 @@ class Book:
         self.grants[host] = found = self.sequence(host, state)
         self.total += len(found) - self.rooms[host]
         self.rooms[host] = len(found)
+
+
+def ratios(site: sites.Site) -> tuple[float, ...]:
+    """The oversubscription of each level of domains, leaf first; 1 where the policy says nothing."""
+    placement = site.fabric.placement
+    levels = len(presets.domains(placement))
+    return (*placement.oversubscription, *(1.0,) * levels)[:levels]
 
 
 def _rails_mode(site: sites.Site) -> tuple[bool, bool]:
