@@ -1,6 +1,6 @@
 """From a scheduler's request to an ask: the pod's fabric, gang, rank and needs by the policy in force."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from extender import volcano_wire
 from fabric import resources, views, workload
@@ -15,8 +15,9 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     pod: views.Pod,
     policy: model.Policy | None,
     pools: Pools,
-    candidates: Mapping[str, ask.Candidate],
+    nodes: Sequence[str],
     *,
+    offers: Mapping[str, ask.Offer] | None = None,
     requests: resources.Amounts,
     volcano_job: str = "",
     uid: str = "",
@@ -41,14 +42,16 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
         domains=presets.domains(fabric.placement),
         needs=rails.needs_of(pod, requests, fabric),
         accelerators=policy.document.accelerators,
-        candidates=candidates,
+        nodes=nodes,
+        shapes=policy.document.node_shapes,
+        policy=policy.digest,
+        offers=offers or {},
     )
 
 
 def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: Pools) -> ask.Ask | None:
     """The ask of kube-scheduler: names only, so the fleet says what is free."""
-    candidates = {name: ask.Candidate(name=name) for name in nodes}
-    return from_pod(pod, policy, pools, candidates, requests=resources.requests_of(pod.spec))
+    return from_pod(pod, policy, pools, nodes, requests=resources.requests_of(pod.spec))
 
 
 def from_volcano(
@@ -57,19 +60,20 @@ def from_volcano(
     """The ask of Volcano: every node comes with what its running session holds free."""
     if task.pod is None:
         return None
-    candidates = {
-        node.name: ask.Candidate(
-            name=node.name,
-            free=volcano_wire.amounts(node.idle) if node.idle else None,
+    offers = {
+        node.name: ask.Offer(
+            free=volcano_wire.amounts(node.idle),
             promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
         )
         for node in nodes
+        if node.idle
     }
     return from_pod(
         task.pod,
         policy,
         pools,
-        candidates,
+        [node.name for node in nodes],
+        offers=offers,
         requests=requested(task),
         volcano_job=task.job,
         uid=task.uid,

@@ -31,6 +31,7 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._counted = counted
+        self._desk = decide.Desk(state.fleet, state.ledger)
         self.explanations = explain.Explanations()
 
     # --- kube-scheduler -------------------------------------------------------------------------------
@@ -41,13 +42,10 @@ class Schedulers:
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.filtered(nodes, {}, {})
-        verdicts = self._decide("kube-scheduler", "filter", question).verdicts.values()
-        refused = [verdict for verdict in verdicts if verdict.refusal]
-        return kube_wire.filtered(
-            (verdict.node for verdict in verdicts if not verdict.refusal),
-            {verdict.node: verdict.refusal for verdict in refused if not verdict.unresolvable},
-            {verdict.node: verdict.refusal for verdict in refused if verdict.unresolvable},
-        )
+        found = self._desk.screen(question)
+        self._counted("filter", len(nodes), found.unknown)
+        self.explanations.screened("kube-scheduler", question, found)
+        return kube_wire.filtered(found.kept, found.busy, found.never)
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
@@ -55,8 +53,7 @@ class Schedulers:
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
-        verdicts = self._decide("kube-scheduler", "prioritize", question).verdicts
-        return kube_wire.prioritized({name: verdict.score for name, verdict in verdicts.items()})
+        return kube_wire.prioritized(self._decide("kube-scheduler", "prioritize", question).scores)
 
     # --- Volcano --------------------------------------------------------------------------------------
 
@@ -66,21 +63,22 @@ class Schedulers:
         question = asks.from_volcano(task, nodes, self._policy(), self._state.pools)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
-        verdicts = self._decide(_volcano(scope), "prioritize", question).verdicts
+        scores = self._decide(_volcano(scope), "prioritize", question).scores
         scale = question.fabric.placement.scale
-        return volcano_wire.prioritized({name: verdict.score * scale for name, verdict in verdicts.items()})
+        return volcano_wire.prioritized({name: score * scale for name, score in scores.items()})
 
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
-        del scope  # a veto reads the node as this scheduler sent it; it keeps no state
         task, node = volcano_wire.read_predicate(body)
         question = asks.from_volcano(task, [node], self._policy(), self._state.pools)
-        known = self._state.fleet.nodes.get(node.name)
-        self._counted("predicate", 1, 0 if known else 1)
-        if question is None or known is None:
+        if question is None:
+            self._counted("predicate", 1, 0)
             return volcano_wire.predicated("", unresolvable=False)
-        verdict = decide.judge_one(question, known, self._state.fleet, self._state.ledger)
-        return volcano_wire.predicated(verdict.refusal, unresolvable=verdict.unresolvable)
+        found = self._desk.screen(question)
+        self._counted("predicate", 1, found.unknown)
+        self.explanations.screened(_volcano(scope), question, found)
+        refusal = found.busy.get(node.name) or found.never.get(node.name, "")
+        return volcano_wire.predicated(refusal, unresolvable=node.name in found.never)
 
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: the scheduler placed a task, tentatively."""
@@ -116,10 +114,9 @@ class Schedulers:
         )
 
     def _decide(self, scheduler: str, verb: str, question: ask.Ask) -> decide.Decision:
-        decision = decide.decide(question, self._state.fleet, self._state.ledger)
-        unknown = sum(1 for verdict in decision.verdicts.values() if not verdict.known)
-        self._counted(verb, len(decision.verdicts), unknown)
-        self.explanations.keep(scheduler, question, decision)
+        decision = self._desk.decide(question)
+        self._counted(verb, len(question.nodes), decision.unknown)
+        self.explanations.decided(scheduler, question, decision)
         return decision
 
 

@@ -3,7 +3,7 @@
 Both protocols are translated into this one value; nothing downstream knows which of them asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,20 +12,18 @@ from fabric.placement import rails
 from fabric.policy import model
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A node the scheduler offers.
+class Offer(msgspec.Struct, frozen=True):
+    """What a scheduler itself says of a node it offers, in its running session.
 
-    `free` is what the scheduler itself says is free now, in its running session; None where its protocol does not
-    say, so that the fleet and the ledger must. `promised` adds what is being released and not yet promised.
+    `promised` adds what is being released and not yet promised, where there is any.
     """
 
-    name: str
-    free: resources.Amounts | None = None
+    free: resources.Amounts
     promised: resources.Amounts | None = None
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One pod to be placed on one of the candidates."""
+    """One pod to be placed on one of the nodes."""
 
     uid: str
     namespace: str
@@ -39,4 +37,12 @@ class Ask(msgspec.Struct, frozen=True):
     domains: tuple[str, ...]
     needs: tuple[rails.Need, ...]
     accelerators: tuple[str, ...]
-    candidates: Mapping[str, Candidate]
+    nodes: Sequence[str]
+    shapes: tuple[model.NodeShape, ...] = ()
+    policy: str = ""  # its digest: what was worked out under another policy does not hold
+    offers: Mapping[str, Offer] = {}  # by node; empty where the scheduler's protocol says nothing of what is free
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"

@@ -1,262 +1,345 @@
-"""One decision for both schedulers: which candidates fit, how good each is, and why.
+"""One decision for both schedulers: which nodes fit, how good each is, and why.
 
-A pure function of the ask, the fleet and the ledger. Volcano's and kube-scheduler's scales, codes and shapes are
-the business of their wire modules.
+A function of the ask, the fleet and the ledger; `Desk` only remembers what it worked out for them before. Volcano's and
+kube-scheduler's scales, codes and shapes are the business of their wire modules.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from fabric import resources, topology, workload
-from fabric.placement import ask, eligibility, fleet, gangs, ledger, standing
-from fabric.placement import rails as wanted_rails
-from fabric.placement.terms import locality, packing, rails
-from fabric.policy import model
+from fabric import resources, topology
+from fabric.placement import ask, board, crew, fleet, ledger, planner, plans, profile, standing, verdicts
+from fabric.placement.terms import locality
 
+ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
 FULL_OFFER = 100  # both schedulers offer all feasible nodes up to this many, and a sample above (minFeasibleNodes)
-_TERMS = (locality, rails, packing)
 
 
-Mate = tuple[workload.Rank, str, str]
-"""(rank, uid, node) of a placed mate."""
+class _View:
+    """A board as one ask sees it: with the exceptions that the ask's own offers, mates and old place make."""
+
+    def __init__(
+        self,
+        question: ask.Ask,
+        current: board.Board,
+        exceptions: Mapping[str, int],
+        holders: Callable[[str], tuple[verdicts.Holder, ...]],
+    ) -> None:
+        self.question = question
+        self._holders = holders
+        self.board = current
+        self.exceptions = exceptions  # node -> index of its standing
+
+    def index(self, node: str) -> int | None:
+        found = self.exceptions.get(node)
+        return found if found is not None else self.board.kinds.get(node)
+
+    def stands(self, node: str) -> standing.Standing | None:
+        found = self.index(node)
+        return None if found is None else self.board.standings[found]
+
+    def leaf(self, node: str) -> topology.Domain:
+        return self.board.leaves.get(node, topology.NOWHERE)
+
+    def row(self, node: str, score: float) -> verdicts.Row:
+        stands = self.stands(node)
+        short = stands is not None and any(not rail.sufficient for rail in stands.rails)
+        return verdicts.Row(node, score, stands, self.leaf(node), self._holders(node) if short else ())
+
+    def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
+        chosen: dict[str, None] = {}
+        refused: dict[str, None] = {}
+        for name in names:
+            if len(chosen) >= most:
+                break
+            if name in scores:
+                chosen[name] = None
+        if any(stands.refusal for stands in self.board.standings):
+            some = (name for name in scores if (stands := self.stands(name)) is not None and stands.refusal)
+            refused = dict.fromkeys(itertools.islice(some, most))
+        return [self.row(name, scores[name]) for name in {**chosen, **refused}]
+
+    def offered_leaves(self) -> set[topology.Domain]:
+        leaves = self.board.leaves
+        return {leaves[name] for name in self.question.nodes if name in leaves}
+
+    def each(self) -> Iterable[tuple[str, standing.Standing | None]]:
+        for name in self.question.nodes:
+            yield name, self.stands(name)
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """One candidate's outcome."""
+class Decision:
+    """The outcome for all nodes of one ask. Words are found only when somebody asks for them."""
 
-    node: str
-    known: bool  # False: the cache has not seen the node; it stays and scores 0 (ruling 23)
-    score: float  # 0..100
-    refusal: str  # "" where it fits: the sentence shown to the user
-    unresolvable: bool  # True: no pod leaving this node would help
-    terms: Mapping[str, tuple[float, str]]  # term -> (value 0..1, reason)
-    rails: tuple[standing.RailStanding, ...]
+    def __init__(self, view: _View, scores: dict[str, float], wording: verdicts.Wording, size: int) -> None:
+        self.scores = scores  # node -> 0..100, 0 for refused and unknown ones
+        self.wording = wording
+        self.gang_size = size
+        self._view = view
+
+    @property
+    def plan(self) -> planner.Plan:
+        """The leaves for the rest of the gang."""
+        return self.wording.plan
+
+    @property
+    def gang(self) -> locality.GangStanding:
+        """How the gang stands to its plan."""
+        return self.wording.gang
+
+    @property
+    def unknown(self) -> int:
+        """How many of the nodes the cache has not seen."""
+        return sum(1 for name in self.scores if self._view.index(name) is None)
+
+    def rows(self, most: int) -> list[verdicts.Row]:
+        """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
+        return self._view.rows(self._worth_showing(), most, self.scores)
+
+    def _worth_showing(self) -> Iterable[str]:
+        leaves = self._view.board.nodes
+        for leaf in (self.gang.due, *self.gang.plan):
+            if leaf is not None:
+                yield from leaves.get(leaf, ())
+        yield from self.scores
+
+    @property
+    def verdicts(self) -> Mapping[str, verdicts.Verdict]:
+        """All nodes, in words."""
+        return {name: self.wording.verdict(self._view.row(name, score)) for name, score in self.scores.items()}
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """The outcome for all candidates of one ask."""
+class Screening(msgspec.Struct, frozen=True):
+    """Which nodes fit at all; the rest with the sentence that refuses them."""
 
-    verdicts: Mapping[str, Verdict]
-    gang: standing.GangStanding
-    gang_size: int
+    kept: Sequence[str]
+    busy: Mapping[str, str]
+    never: Mapping[str, str]
+    unknown: int
+    rows: Sequence[verdicts.Row]  # some of the refused
+
+
+class Desk:
+    """Decides over one fleet and one ledger, and remembers the boards of the profiles it meets."""
+
+    def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
+        self._state = state
+        self._book = book
+        self._boards = board.Boards(state, book)
+        self._standing_plans = plans.Plans(state, book)
+
+    def decide(self, question: ask.Ask) -> Decision:
+        """Score every node of the question."""
+        gang = crew.of(question, self._state, self._book)
+        alone = crew.is_alone(question, self._state)
+        view = self._view(question, question.requests, gang, alone=alone)
+        planning = view
+        if gang.member is not question.requests:
+            planning = self._view(question, gang.member, gang, alone=alone)
+        found, standing_ = self._plan(question, gang, planning)
+        wording = verdicts.Wording(plan=found, gang=standing_, terms=view.board.terms)
+        return Decision(view, _scores(question, view, found, standing_), wording, gang.size)
+
+    def screen(self, question: ask.Ask) -> Screening:
+        """Only which nodes fit; the gang is not planned."""
+        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests)
+        view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
+        refused: dict[bool, dict[str, str]] = {False: {}, True: {}}
+        kept, unknown = [], 0
+        for name, stands in view.each():
+            if stands is None or not stands.refusal:
+                kept.append(name)
+                unknown += stands is None
+            else:
+                refused[stands.unresolvable][name] = stands.refusal
+        shown = [view.row(name, 0.0) for name in itertools.islice((*refused[False], *refused[True]), ROWS)]
+        return Screening(kept=kept, busy=refused[False], never=refused[True], unknown=unknown, rows=shown)
+
+    def _view(self, question: ask.Ask, requests: resources.Amounts, gang: crew.Crew, *, alone: bool) -> _View:
+        current = self._boards.of(profile.of(question, requests, alone=alone))
+        exceptions = _exceptions(question, current, gang, self._state, self._book)
+        return _View(question, current, exceptions, self._holders)
+
+    def _holders(self, node: str) -> tuple[verdicts.Holder, ...]:
+        return (*self._state.on_node(node), *self._book.on_node(node))
+
+    def _plan(self, question: ask.Ask, gang: crew.Crew, view: _View) -> tuple[planner.Plan, locality.GangStanding]:
+        mates: dict[topology.Domain, int] = {}
+        for _, _, node in gang.placed:
+            leaf = view.leaf(node)
+            mates[leaf] = mates.get(leaf, 0) + 1
+        if not question.domains:
+            nothing = locality.GangStanding(
+                due=None, plan=(), rooms={}, mates=mates, remaining=gang.remaining, located=False
+            )
+            return planner.NOTHING, nothing
+        near = crew.nearest(question.rank, gang.placed, view.board.leaves)
+        sampled = len(question.nodes) >= FULL_OFFER and not view.exceptions
+        supply = _supply(question, view)
+        found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
+        if found is None:
+            found = planner.solve(gang.remaining, supply, near)
+            if sampled:
+                self._standing_plans.keep(question.gang, view.board, gang, found)
+        rank = question.rank if gang.member is question.requests else gang.waiting[0]
+        due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
+        if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
+            # a sample without the leaf this rank is due in: the best of what is offered
+            offered = view.offered_leaves()
+            some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
+            found = planner.solve(gang.remaining, msgspec.structs.replace(supply, leaves=some), near)
+            due = next(iter(found.leaves), None)
+        return found, locality.GangStanding(
+            due=due,
+            plan=found.leaves,
+            rooms=found.rooms,
+            mates=mates,
+            remaining=gang.remaining,
+            counted=gang.member is question.requests,
+        )
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:
-    """Judge and score every candidate of the question."""
-    known = {name: state.nodes[name] for name in question.candidates if name in state.nodes}
-    free = {name: free_of(question, node, state, book) for name, node in known.items()}
-    gang, size = _gang_standing(question, state, book, free)
-    verdicts = {
-        name: _judge(question, state, node=known.get(name), name=name, free=free.get(name, {}), gang=gang)
-        for name in question.candidates
-    }
-    return Decision(verdicts=verdicts, gang=gang, gang_size=size)
+    """One decision by a desk that remembers nothing."""
+    return Desk(state, book).decide(question)
 
 
-def judge_one(question: ask.Ask, node: fleet.FleetNode, state: fleet.Fleet, book: ledger.Ledger) -> Verdict:
-    """Only whether one node fits (Volcano's predicate); not scored, so the gang is not planned."""
-    gang = standing.GangStanding(remaining=1, mates=(), rooms={}, plan=())
-    return _judge(question, state, node=node, name=node.name, free=free_of(question, node, state, book), gang=gang)
+def _exceptions(
+    question: ask.Ask, current: board.Board, gang: crew.Crew, state: fleet.Fleet, book: ledger.Ledger
+) -> Mapping[str, int]:
+    """Nodes that this ask sees otherwise than its board: standings made for it alone."""
+    found: dict[str, int] = {}
+    owned: dict[str, list[resources.Amounts]] = {}
+    for _, uid, node in gang.placed:
+        # a mate's NIC is shared at no loss; a node without room for another member need not be looked at
+        if (kind := current.kinds.get(node)) is not None and current.standings[kind].grade.alignments:
+            pod = state.pods.get(uid)
+            entry = book.entry(uid)
+            owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
+    for name, offer in question.offers.items():
+        if name in state.nodes and not _agrees(current, name, offer):
+            free = _offered(current, offer)
+            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
+            found[name] = current.index(facts)
+    own = [entry.node for entry in (book.entry(question.uid),) if entry]
+    bound = state.pods.get(question.uid)
+    for name in {*owned, *own, *([bound.node] if bound and bound.node else ())} - found.keys():
+        if name in state.nodes:
+            free = current.free_of(name, mine=question.uid)
+            found[name] = current.index(current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid))
+    return found
 
 
-def free_of(question: ask.Ask, node: fleet.FleetNode, state: fleet.Fleet, book: ledger.Ledger) -> resources.Amounts:
-    """What is free on a node for this pod: what the scheduler says, else allocatable - bound - announced.
-
-    Its own bound or announced place never counts against a pod (ruling 24).
-    """
-    candidate = question.candidates.get(node.name)
-    if candidate is not None and candidate.free is not None:
-        enough = all(candidate.free.get(need.resource, 0) >= need.amount for need in question.needs)
-        return candidate.free if enough or candidate.promised is None else candidate.promised
-    free = dict(node.allocatable)
-    taken: list[resources.Amounts] = [state.used(node.name)]
-    for entry in book.on_node(node.name):
-        bound = state.pods.get(entry.uid)
-        if entry.uid != question.uid and not (bound and bound.node):
-            taken.append(entry.requests)
-    for amounts in taken:
-        for name, amount in amounts.items():
-            free[name] = free.get(name, 0) - amount
-    own = state.pods.get(question.uid)
-    if own is not None and own.node == node.name:
-        for name, amount in own.requests.items():
-            free[name] = free.get(name, 0) + amount
-    return free
+def _agrees(current: board.Board, name: str, offer: ask.Offer) -> bool:
+    """Whether what the scheduler says is free is what the board has worked out."""
+    kind = current.kinds.get(name)
+    if kind is None:
+        return False
+    facts = current.standings[kind].facts
+    free = offer.free
+    if offer.promised is not None or not facts.eligible:
+        return False
+    if any(free.get(device, 0) != amount for device, amount in zip(current.profile.devices, facts.free, strict=True)):
+        return False
+    return current.others(free) == facts.others
 
 
-def _judge(  # noqa: PLR0913 - one argument a fact; a bag for them would only rename them
-    question: ask.Ask,
-    state: fleet.Fleet,
-    *,
-    node: fleet.FleetNode | None,
-    name: str,
-    free: resources.Amounts,
-    gang: standing.GangStanding,
-) -> Verdict:
-    if node is None:
-        return Verdict(node=name, known=False, score=0.0, refusal="", unresolvable=False, terms={}, rails=())
-    pools = tuple(_rail_standing(need, node, free, state) for need in question.needs)
-    refusal, unresolvable = _refusal(pools, question.fabric.placement)
-    if refusal:
-        return Verdict(
-            node=name, known=True, score=0.0, refusal=refusal, unresolvable=unresolvable, terms={}, rails=pools
-        )
-    stands = standing.Standing(
-        name=name,
-        place=fleet.place_of(node, question.domains),
-        free=free,
-        allocatable=node.allocatable,
-        packed=_packed(question),
-        rails=pools,
-    )
-    terms = {term.NAME: term.value(stands, gang) for term in _TERMS if question.domains or term is not locality}
-    score = _weigh(terms, question.fabric.placement.weights)
-    return Verdict(node=name, known=True, score=score, refusal="", unresolvable=False, terms=terms, rails=pools)
+def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
+    """What an offer holds free: now, or where that is too little, once the releasing pods are gone."""
+    enough = all(offer.free.get(need.resource, 0) >= need.amount for need in current.profile.needs)
+    return offer.free if enough or offer.promised is None else offer.promised
 
 
-def _refusal(pools: Iterable[standing.RailStanding], placement: model.Placement) -> tuple[str, bool]:
-    """The sentence that refuses a node, and whether waiting cannot help (ruling 21)."""
-    if placement.rails != "required":
-        return "", False
-    busy = ""
-    for pool in pools:
-        wanted = pool.need.amount // resources.UNIT
-        if not pool.possible:
-            has = pool.allocatable // resources.UNIT
-            resource = pool.need.resource
-            never = f"railwright: the node cannot give {pool.need.label}: {wanted} {resource} needed, {has} allocatable"
-            return never, True
-        if not pool.sufficient and not busy:
-            left = max(0, pool.free // resources.UNIT)
-            busy = (
-                f"railwright: {pool.need.label} is busy: {left} of {pool.allocatable // resources.UNIT} "
-                f"{pool.need.resource} free, {wanted} needed"
-            )
-    return busy, False
-
-
-def _rail_standing(
-    need: wanted_rails.Need, node: fleet.FleetNode, free: resources.Amounts, state: fleet.Fleet
-) -> standing.RailStanding:
-    left = free.get(need.resource, 0)
-    holders: tuple[str, ...] = ()
-    if left < need.amount:
-        holding = (pod.key for pod in state.on_node(node.name) if pod.requests.get(need.resource, 0) > 0)
-        holders = tuple(itertools.islice(holding, standing.HOLDERS_NAMED + 1))
-    return standing.RailStanding(
-        need=need,
-        free=left,
-        allocatable=node.allocatable.get(need.resource, 0),
-        capacity=node.capacity.get(need.resource, 0),
-        holders=holders,
-    )
-
-
-def _packed(question: ask.Ask) -> resources.Amounts:
-    names = (*question.accelerators, *(need.resource for need in question.needs))
-    return {name: question.requests[name] for name in names if question.requests.get(name, 0) > 0}
-
-
-def _weigh(terms: Mapping[str, tuple[float, str]], weights: model.Weights) -> float:
-    """Weighted mean of the terms in 0..100. A weight without a term of its own (numa, so far) does not count."""
-    pairs = [(float(getattr(weights, name)), value) for name, (value, _) in terms.items()]
-    total = sum(weight for weight, _ in pairs)
-    if total <= 0:
-        return 0.0
-    return 100.0 * sum(weight * value for weight, value in pairs) / total
-
-
-def _gang_standing(
-    question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, offered: Mapping[str, resources.Amounts]
-) -> tuple[standing.GangStanding, int]:
-    placed = _placed_mates(question, state, book)
-    settled = {question.uid, *(uid for _, uid, _ in placed)}
-    waiting = [mate.requests for uid, mate in state.gang(question.gang).items() if uid not in settled]
-    size = state.gang_size(question.gang, seen=len(settled) + len(waiting)) if question.gang else 1
-    member, remaining = _planned_by(question, waiting, size - len(placed))
-    rooms = _rooms(question, state, book, offered, member) if question.domains else {}
-    mates = tuple(
-        topology.domain(fleet.place_of(state.nodes.get(node), question.domains))
-        for node in _nearest_first(question, placed)
-    )
-    located = tuple(leaf for leaf in mates if leaf != topology.NOWHERE)
-    chosen = gangs.plan(remaining, rooms, located) if question.domains else ()
-    return standing.GangStanding(remaining=remaining, mates=located, rooms=rooms, plan=chosen), size
-
-
-def _planned_by(
-    question: ask.Ask, waiting: Iterable[resources.Amounts], unplaced: int
-) -> tuple[resources.Amounts, int]:
-    """What the gang is planned by: the requests of a member that takes devices, and how many such are to be placed.
-
-    A launcher takes next to nothing: counted by its size every hole would hold the whole gang, and counted among the
-    workers it would ask for a node too many. Mates not seen yet are taken for workers.
-    """
-    devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
-    workers = [requests for requests in waiting if not devices.isdisjoint(requests)]
-    others = sum(1 for requests in waiting if devices.isdisjoint(requests))
-    if not devices.isdisjoint(question.requests):
-        return question.requests, max(1, unplaced - others)
-    if not workers:
-        return question.requests, max(1, unplaced)
-    largest = max(workers, key=lambda each: sum(each.get(name, 0) for name in devices))
-    return largest, max(1, unplaced - others - 1)
-
-
-def _placed_mates(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> list[Mate]:
-    """(rank, uid, node) of every mate that is bound or announced; what the cluster shows beats what was announced."""
-    placed = {
-        pod.uid: (pod.rank, pod.uid, pod.node)
-        for pod in state.gang(question.gang).values()
-        if pod.node and pod.uid != question.uid
-    }
-    for entry in book.of_gang(question.gang):
-        if entry.uid != question.uid:
-            placed.setdefault(entry.uid, (entry.rank, entry.uid, entry.node))
-    return list(placed.values())
-
-
-def _nearest_first(question: ask.Ask, placed: list[Mate]) -> list[str]:
-    """Nodes of the mates: those just before this rank first, then the ones after it."""
-    before = sorted((mate for mate in placed if mate[0] < question.rank), reverse=True)
-    after = sorted(mate for mate in placed if not mate[0] < question.rank)
-    return [node for _, _, node in (*before, *after)]
-
-
-def _rooms(
-    question: ask.Ask,
-    state: fleet.Fleet,
-    book: ledger.Ledger,
-    offered: Mapping[str, resources.Amounts],
-    member: resources.Amounts,
-) -> Mapping[topology.Domain, int]:
-    """How many more such members each leaf can hold.
+def _supply(question: ask.Ask, view: _View) -> planner.Supply:
+    """What every leaf could hold, and the leaves of which a node is offered.
 
     A short offer is the whole truth. A long one is a sample: nodes the scheduler kept back count as well, as far as
     the cache shows that the pod could go there. So do, in the leaves of a short offer, those a scheduler that
     announces nothing kept back: a mate whose binding is still unseen may have them (ruling 24), and until it is seen
     it counts among those to be placed.
     """
-    rooms: dict[topology.Domain, int] = {}
+    current = view.board
+    leaves: dict[topology.Domain, dict[int, int]]
+    if len(question.nodes) >= FULL_OFFER:
+        leaves = dict(current.supply)
+    elif question.offers:
+        leaves = {}
+        for name in question.nodes:
+            if (kind := view.index(name)) is not None:
+                counts = leaves.setdefault(current.leaves[name], {})
+                kind = _taken_as_eligible(current, kind)
+                counts[kind] = counts.get(kind, 0) + 1
+        return _supplied(view, leaves)
+    else:
+        leaves = {leaf: current.supply[leaf] for leaf in view.offered_leaves()}
+    for name, kind in view.exceptions.items():
+        leaf = current.leaves.get(name, topology.NOWHERE)
+        old = current.kinds.get(name)
+        if leaf in leaves and old is not None and old != kind:
+            counts = leaves[leaf] = dict(leaves[leaf])
+            counts[old] -= 1
+            counts[kind] = counts.get(kind, 0) + 1
+    return _supplied(view, leaves)
 
-    def count(leaf: topology.Domain, free: resources.Amounts) -> None:
-        if room := resources.fits(free, member):
-            rooms[leaf] = rooms.get(leaf, 0) + room
 
-    leaves = {name: topology.domain(fleet.place_of(state.nodes[name], question.domains)) for name in offered}
-    for name, free in offered.items():
-        count(leaves[name], free)
-    sampled = len(question.candidates) >= FULL_OFFER
-    announced = any(candidate.free is not None for candidate in question.candidates.values())
-    if announced and not sampled:
-        return rooms
-    opened = set(leaves.values())
-    for node in state.nodes.values():
-        if node.name in leaves:
-            continue
-        leaf = topology.domain(fleet.place_of(node, question.domains))
-        if (sampled or leaf in opened) and eligibility.is_eligible(node, question.spec):
-            count(leaf, free_of(question, node, state, book))
-    return rooms
+def _taken_as_eligible(current: board.Board, kind: int) -> int:
+    """A node that is offered may be used, whatever the cache still says of its taints or readiness."""
+    facts = current.standings[kind].facts
+    return kind if facts.eligible else current.index(facts._replace(eligible=True))
+
+
+def _supplied(view: _View, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
+    return planner.Supply(
+        grades=[stands.grade for stands in view.board.standings],
+        leaves=leaves,
+        sizes=view.board.sizes,
+        oversubscription=view.question.fabric.placement.oversubscription,
+    )
+
+
+def _scores(question: ask.Ask, view: _View, found: planner.Plan, gang: locality.GangStanding) -> dict[str, float]:
+    """Every node's points: what it is worth by itself, and the tier of its leaf on top."""
+    current = view.board
+    try:
+        found_points = operator.itemgetter(*question.nodes)(current.points_of) if len(question.nodes) > 1 else ()
+        scores = dict(zip(question.nodes, found_points, strict=False))
+    except KeyError:  # a node the cache has not seen
+        scores = {}
+    if len(scores) != len(question.nodes):
+        scores = {name: current.points_of.get(name, 0.0) for name in question.nodes}
+    for name, kind in view.exceptions.items():
+        if name in scores:
+            scores[name] = current.base[kind]
+    if gang.due is None:
+        return scores
+    usable = [not stands.refusal for stands in current.standings]
+    worth = [
+        fits and (not gang.counted or found.worth(stands.grade))
+        for fits, stands in zip(usable, current.standings, strict=True)
+    ]
+    for leaf, names in _leaves_in_play(current, gang):
+        tier = locality.tier(leaf, gang)
+        points = current.points(tier)
+        good: Sequence[bool] = worth if tier >= locality.PLANNED else usable
+        for name in names:
+            if name in scores and good[_index(view, name)]:
+                scores[name] += points
+    return scores
+
+
+def _index(view: _View, name: str) -> int:
+    found = view.index(name)
+    return -1 if found is None else found
+
+
+def _leaves_in_play(
+    current: board.Board, gang: locality.GangStanding
+) -> Iterable[tuple[topology.Domain, Mapping[str, None]]]:
+    """The leaves whose tier is not the last: those of the plan, and those beside the one that is due."""
+    due, planned = gang.due, {gang.due, *gang.plan}
+    for leaf, names in current.nodes.items():
+        if due is not None and (leaf in planned or locality.is_beside(leaf, due)):
+            yield leaf, names

@@ -17,7 +17,9 @@ def is_eligible(node: fleet.FleetNode, spec: views.PodSpec) -> bool:
     """True when nothing on the node or in the pod's spec keeps them apart."""
     if not node.schedulable:
         return False
-    if any(taint.effect in _REPELLING and not _tolerated(taint, spec.tolerations or ()) for taint in node.taints):
+    if node.taints and any(
+        taint.effect in _REPELLING and not _tolerated(taint, spec.tolerations or ()) for taint in node.taints
+    ):
         return False
     selector = spec.node_selector or {}
     if any(node.labels.get(key) != value for key, value in selector.items()):

@@ -6,11 +6,13 @@ against its node from binding until it is gone or has ended, also while it termi
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from fabric import resources, topology, views, workload
+from fabric.placement import journal, numa
+from fabric.policy import model
 
 
 class FleetNode(msgspec.Struct, frozen=True):
@@ -48,8 +50,10 @@ class Fleet:
         self._on_node: dict[str, dict[str, FleetPod]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
+        self._free: dict[str, dict[str, int]] = {}  # worked out when asked for, until something changes
         self._least: dict[str, int] = {}
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
+        self.journal = journal.Journal()
 
     # --- what decisions read --------------------------------------------------------------------------
 
@@ -67,6 +71,16 @@ class Fleet:
         """What the pods bound to a node take of it."""
         return self._used.get(node, {})
 
+    def free(self, node: str) -> resources.Amounts:
+        """What is left of a known node's allocatable; negative where more is taken than there is."""
+        found = self._free.get(node)
+        if found is None:
+            found = dict(self._nodes[node].allocatable)
+            for name, amount in self._used.get(node, {}).items():
+                found[name] = found.get(name, 0) - amount
+            self._free[node] = found
+        return found
+
     def on_node(self, node: str) -> Iterator[FleetPod]:
         """The pods bound to a node."""
         return iter(self._on_node.get(node, {}).values())
@@ -78,6 +92,24 @@ class Fleet:
     def gang_size(self, key: workload.GangKey, *, seen: int) -> int:
         """Pods the gang has: its PodGroup's minMember or the pods seen, whichever is more (ruling 19)."""
         return max(self._least.get(key, 0), seen, 1)
+
+    def place(self, node: FleetNode, domains: tuple[str, ...]) -> topology.Place:
+        """The place of a node in these domains, closest first."""
+        return topology.place_of(node.labels, domains)
+
+    def zones(
+        self,
+        node: FleetNode,
+        shape: model.NodeShape | None,
+        rails: Sequence[model.Rail],
+        accelerators: Sequence[str],
+        others: Iterable[resources.Amounts] = (),
+    ) -> numa.Zones:
+        """What is free on each NUMA node of a node; () where its layout is not known."""
+        if shape is None:
+            return ()
+        held = [pod.requests for pod in self.on_node(node.name)]
+        return numa.charged(numa.of_shape(shape, rails, node.allocatable, accelerators), [*held, *others])
 
     # --- what events write ----------------------------------------------------------------------------
 
@@ -94,12 +126,12 @@ class Fleet:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        self.generation += 1
+        self._touched(node.metadata.name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
         self._nodes.pop(name, None)
-        self.generation += 1
+        self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """A pod appeared, changed, was bound, or ended."""
@@ -171,7 +203,14 @@ class Fleet:
                 self._on_node.pop(entry.node, None)
                 self._used.pop(entry.node, None)
 
+    def _touched(self, node: str) -> None:
+        self._free.pop(node, None)
+        self.journal.touch(node)
+        self.generation += 1
+
     def _charge(self, entry: FleetPod, *, sign: int) -> None:
+        self._free.pop(entry.node, None)
+        self.journal.touch(entry.node)
         used = self._used[entry.node]
         for name, amount in entry.requests.items():
             used[name] = used.get(name, 0) + sign * amount

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from fabric import resources, workload
+from fabric.placement import journal
 
 DEFAULT_SCOPE = ""
 
@@ -45,7 +46,7 @@ class Ledger:
         self._entries: dict[str, tuple[str, Entry]] = {}
         self._by_node: dict[str, dict[str, Entry]] = {}
         self._by_gang: dict[workload.GangKey, dict[str, Entry]] = {}
-        self.generation = 0
+        self.journal = journal.Journal()
 
     def allocate(self, entry: Entry, scope: str = DEFAULT_SCOPE) -> None:
         """The scheduler placed a pod; a repeat moves it."""
@@ -53,7 +54,7 @@ class Ledger:
         self._entries[entry.uid] = (scope, entry)
         self._by_node.setdefault(entry.node, {})[entry.uid] = entry
         self._by_gang.setdefault(entry.gang, {})[entry.uid] = entry
-        self.generation += 1
+        self.journal.touch(entry.node)
 
     def deallocate(self, uid: str) -> bool:
         """The scheduler took a placement back; True if there was one."""
@@ -79,6 +80,11 @@ class Ledger:
         for entry in late:
             self._drop(entry.uid)
         return late
+
+    def entry(self, uid: str) -> Entry | None:
+        """What was announced of a pod."""
+        held = self._entries.get(uid)
+        return held[1] if held else None
 
     def on_node(self, node: str) -> Iterable[Entry]:
         """Entries on a node."""
@@ -107,5 +113,5 @@ class Ledger:
             index[key].pop(uid)  # type: ignore[index]  # each key belongs to its own index
             if not index[key]:  # type: ignore[index]
                 del index[key]  # type: ignore[arg-type]
-        self.generation += 1
+        self.journal.touch(entry.node)
         return True

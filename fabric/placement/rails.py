@@ -83,20 +83,24 @@ def _counted(rail: model.Rail, pools: Mapping[tuple[str, str], str]) -> model.Ra
 
 def needs_of(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
     """What the pod needs of each pool of its fabric, in rail order. Rails without a resource cannot be counted."""
+    if asked := requested(requests, fabric.rails):
+        return asked
     pools = _pools(fabric.rails)
-    requested = tuple(
-        Need(rails=rails, resource=resource, amount=requests[resource])
-        for resource, rails in pools.items()
-        if requests.get(resource, 0) > 0
-    )
-    if requested:
-        return requested
     wanted = _named_rails(pod, fabric.rails)
     each = fabric.devices_per_rail * resources.UNIT
     return tuple(
         Need(rails=chosen, resource=resource, amount=each * len(chosen))
         for resource, rails in pools.items()
         if (chosen := tuple(rail for rail in rails if rail in wanted))
+    )
+
+
+def requested(requests: resources.Amounts, rails: Sequence[model.Rail]) -> tuple[Need, ...]:
+    """What resource requests alone ask of each pool."""
+    return tuple(
+        Need(rails=own, resource=resource, amount=requests[resource])
+        for resource, own in _pools(rails).items()
+        if requests.get(resource, 0) > 0
     )
 
 

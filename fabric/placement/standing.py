@@ -1,23 +1,42 @@
-"""What a score term may look at: how one node and the gang stand, worked out once for all terms."""
+"""How a kind of node stands towards a kind of pod: worked out once for all nodes and pods alike.
 
-from collections.abc import Mapping, Sequence
+Owns the step from what is free on a node (`Facts`, hashable) to what it is worth (`Standing`): the refusal, the
+modelled bandwidth of each member it could hold, and the terms of the score but locality.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from fabric import resources, topology
-from fabric.placement import rails
+from fabric import resources
+from fabric.placement import bandwidth, numa, planner, profile, rails
 
-HOLDERS_NAMED = 5  # of a shared pool's holders, of whom a node may have a hundred
+MOST_MEMBERS = 64  # of one gang on one node; a node of more slots is counted as one of so many
+
+
+class Facts(NamedTuple):
+    """Everything of a node that matters to a profile. Amounts in milli-units, by `Profile.devices`."""
+
+    eligible: bool
+    shape: str
+    others: int  # members that fit by what is not a device (CPU, memory, pods), at most MOST_MEMBERS
+    free: tuple[int, ...]
+    allocatable: tuple[int, ...]
+    capacity: tuple[int, ...]
+    own: tuple[int, ...]  # held by mates of the asking pod: sharing a NIC with them costs nothing
+    zones: numa.Zones
+    whole: numa.Zones  # the same node with nothing on it
+    kubelet: str  # why its kubelet would reject such a pod; "" where it would not
 
 
 class RailStanding(msgspec.Struct, frozen=True):
-    """One pool the pod needs, on one node. Amounts in milli-units."""
+    """One pool the pod needs, on a node. Amounts in milli-units."""
 
     need: rails.Need
     free: int
     allocatable: int
     capacity: int
-    holders: tuple[str, ...]  # pods that hold devices of the pool, namespace/name; one more than named: there are more
 
     @property
     def sufficient(self) -> bool:
@@ -36,20 +55,152 @@ class RailStanding(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """One node, for one ask."""
+    """One kind of node, for one profile."""
 
-    name: str
-    place: topology.Place
-    free: resources.Amounts
-    allocatable: resources.Amounts
-    packed: resources.Amounts  # the accelerators and pool devices the pod takes
+    facts: Facts
+    want: numa.Want
     rails: tuple[RailStanding, ...]
+    spots: tuple[numa.Spot, ...]  # of successive members, where the NUMA layout is known
+    grade: planner.Grade
+    refusal: str  # "" where it fits: the sentence shown to the user
+    unresolvable: bool  # True: no pod leaving this node would help
+    packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, taken by this pod)
 
 
-class GangStanding(msgspec.Struct, frozen=True):
-    """The gang, for one ask."""
+def of(kind: profile.Profile, facts: Facts) -> Standing:
+    """How nodes with these facts stand."""
+    pools = _pools(kind, facts)
+    refusal, unresolvable = _refusal(kind, facts, pools)
+    slots = min(facts.others, *(_slots(kind, facts)), MOST_MEMBERS)
+    spots = numa.members(facts.zones, kind.want, slots) if facts.zones and slots else ()
+    return Standing(
+        facts=facts,
+        want=kind.want,
+        rails=pools,
+        spots=spots,
+        grade=_grade(kind, facts, pools, spots, 0 if refusal or not facts.eligible else slots),
+        refusal=refusal,
+        unresolvable=unresolvable,
+        packed={
+            name: (free, allocatable, kind.requests.get(name, 0))
+            for name, free, allocatable in zip(kind.devices, facts.free, facts.allocatable, strict=True)
+            if kind.requests.get(name, 0) > 0
+        },
+    )
 
-    remaining: int  # pods still to place that the plan counts
-    mates: Sequence[topology.Domain]  # leaves of the placed mates, the nearest in rank first
-    rooms: Mapping[topology.Domain, int]
-    plan: tuple[topology.Domain, ...]  # leaves to fill, in order
+
+def _pools(kind: profile.Profile, facts: Facts) -> tuple[RailStanding, ...]:
+    offset = len(kind.devices) - len(kind.needs)
+    return tuple(
+        RailStanding(
+            need=need,
+            free=facts.free[offset + index],
+            allocatable=facts.allocatable[offset + index],
+            capacity=facts.capacity[offset + index],
+        )
+        for index, need in enumerate(kind.needs)
+    )
+
+
+def _slots(kind: profile.Profile, facts: Facts) -> list[int]:
+    """Members that fit by each device they request; what is only wanted, by record or policy, limits nobody."""
+    return [
+        max(0, free // kind.requests[name])
+        for name, free in zip(kind.devices, facts.free, strict=True)
+        if kind.requests.get(name, 0) > 0
+    ]
+
+
+def _grade(
+    kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...], spots: tuple[numa.Spot, ...], slots: int
+) -> planner.Grade:
+    shares = () if kind.alone else _shares(kind, facts, pools)
+    untouched = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
+    if kind.fabric.placement.numa == "ignore" or not spots:
+        alignments = (1.0,) * slots
+    else:
+        alignments = tuple(sorted((_alignment(kind, spot) for spot in spots[:slots]), reverse=True))
+    return planner.Grade(
+        shape=facts.shape,
+        rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
+        shares=shares,
+        alignments=alignments,
+        untouched=untouched,
+    )
+
+
+def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
+    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node."""
+    wanted = sum(amount for _, amount in kind.want.pools) // resources.UNIT
+    if spot.aligned or not wanted:
+        return 1.0 if spot.aligned else bandwidth.MISALIGNED
+    return (spot.local + bandwidth.MISALIGNED * (wanted - spot.local)) / wanted
+
+
+def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[float, ...]:
+    """What each wanted rail gives of all that is wanted, by the other gangs on its NIC and by its health."""
+    wanted = sum(len(pool.need.rails) for pool in pools)
+    offset = len(kind.devices) - len(kind.needs)
+    shares: list[float] = []
+    for index, pool in enumerate(pools):
+        count = len(pool.need.rails)
+        others = _sharing(pool, facts.own[offset + index], kind)
+        each = bandwidth.rail(bandwidth.RailUse(aligned=True, others=others, healthy=pool.healthy))
+        enough = min(1.0, max(0, pool.free) / pool.need.amount)
+        shares.extend([each * enough / wanted] * count)
+    return tuple(shares)
+
+
+def _sharing(pool: RailStanding, own: int, kind: profile.Profile) -> int:
+    """Pods of other gangs on each NIC, if devices are handed out evenly over the pool's NICs."""
+    nics = sum(1 for rail in kind.fabric.rails if rail.resource == pool.need.resource) or 1
+    held = max(0, pool.allocatable - pool.free - own) // resources.UNIT
+    wanted = len(pool.need.rails)
+    return max(0, -(-(held + wanted) // nics) - 1)
+
+
+def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
+    """The sentence that refuses a node, and whether waiting cannot help (ruling 21)."""
+    placement = kind.fabric.placement
+    found = _rails_refusal(pools) if placement.rails == "required" else ("", False)
+    if found[0] or placement.numa != "required":
+        return found
+    return _numa_refusal(kind, facts)
+
+
+def _rails_refusal(pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
+    busy = ""
+    for pool in pools:
+        wanted = pool.need.amount // resources.UNIT
+        if not pool.possible:
+            has = pool.allocatable // resources.UNIT
+            resource = pool.need.resource
+            never = f"railwright: the node cannot give {pool.need.label}: {wanted} {resource} needed, {has} allocatable"
+            return never, True
+        if not pool.sufficient and not busy:
+            left = max(0, pool.free // resources.UNIT)
+            busy = (
+                f"railwright: {pool.need.label} is busy: {left} of {pool.allocatable // resources.UNIT} "
+                f"{pool.need.resource} free, {wanted} needed"
+            )
+    return busy, False
+
+
+def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
+    want = _full_want(kind)
+    if not facts.zones or not want.accelerators or not want.pools:
+        return "", False
+    best = numa.spot(facts.zones, want)
+    if facts.kubelet or best is None or not best.aligned:
+        ideal = numa.spot(facts.whole, want)
+        never = ideal is None or not ideal.aligned
+        told = facts.kubelet or "no NUMA nodes have the requested GPUs beside the requested rails"
+        when = "on this kind of node" if never else "free now"
+        return f"railwright: {told} {when} (placement.numa: required)", never
+    return "", False
+
+
+def _full_want(kind: profile.Profile) -> numa.Want:
+    """With the rails of a pod on its own, too: kubelet places them all the same."""
+    pools = tuple((need.resource, need.amount) for need in kind.needs)
+    return numa.Want(accelerators=kind.want.accelerators, pools=pools)

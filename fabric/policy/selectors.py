@@ -3,7 +3,7 @@
 Owns the semantics of Kubernetes' LabelSelector (apimachinery pkg/labels); knows no objects, only labels.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fabric.policy import model
 
@@ -26,7 +26,12 @@ def matches(selector: model.LabelSelector, labels: Mapping[str, str]) -> bool:
 
 def shape_of(document: model.FabricPolicy, labels: Mapping[str, str]) -> model.NodeShape | None:
     """The first shape whose `match` labels are all on the node, or None."""
-    return next((shape for shape in document.node_shapes if _has_all(shape.match, labels)), None)
+    return first_shape(document.node_shapes, labels)
+
+
+def first_shape(shapes: Iterable[model.NodeShape], labels: Mapping[str, str]) -> model.NodeShape | None:
+    """The first of these shapes whose `match` labels are all there, or None."""
+    return next((shape for shape in shapes if _has_all(shape.match, labels)), None)
 
 
 def _has_all(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

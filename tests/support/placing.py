@@ -114,5 +114,7 @@ def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> ask.A
         domains=chosen.placement.domains,
         needs=rails.needs_of(of, requests, chosen),
         accelerators=given.document.accelerators,
-        candidates={each: ask.Candidate(name=each) for each in candidates},
+        nodes=list(candidates),
+        shapes=given.document.node_shapes,
+        policy=given.digest,
     )

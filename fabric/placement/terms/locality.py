@@ -1,28 +1,61 @@
-"""How close a node brings the pod to its gang: the planned leaf, a later leaf of the plan, the same spine, or none.
+"""How close a node brings the pod to its gang: the leaf it is due in, another of the plan, the same spine, or none.
 
 Few, wide tiers on purpose: a greedy scheduler that adds other scores then still follows the plan rank by rank
 (placement study, point 3).
 """
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
 from fabric import topology
-from fabric.placement import standing
 
 NAME = "locality"
-NEXT_LEAF, LATER_LEAF, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0
+DUE, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0
 
 
-def value(node: standing.Standing, gang: standing.GangStanding) -> tuple[float, str]:
-    """The tier of a node and the sentence that says it."""
-    leaf = topology.domain(node.place)
-    shown = topology.name_of(leaf)
-    if gang.plan and leaf == gang.plan[0]:
-        mates = sum(1 for mate in gang.mates if mate == leaf)
-        if gang.remaining == 1 and not mates:
-            return NEXT_LEAF, f"{shown} is the tightest leaf with room"
-        room = gang.rooms.get(leaf, 0)
-        return NEXT_LEAF, f"{shown} has {mates} mates and room for {room} of the {gang.remaining} pods to place"
+class GangStanding(msgspec.Struct, frozen=True):
+    """The gang and its plan, as far as a node's place can be judged by them."""
+
+    due: topology.Domain | None  # the leaf of the asking pod's rank
+    plan: Sequence[topology.Domain]  # leaves still to be filled, in order
+    rooms: Mapping[topology.Domain, int]
+    mates: Mapping[topology.Domain, int]  # leaf -> placed mates
+    remaining: int
+    counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
+    located: bool = True  # False: the policy names no domains, so that locality does not count
+
+
+def tier(leaf: topology.Domain, gang: GangStanding) -> float:
+    """The value of a leaf, 0..1."""
+    if gang.due is None:
+        return ELSEWHERE
+    if leaf == gang.due:
+        return DUE
     if leaf in gang.plan:
-        return LATER_LEAF, f"{shown} is leaf {gang.plan.index(leaf) + 1} of the gang's {len(gang.plan)}"
-    if gang.plan and leaf and gang.plan[0][1:] and leaf[1:] == gang.plan[0][1:]:
-        return SAME_PARENT, f"{shown} is beside the gang's leaf {topology.name_of(gang.plan[0])}"
-    return ELSEWHERE, f"{shown} is not in the gang's plan"
+        return PLANNED
+    return SAME_PARENT if is_beside(leaf, gang.due) else ELSEWHERE
+
+
+def is_beside(leaf: topology.Domain, due: topology.Domain) -> bool:
+    """Whether two leaves have a named parent in common."""
+    return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == due[1:])
+
+
+def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool) -> tuple[float, str]:
+    """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
+    shown = topology.name_of(leaf)
+    value = tier(leaf, gang)
+    if value >= PLANNED and not worth:
+        return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
+    if value == DUE:
+        mates = gang.mates.get(leaf, 0)
+        if gang.remaining == 1 and not mates:
+            return value, f"{shown} is the tightest leaf with room"
+        room = gang.rooms.get(leaf, 0)
+        return value, f"{shown} has {mates} mates and room for {room} of the {gang.remaining} pods to place"
+    if value == PLANNED:
+        return value, f"{shown} is leaf {list(gang.plan).index(leaf) + 1} of the gang's {len(gang.plan)}"
+    if value == SAME_PARENT and gang.due:
+        return value, f"{shown} is beside the gang's leaf {topology.name_of(gang.due)}"
+    return value, f"{shown} is not in the gang's plan"

@@ -5,14 +5,9 @@ from fabric.placement import standing
 NAME = "packing"
 
 
-def value(node: standing.Standing, gang: standing.GangStanding) -> tuple[float, str]:
+def value(node: standing.Standing) -> tuple[float, str]:
     """Mean share in use afterwards over the accelerators and pools the pod takes, and the sentence that says it."""
-    del gang  # how full a node is does not depend on the gang
-    shares = [
-        min(1.0, (total - node.free.get(resource, 0) + amount) / total)
-        for resource, amount in node.packed.items()
-        if (total := node.allocatable.get(resource, 0)) > 0
-    ]
+    shares = [min(1.0, (total - free + taken) / total) for free, total, taken in node.packed.values() if total > 0]
     if not shares:
         return 0.0, "takes no accelerator or rail"
     share = sum(shares) / len(shares)

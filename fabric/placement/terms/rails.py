@@ -3,19 +3,19 @@
 A rail is degraded when its allocatable is below its capacity: its device plugin has lost devices.
 """
 
-from fabric.placement import standing
+from fabric.placement import bandwidth, standing
 
 NAME = "rails"
-DEGRADED = 0.5  # between free and gone: the pod would run, at less than the fabric's worth
 
 
-def value(node: standing.Standing, gang: standing.GangStanding) -> tuple[float, str]:
+def value(node: standing.Standing) -> tuple[float, str]:
     """The share of wanted rails that are free and healthy, and the sentence that says it."""
-    del gang  # the rails of a node do not depend on the gang
     wanted = sum(len(each.need.rails) for each in node.rails)
     if not wanted:
         return 1.0, "no rails wanted"
-    free = sum(len(each.need.rails) * (1.0 if each.healthy else DEGRADED) for each in node.rails if each.sufficient)
+    free = sum(
+        len(each.need.rails) * (1.0 if each.healthy else bandwidth.DEGRADED) for each in node.rails if each.sufficient
+    )
     degraded = [each.need.label for each in node.rails if each.sufficient and not each.healthy]
     note = f", {', '.join(degraded)} degraded" if degraded else ""
     whole = sum(len(each.need.rails) for each in node.rails if each.sufficient)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
 
+from fabric import views
 from fabric.placement import decide
 
 
@@ -119,8 +120,8 @@ def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
     question = asked(pod("p"), ["a-00"], policy(required=True))
     assert decide.decide(question, state, accounts).verdicts["a-00"].refusal
     state.upsert_pod(pod("other", gpus=1, on="a-00"))
-    free = decide.free_of(question, state.nodes["a-00"], state, accounts)
-    assert free[RESOURCES[0]] == 0
+    (rail, *_) = decide.decide(question, state, accounts).verdicts["a-00"].rails
+    assert rail.free == 0
 
 
 def test_a_pods_own_old_entry_does_not_count_against_it():
@@ -140,8 +141,13 @@ def test_nodes_a_sampling_scheduler_kept_back_count_as_room_unless_the_pod_could
     hidden = [node(f"h-{i}", "hidden") for i in range(120)]
     cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
     state = fleet_of([*offered, *hidden, *cordoned])
-    gang = decide.decide(asked(pod("p"), [n.metadata.name for n in offered]), state, book()).gang
-    assert {leaf[0]: room for leaf, room in gang.rooms.items()} == {"offered": 100, "hidden": 120}
+    state.upsert_pod_group(
+        msgspec.convert({"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, views.PodGroup)
+    )
+    names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
+    decision = decide.decide(asked(pod("p", group="g"), names), state, book())
+    assert decision.plan.leaves == (("hidden", "s0"),)
+    assert max(decision.scores, key=decision.scores.get) == "h-0"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

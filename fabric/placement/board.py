@@ -1,0 +1,235 @@
+"""Every node's standing towards one profile, kept current by the journals of the fleet and the ledger.
+
+Owns remembering: nodes with equal facts share one standing, and only nodes touched since the last look are looked at
+again, so that a decision over 5,000 nodes costs what a few of them cost. Nothing here is asked of a scheduler or told
+to one; what it holds can be thrown away at any time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from types import ModuleType
+
+from fabric import resources, topology
+from fabric.placement import eligibility, fleet, ledger, numa, profile, standing
+from fabric.placement.terms import locality, packing
+from fabric.placement.terms import numa as numa_term
+from fabric.placement.terms import rails as rails_term
+from fabric.policy import model, selectors
+
+BOARDS = 16  # profiles kept, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
+_NODE_TERMS: tuple[ModuleType, ...] = (rails_term, numa_term, packing)
+
+
+class Board:
+    """The standings of all nodes for one profile."""
+
+    def __init__(self, kind: profile.Profile, state: fleet.Fleet, book: ledger.Ledger) -> None:
+        self.profile = kind
+        self._state = state
+        self._book = book
+        self._seen: tuple[int, int] = (-1, -1)
+        self._undivided = [
+            (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
+        ]
+        self._nothing = (0,) * len(kind.devices)
+        self._ignores_numa = kind.fabric.placement.numa == "ignore"
+        self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
+        self._weights = {term.NAME: _weight(kind, term.NAME) for term in self.terms}
+        self._locality = _weight(kind, locality.NAME) if kind.domains else 0.0
+        self._total = self._locality + sum(self._weights.values())
+        self._by_facts: dict[standing.Facts, int] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self.standings: list[standing.Standing] = []
+        self.base: list[float] = []  # by standing: points of all terms but locality, 0..100 with it at 0
+        self._by_facts.clear()
+        self.kinds: dict[str, int] = {}  # node -> index of its standing
+        self.leaves: dict[str, topology.Domain] = {}  # node -> its leaf
+        self.supply: dict[topology.Domain, dict[int, int]] = {}  # leaf -> standing -> nodes
+        self.nodes: dict[topology.Domain, dict[str, None]] = {}  # leaf -> nodes
+        self.points_of: dict[str, float] = {}  # node -> its base
+        self._sizes: dict[topology.Domain, int] | None = None
+
+    def refresh(self) -> None:
+        """Look again at the nodes touched since the last time."""
+        journals = (self._state.journal, self._book.journal)
+        changes = [journal.since(position) for journal, position in zip(journals, self._seen, strict=True)]
+        self._seen = (journals[0].position, journals[1].position)
+        if None in changes or len(self.standings) > _MOST_STANDINGS:
+            self._clear()
+            changes = [self._state.nodes]
+        for name in {name: None for names in changes if names is not None for name in names}:
+            self._place(name)
+
+    def facts(
+        self,
+        node: fleet.FleetNode,
+        free: resources.Amounts,
+        own: Sequence[resources.Amounts] = (),
+        *,
+        mine: str = "",
+    ) -> standing.Facts:
+        """A node's facts where this much of it is free; `own` is held by the asking pod's mates.
+
+        `mine` is the uid of the asking pod, whose own old place does not count (ruling 24).
+        """
+        kind = self.profile
+        shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
+        zones, whole = ((), ()) if self._ignores_numa else self._zones(node, shape, mine)
+        return standing.Facts(
+            eligible=eligibility.is_eligible(node, kind.spec),
+            shape=shape.name if shape else node.labels.get(_PRODUCT, ""),
+            others=self.others(free),
+            free=self._counts(free),
+            allocatable=self._counts(node.allocatable),
+            capacity=self._counts(node.capacity),
+            own=tuple(sum(each.get(name, 0) for each in own) for name in kind.devices) if own else self._nothing,
+            zones=zones,
+            whole=whole,
+            kubelet="",
+        )
+
+    def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
+        """The amounts of the profile's devices, in its order."""
+        return tuple([given.get(name, 0) for name in self.profile.devices])
+
+    def others(self, free: resources.Amounts) -> int:
+        """Members that fit by what is not counted as a device."""
+        least = standing.MOST_MEMBERS
+        for name, amount in self._undivided:
+            room = free.get(name, 0) // amount
+            least = min(room, least)
+        return max(0, least)
+
+    def index(self, facts: standing.Facts) -> int:
+        """The standing of nodes with these facts."""
+        found = self._by_facts.get(facts)
+        if found is None:
+            found = self._by_facts[facts] = len(self.standings)
+            stands = standing.of(self.profile, facts)
+            self.standings.append(stands)
+            self.base.append(self._base(stands))
+        return found
+
+    def free_of(self, name: str, *, mine: str = "") -> resources.Amounts:
+        """What is free on a node: allocatable - bound - announced, without the asking pod's own old place."""
+        free = self._state.free(name)
+        taken = self._announced(name, mine)
+        own = self._state.pods.get(mine) if mine else None
+        returned = own.requests if own is not None and own.node == name else {}
+        if not taken and not returned:
+            return free
+        result = dict(free)
+        for amounts in taken:
+            for resource, amount in amounts.items():
+                result[resource] = result.get(resource, 0) - amount
+        for resource, amount in returned.items():
+            result[resource] = result.get(resource, 0) + amount
+        return result
+
+    def _announced(self, name: str, mine: str) -> list[resources.Amounts]:
+        """What pods take that are announced on a node and not seen bound yet."""
+        pods = self._state.pods
+        return [
+            entry.requests
+            for entry in self._book.on_node(name)
+            if entry.uid != mine and not ((bound := pods.get(entry.uid)) and bound.node)
+        ]
+
+    def points(self, value: float) -> float:
+        """Points of a locality value of 0..1, to add to a standing's base."""
+        return 100.0 * self._locality * value / self._total if self._total > 0 else 0.0
+
+    def _base(self, stands: standing.Standing) -> float:
+        if stands.refusal or self._total <= 0:
+            return 0.0
+        return 100.0 * sum(self._weights[term.NAME] * float(term.value(stands)[0]) for term in self.terms) / self._total
+
+    # --- keeping current ------------------------------------------------------------------------------
+
+    def _place(self, name: str) -> None:
+        """Take a node's old standing out and put its new one in."""
+        node = self._state.nodes.get(name)
+        if node is None:
+            self._take_out(name)
+            return
+        leaf = topology.domain(self._state.place(node, self.profile.domains))
+        kind = self.index(self.facts(node, self.free_of(name)))
+        old = self.kinds.get(name)
+        if old is not None and self.leaves[name] == leaf:
+            if old != kind:
+                self._move(self.supply[leaf], old, kind)
+        else:
+            self._take_out(name)
+            counts = self.supply.setdefault(leaf, {})
+            counts[kind] = counts.get(kind, 0) + 1
+            self.nodes.setdefault(leaf, {})[name] = None
+            self.leaves[name] = leaf
+            self._sizes = None
+        self.kinds[name] = kind
+        self.points_of[name] = self.base[kind]
+
+    def _take_out(self, name: str) -> None:
+        old = self.kinds.pop(name, None)
+        if old is None:
+            return
+        leaf = self.leaves.pop(name)
+        self._move(self.supply[leaf], old, None)
+        self.nodes[leaf].pop(name)
+        if not self.nodes[leaf]:
+            del self.nodes[leaf], self.supply[leaf]
+        del self.points_of[name]
+        self._sizes = None
+
+    @staticmethod
+    def _move(counts: dict[int, int], old: int, new: int | None) -> None:
+        counts[old] -= 1
+        if not counts[old]:
+            del counts[old]
+        if new is not None:
+            counts[new] = counts.get(new, 0) + 1
+
+    @property
+    def sizes(self) -> Mapping[topology.Domain, int]:
+        """Nodes of every domain of any level, free or not."""
+        if self._sizes is None:
+            self._sizes = {}
+            for leaf, names in self.nodes.items():
+                for level in range(len(leaf)):
+                    self._sizes[leaf[level:]] = self._sizes.get(leaf[level:], 0) + len(names)
+        return self._sizes
+
+    def _zones(self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str) -> tuple[numa.Zones, numa.Zones]:
+        rails, accelerators = self.profile.fabric.rails, self.profile.accelerators
+        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine))
+        whole = numa.of_shape(shape, rails, node.allocatable, accelerators) if shape and zones else ()
+        return zones, whole
+
+
+def _weight(kind: profile.Profile, term: str) -> float:
+    return float(getattr(kind.fabric.placement.weights, term))
+
+
+_MOST_STANDINGS = 20_000  # different facts; old ones are dropped by starting over
+_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where the policy does not
+
+
+class Boards:
+    """The boards of the profiles asked about lately."""
+
+    def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
+        self._state = state
+        self._book = book
+        self._kept: OrderedDict[Hashable, Board] = OrderedDict()
+
+    def of(self, kind: profile.Profile) -> Board:
+        """The current board of a profile."""
+        found = self._kept.get(kind.key)
+        if found is None:
+            found = self._kept[kind.key] = Board(kind, self._state, self._book)
+            if len(self._kept) > BOARDS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(kind.key)
+        found.refresh()
+        return found

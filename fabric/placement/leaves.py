@@ -1,0 +1,198 @@
+"""Fewest and tightest leaves for the rest of a gang, under the closest domain that can hold it.
+
+Owns the combinatorics of leaves and nothing of what makes a leaf good: rooms, and which domains may be left by a
+gang that is spread, are given. The number of leaves is always least; of equal numbers the fewest spines and the
+tightest fit are looked for, exactly where that is affordable (`Choice.exact`).
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from fabric import topology
+
+_SPINE_CHOICES = 512  # combinations of spines looked at; 2 ms, what one task may cost
+_TIGHT_CELLS = 4096  # leaves x leaves to choose of the exact fit; 2 ms likewise
+
+Rooms = Mapping[topology.Domain, int]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is to be held and what may be used."""
+
+    remaining: int
+    rooms: Rooms  # labelled leaves with room
+    started: Rooms  # of that room, what is on nodes already in use; a leaf not named has none
+    used: tuple[topology.Domain, ...]  # leaves of placed mates, the nearest in rank first
+    carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): its uplinks bear a crossing; None: all do
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The leaves, in the order to fill them."""
+
+    leaves: tuple[topology.Domain, ...]
+    cost: tuple[int, ...]  # comparable between choices for one gang
+    exact: bool
+
+
+def fits(question: Question) -> bool:
+    """Whether the remainder fits at all."""
+    left = _left(question)
+    if left <= 0:
+        return True
+    return any(sum(pool.values()) >= left for _, pool in _pools(question))
+
+
+def choose(question: Question) -> Choice | None:
+    """The best leaves; None where the remainder does not fit."""
+    left = _left(question)
+    mates = [leaf for leaf in question.used if question.rooms.get(leaf)]
+    if left <= 0:
+        needed = []
+        missing = question.remaining
+        for leaf in mates:
+            if missing > 0:
+                needed.append(leaf)
+                missing -= question.rooms[leaf]
+        return Choice(leaves=tuple(needed), cost=(0, 0, 0, 0, 0), exact=True)
+    best: Choice | None = None
+    for _, pool in _pools(question):
+        if sum(pool.values()) < left:
+            continue
+        found = _fewest(left, pool, question)
+        if best is None or (found.cost, found.leaves) < (best.cost, best.leaves):
+            best = found
+    if best is None:
+        return None
+    anchor = question.used[0] if question.used else None
+    return msgspec.structs.replace(best, leaves=(*mates, *_in_order(best.leaves, question.rooms, anchor)))
+
+
+def _left(question: Question) -> int:
+    """What the mates' own leaves cannot hold."""
+    return question.remaining - sum(question.rooms.get(leaf, 0) for leaf in question.used)
+
+
+def _pools(question: Question) -> Iterator[tuple[int, Rooms]]:
+    """(level, fresh leaves to choose from), for every domain that may enclose the whole gang, closest first.
+
+    A domain strictly inside the enclosing one is left by ring edges, so its uplinks have to bear that.
+    """
+    depth = max(map(len, question.rooms), default=0)
+    fresh = {leaf: room for leaf, room in question.rooms.items() if leaf not in question.used}
+    for level in range(depth + 1):
+        groups: dict[topology.Domain, dict[topology.Domain, int]] = {}
+        for leaf, room in fresh.items():
+            groups.setdefault(leaf[level:], {})[leaf] = room
+        inside = {leaf[level:] for leaf in question.used}
+        if len(inside) <= 1:
+            for domain, group in groups.items():
+                if domain and not domain[0]:
+                    continue  # no label, no common domain
+                if not inside or domain in inside:
+                    yield level, group
+        # one level up these domains are crossed
+        if question.carries is not None and level < depth:
+            bearing = {domain for domain in groups if not domain[0] or question.carries(domain, level)}
+            fresh = {leaf: room for leaf, room in fresh.items() if leaf[level:] in bearing}
+
+
+def _fewest(left: int, pool: Rooms, question: Question) -> Choice:
+    order = sorted(pool.values(), reverse=True)
+    count = next(index for index, held in enumerate(itertools.accumulate(order), 1) if held >= left)
+    if count == 1:
+        return _one(left, pool, question)
+    chosen, exact = _of_fewest_spines(left, count, pool)
+    return Choice(leaves=chosen, cost=_cost(chosen, pool, question, left), exact=exact)
+
+
+def _one(left: int, pool: Rooms, question: Question) -> Choice:
+    """The one leaf: first the one that needs the fewest untouched nodes, then the tightest."""
+    enough = [leaf for leaf, room in pool.items() if room >= left]
+    best = min(enough, key=lambda leaf: (_cost((leaf,), pool, question, left), leaf))
+    return Choice(leaves=(best,), cost=_cost((best,), pool, question, left), exact=True)
+
+
+def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int) -> tuple[int, ...]:
+    """Fewest leaves, spines, the closest to the mates, fewest members on untouched nodes, least room left over."""
+    away = topology.distance(question.used[0], chosen[0]) if question.used else 0
+    fresh = max(0, left - sum(question.started.get(leaf, 0) for leaf in chosen)) if question.started else 0
+    return len(chosen), len({_spine(leaf) for leaf in chosen}), away, fresh, sum(pool[leaf] for leaf in chosen)
+
+
+def _spine(leaf: topology.Domain) -> topology.Domain:
+    """The leaf's parent; the leaf itself where the parent has no label, as nothing is known to be beside it."""
+    return leaf[1:] if not leaf[1:] or leaf[1] else leaf
+
+
+def _of_fewest_spines(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain, ...], bool]:
+    spines: dict[topology.Domain, list[topology.Domain]] = {}
+    for leaf in sorted(pool, key=lambda leaf: (-pool[leaf], leaf)):
+        spines.setdefault(_spine(leaf), []).append(leaf)
+    if len(spines) == 1:
+        return _tightest(left, count, pool)
+    most = {spine: sum(pool[leaf] for leaf in own[:count]) for spine, own in spines.items()}
+    for size in range(1, min(count, len(spines)) + 1):
+        if math.comb(len(spines), size) > _SPINE_CHOICES:
+            break
+        best = None
+        for some in itertools.combinations(sorted(spines), size):
+            if sum(most[spine] for spine in some) < left:
+                continue
+            inside = {leaf: pool[leaf] for spine in some for leaf in spines[spine]}
+            if sum(sorted(inside.values(), reverse=True)[:count]) < left:
+                continue
+            found = _tightest(left, count, inside)
+            held = sum(pool[leaf] for leaf in found[0])
+            if best is None or held < best[0]:
+                best = (held, found)
+        if best is not None:
+            return best[1]
+    return _tightest(left, count, pool)[0], False
+
+
+def _tightest(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain, ...], bool]:
+    """`count` leaves that hold `left` with the least room left over, large leaves spared where equal."""
+    order = sorted(pool, key=lambda leaf: (pool[leaf], leaf))
+    if len(order) * count > _TIGHT_CELLS:
+        taken = order[:-count:-1] if count > 1 else []
+        missing = left - sum(pool[leaf] for leaf in taken)
+        rest = order[: len(order) - len(taken)]
+        return (*taken, next(leaf for leaf in rest if pool[leaf] >= missing)), False
+    # reach[i][k]: bit s is set where k of the first i leaves hold s together
+    limit = (1 << (left + pool[order[-1]] + 1)) - 1
+    reach = [[1] + [0] * count]
+    for leaf in order:
+        room, last = pool[leaf], reach[-1]
+        reach.append([1, *(last[k] | (last[k - 1] << room & limit) for k in range(1, count + 1))])
+    sums = reach[-1][count] >> left
+    if not sums:  # the bits beyond the limit: only the largest leaves together hold it
+        return tuple(order[-count:]), True
+    total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
+    for index in range(len(order) - 1, -1, -1):
+        if k and not reach[index][k] >> total & 1:
+            chosen.append(order[index])
+            total -= pool[order[index]]
+            k -= 1
+    return tuple(chosen), True
+
+
+def _in_order(
+    chosen: Sequence[topology.Domain], rooms: Rooms, anchor: topology.Domain | None
+) -> Sequence[topology.Domain]:
+    """Leaves of one spine together, the mates' first; large ones before small ones."""
+    held: dict[topology.Domain, int] = {}
+    for leaf in chosen:
+        held[_spine(leaf)] = held.get(_spine(leaf), 0) + rooms[leaf]
+    return sorted(
+        chosen,
+        key=lambda leaf: (
+            topology.distance(anchor, leaf) if anchor else 0,
+            -held[_spine(leaf)],
+            _spine(leaf),
+            -rooms[leaf],
+            leaf,
+        ),
+    )

@@ -1,0 +1,239 @@
+"""Which leaves the rest of a gang should take: the most modelled bandwidth, then the fewest and tightest leaves.
+
+Owns the plan. The gang runs at its worst member, so bandwidth is a threshold: the highest one at which the nodes that
+reach it, in domains whose uplinks reach it, still hold the gang. At that threshold: one node shape if possible, the
+fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could hold and how good (`Supply`) and
+knows nothing of pods, nodes or scores. Solved anew for every pod, so it needs no memory (placement study, points 1, 2).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fabric import topology
+from fabric.placement import bandwidth, leaves
+
+Value = float
+"""Modelled bandwidth, 0..1."""
+
+_CLOSE = 1e-9  # two sums of the same shares may differ in the last bit
+_RAIL_SETS = 32  # sets of common rails looked at; more only where many nodes lack different rails
+
+
+class Grade(msgspec.Struct, frozen=True):
+    """How good nodes of one kind are for members of this gang."""
+
+    shape: str
+    rails: int  # bit mask of the wanted rails that give anything
+    shares: tuple[float, ...]  # what each wanted rail gives, of the whole of all wanted rails
+    alignments: tuple[float, ...]  # for each further member that fits, best first: 1 beside its NICs, less where split
+    untouched: bool  # no accelerator or rail of the node is in use
+
+
+class Supply(msgspec.Struct, frozen=True):
+    """What the cluster has for this gang."""
+
+    grades: Sequence[Grade]
+    leaves: Mapping[topology.Domain, Mapping[int, int]]  # leaf -> index of grade -> nodes
+    sizes: Mapping[topology.Domain, int]  # nodes of every domain, free or not
+    oversubscription: Sequence[float]  # of the uplinks that leave a leaf, its parent, and so on
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Leaves to fill, in order, and what that is worth."""
+
+    leaves: tuple[topology.Domain, ...]
+    rooms: Mapping[topology.Domain, int]  # members each planned leaf can hold at this bandwidth
+    bandwidth: Value  # modelled, of the worst member or crossing
+    bound: Value  # no placement of the whole remainder on these free devices could be better
+    exact: bool  # False: leaves or rails were too many to look at every choice
+    complete: bool  # False: the cluster has no room for all that remain
+    least: int  # the fewest leaves that could hold the remainder, whatever the bandwidth
+    rails: int  # bit mask of the rails that every member has
+
+    def worth(self, grade: Grade) -> bool:
+        """True where a node of this grade is as good as the plan counts on."""
+        return members(grade, self.rails, self.bandwidth) > 0
+
+
+NOTHING = Plan(leaves=(), rooms={}, bandwidth=0.0, bound=0.0, exact=True, complete=False, least=0, rails=0)
+
+
+def members(grade: Grade, rails: int, least: Value) -> int:
+    """How many further members a node holds at no less than that bandwidth, over these rails."""
+    if grade.rails & rails != rails:
+        return 0
+    whole = sum(share for bit, share in enumerate(grade.shares) if rails >> bit & 1) if grade.shares else 1.0
+    return sum(1 for alignment in grade.alignments if alignment * whole >= least - _CLOSE)
+
+
+def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = ()) -> Plan:
+    """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first."""
+    best: tuple[Value, int] | None = None
+    used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
+    sets, exact = _rail_sets(supply.grades)
+    for rails in sets:
+        problem = _Problem(remaining, supply, used, rails)
+        if best is not None and problem.ceiling <= best[0] + _CLOSE:
+            continue
+        found = problem.highest()
+        if found is not None and (best is None or found > best[0] + _CLOSE):
+            best = (found, rails)
+    if best is None:
+        return _incomplete(remaining, supply, used)
+    value, rails = best
+    problem = _Problem(remaining, supply, used, rails)
+    choice, rooms = problem.choose(value)
+    return Plan(
+        leaves=choice.leaves,
+        rooms=rooms,
+        bandwidth=value,
+        bound=value if exact else max(value, problem.ceiling),
+        exact=exact and choice.exact,
+        complete=True,
+        least=_least(remaining, supply),
+        rails=rails,
+    )
+
+
+def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> Plan:
+    """No room for all, or only on nodes without a leaf label: everything in order, the mates' leaves first."""
+    rooms = _all_held(supply)
+    fresh = sorted(rooms.keys() - set(used), key=lambda leaf: (leaf == topology.NOWHERE, -rooms[leaf], leaf))
+    order = [leaf for leaf in (*used, *fresh) if rooms.get(leaf)]
+    held = sum(rooms.values())
+    return msgspec.structs.replace(
+        NOTHING, leaves=tuple(order), rooms=rooms, complete=held >= remaining, least=_least(remaining, supply)
+    )
+
+
+def _least(remaining: int, supply: Supply) -> int:
+    rooms = sorted(_all_held(supply).values(), reverse=True)
+    for count, room in enumerate(rooms, 1):
+        remaining -= room
+        if remaining <= 0:
+            return count
+    return len(rooms)
+
+
+def _rail_sets(grades: Sequence[Grade]) -> tuple[Sequence[int], bool]:
+    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them."""
+    masks = {grade.rails for grade in grades if grade.alignments}
+    closed = set(masks)
+    for mask in sorted(masks, key=int.bit_count, reverse=True):
+        closed |= {mask & other for other in closed}
+        if len(closed) > _RAIL_SETS:
+            return sorted(closed, key=int.bit_count, reverse=True)[:_RAIL_SETS], False
+    return sorted(closed, key=int.bit_count, reverse=True), True
+
+
+def _all_held(supply: Supply) -> dict[topology.Domain, int]:
+    return _held(supply, [len(grade.alignments) for grade in supply.grades])
+
+
+def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
+    """What each leaf holds where a node of each grade holds so many; leaves that hold something."""
+    rooms = {}
+    for leaf, kinds in supply.leaves.items():
+        room = 0
+        for kind, nodes in kinds.items():
+            room += counts[kind] * nodes
+        if room:
+            rooms[leaf] = room
+    return rooms
+
+
+class _Problem:
+    """One set of common rails: the bandwidth that can be had, and the leaves for it."""
+
+    def __init__(self, remaining: int, supply: Supply, used: tuple[topology.Domain, ...], rails: int) -> None:
+        self._remaining = remaining
+        self._supply = supply
+        self._used = used
+        self._rails = rails
+        self._oversubscribed = any(ratio > 1 for ratio in supply.oversubscription)
+        self._values = _values(supply.grades, rails)
+        self.ceiling = max(self._values, default=0.0)
+
+    def highest(self) -> Value | None:
+        """The most bandwidth at which the gang fits into labelled leaves; None where it does not fit at all."""
+        values = sorted({*self._values, *self._caps()}, reverse=True)
+        values = [value for value in values if 0.0 < value <= self.ceiling + _CLOSE] or [0.0]
+        if self._fits(values[0]):
+            return values[0]
+        if not self._fits(values[-1]):
+            return None
+        low, high = 0, len(values) - 1  # the answer is in values[low..high]; feasibility only grows downwards
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(values[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return values[low]
+
+    def choose(self, least: Value) -> tuple[leaves.Choice, Mapping[topology.Domain, int]]:
+        """The leaves, and what each can hold; all of one node shape where that is possible."""
+        shapes = {grade.shape for grade in self._supply.grades if grade.alignments}
+        found = [self._chosen(least, shape) for shape in sorted(shapes)] if len(shapes) > 1 else []
+        alike = [each for each in found if each is not None]
+        if alike:
+            return min(alike, key=lambda each: (each[0].cost, each[0].leaves))
+        mixed = self._chosen(least, None)
+        assert mixed is not None, "`highest` has shown that it fits"  # noqa: S101 - for the type checker
+        return mixed
+
+    def _chosen(self, least: Value, shape: str | None) -> tuple[leaves.Choice, Mapping[topology.Domain, int]] | None:
+        question = self._question(least, shape)
+        choice = leaves.choose(question)
+        if choice is None:
+            return None
+        return choice, {leaf: question.rooms[leaf] for leaf in choice.leaves}
+
+    def _fits(self, least: Value) -> bool:
+        return leaves.fits(self._question(least, None, counting_only=True))
+
+    def _question(self, least: Value, shape: str | None, *, counting_only: bool = False) -> leaves.Question:
+        """Leaves by what they hold at this bandwidth; of that, unless only counted, what is on nodes in use."""
+        counts = [
+            members(grade, self._rails, least) if shape is None or grade.shape == shape else 0
+            for grade in self._supply.grades
+        ]
+        rooms = _held(self._supply, counts)
+        rooms.pop(topology.NOWHERE, None)
+        begun = [0 if grade.untouched else count for grade, count in zip(self._supply.grades, counts, strict=True)]
+        return leaves.Question(
+            remaining=self._remaining,
+            rooms=rooms,
+            started=_held(self._supply, begun) if any(begun) and not counting_only else {},
+            used=self._used,
+            carries=(lambda domain, level: self._cap(domain, level) >= least - _CLOSE)
+            if self._oversubscribed
+            else None,
+        )
+
+    def _caps(self) -> set[Value]:
+        """What the uplinks of any domain carry for one crossing; only where a fabric is oversubscribed."""
+        if not self._oversubscribed:
+            return set()
+        depth = max((len(leaf) for leaf in self._supply.leaves), default=0)
+        return {
+            self._cap(leaf[level:], level)
+            for leaf in self._supply.leaves
+            if leaf != topology.NOWHERE
+            for level in range(depth)
+        }
+
+    def _cap(self, domain: topology.Domain, level: int) -> Value:
+        ratios = self._supply.oversubscription
+        ratio = ratios[level] if level < len(ratios) else 1.0
+        return 1.0 if ratio <= 1 else bandwidth.uplink(self._supply.sizes.get(domain, 1), ratio)
+
+
+def _values(grades: Sequence[Grade], rails: int) -> set[Value]:
+    values = set()
+    for grade in grades:
+        if grade.rails & rails == rails and grade.alignments:
+            whole = sum(share for bit, share in enumerate(grade.shares) if rails >> bit & 1) if grade.shares else 1.0
+            values |= {alignment * whole for alignment in grade.alignments}
+    return values

@@ -1,0 +1,65 @@
+"""What of a pod decides how any node stands towards it: pods of one profile see every node alike.
+
+Owns the sameness of asks: mates of a gang have one profile, so that what was worked out for the nodes serves them all.
+"""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from fabric import resources, views
+from fabric.placement import ask, numa, rails
+from fabric.policy import model
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """One kind of member, under one policy."""
+
+    key: Hashable
+    spec: views.PodSpec  # selector, tolerations and affinity only are read
+    fabric: model.Fabric
+    domains: tuple[str, ...]
+    shapes: tuple[model.NodeShape, ...]
+    accelerators: tuple[str, ...]  # the policy's resource names
+    needs: tuple[rails.Need, ...]
+    requests: resources.Amounts
+    devices: tuple[str, ...]  # resources counted one by one: the accelerators it takes, then its pools
+    want: numa.Want
+    alone: bool  # its job is this one pod: it uses no rail, so that only whole nodes and its own GPUs matter
+
+
+def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profile:
+    """The profile of members with these requests, in the asking pod's gang."""
+    spec = question.spec
+    needs = question.needs if requests is question.requests else rails.requested(requests, question.fabric.rails)
+    taken = tuple(name for name in question.accelerators if requests.get(name, 0) > 0)
+    pools = tuple(need.resource for need in needs)
+    constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
+    asked = tuple(sorted(requests.items()))
+    return Profile(
+        key=(
+            question.policy,
+            question.fabric_name,
+            question.fabric.rails,
+            question.domains,
+            needs,
+            asked,
+            constraints,
+            alone,
+        ),
+        spec=spec,
+        fabric=question.fabric,
+        domains=question.domains,
+        shapes=question.shapes,
+        accelerators=question.accelerators,
+        needs=needs,
+        requests=requests,
+        devices=(*taken, *pools),
+        want=numa.Want(
+            accelerators=tuple((name, requests[name]) for name in taken),
+            pools=() if alone else tuple((need.resource, need.amount) for need in needs),
+        ),
+        alone=alone,
+    )

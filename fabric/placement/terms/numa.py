@@ -1,0 +1,22 @@
+"""Whether the pod's GPUs and rails can be had beside each other on the node."""
+
+from fabric import resources
+from fabric.placement import standing
+
+NAME = "numa"
+
+
+def value(node: standing.Standing) -> tuple[float, str]:
+    """1 beside each other or where nothing is known, else the share of rail devices beside their GPUs, halved."""
+    if not node.facts.zones:
+        return 1.0, "NUMA layout not known"
+    if not node.spots:
+        return 0.0, "no NUMA nodes with room for its GPUs and rails"
+    best = node.spots[0]
+    shown = "+".join(str(zone) for zone in best.zones)
+    if best.aligned:
+        return 1.0, f"GPUs and rails beside each other on NUMA node {shown}"
+    wanted = sum(amount for _, amount in node.want.pools) // resources.UNIT
+    if not wanted:
+        return 0.0, f"GPUs split over NUMA nodes {shown}"
+    return best.local / wanted / 2, f"{best.local} of {wanted} rails beside their GPUs, NUMA nodes {shown}"
