@@ -63,6 +63,16 @@ def sequence(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant, .
     return tuple(grants)
 
 
+def returned(state: State, grant: Grant) -> State:
+    """What is free once a pod with this grant is gone."""
+    gpus, devices = state
+    rails = {rail for rail, _ in grant.uses}
+    return (
+        tuple(free + back for free, back in zip(gpus, grant.gpus, strict=True)),
+        tuple(free + (rail in rails) for rail, free in enumerate(devices)),
+    )
+
+
 def _grant(hardware: Hardware, before: State, now: State, demand: Demand) -> Grant | None:
     gpus, rails = now
     if sum(gpus) < demand.gpus or not demand.gpus:

@@ -11,6 +11,15 @@ import msgspec
 from simulator import kubelet, model, optimum, streams, world
 
 
+class Case(msgspec.Struct, frozen=True):
+    """All that is needed to look at one placement again: hosts by number, what was free, the optimum's ranks."""
+
+    demand: kubelet.Demand
+    free: tuple[tuple[int, int, kubelet.State], ...]  # (host, pods of the gang it held, what was free) where it held any
+    optimum: tuple[int, ...]
+    optimum_leaves: int
+
+
 class Placed(msgspec.Struct, frozen=True):
     """One job's placement, judged."""
 
@@ -32,6 +41,12 @@ class Placed(msgspec.Struct, frozen=True):
     splits: int  # pods over more NUMA nodes than they need
     avoidable_splits: int  # of those, where the job could have been placed without any as well
     misaligned: int  # rails beside another NUMA node than their GPUs
+    case: Case | None = None  # where it could have been better
+
+    @property
+    def share(self) -> float:
+        """Modelled bandwidth of the optimum's."""
+        return self.value / self.best if self.best else 1.0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -64,15 +79,17 @@ def judged(  # noqa: PLR0913, PLR0917 - the facts of one placement
 ) -> Placed:
     """Judge a placement against what was free before it."""
     splits = sum(grant.split for grant in grants)
+    found = optimum.best(on, free, job.pods) if job.pods > 1 or splits else None
     value, best, fewest, crossings = 1.0, 1.0, 1, 0
     reached = model.Value(1.0, 1.0, 1.0, 1, 0, 0)
     if job.pods > 1:
         reached = model.of_gang(on, free.demand, model.from_free(free, hosts))
-        found = optimum.best(on, free, job.pods)
         value, best = reached.total, found.value if found else reached.total
         fewest = optimum.fewest_leaves(on, free, job.pods)
         if reached.leaves > 1 and optimum.holds_in_one_leaf(on, free, job.pods, value):
             crossings = reached.crossings
+    avoidable = splits if splits and optimum.unsplit(on, free, job.pods, value, reached.leaves) else 0
+    better = value < best or crossings or reached.disordered or avoidable
     return Placed(
         job=job.number,
         pods=job.pods,
@@ -90,16 +107,34 @@ def judged(  # noqa: PLR0913, PLR0917 - the facts of one placement
         avoidable_crossings=crossings,
         disordered=reached.disordered,
         splits=splits,
-        avoidable_splits=splits if splits and optimum.unsplit(on, free, job.pods, value, reached.leaves) else 0,
+        avoidable_splits=avoidable,
         misaligned=sum(grant.misaligned for grant in grants),
+        case=_case(on, free, hosts, grants, found) if better and found else None,
     )
+
+
+def _case(
+    on: world.World, free: world.Free, hosts: Sequence[int], grants: Sequence[kubelet.Grant], best: optimum.Best
+) -> Case:
+    """The state before: the present one and what the placement took of it."""
+    taken = dict[int, list[kubelet.Grant]]()
+    for host, grant in zip(hosts, grants, strict=True):
+        taken.setdefault(host, []).append(grant)
+    rows = []
+    for host, state in enumerate(on.states):
+        if held := len(free.grants[host]):
+            before = state
+            for grant in taken.get(host, ()):
+                before = kubelet.returned(before, grant)
+            rows.append((host, held, before))
+    return Case(free.demand, tuple(rows), best.hosts, best.leaves)
 
 
 def summary(placed: Sequence[Placed], *, horizon: float, busy: float, gpus: int) -> Summary:
     """The figures of a run."""
     placed = [each for each in placed if not each.before]
     gangs = [each for each in placed if each.pods > 1]
-    shares = [each.value / each.best for each in gangs if each.best]
+    shares = [each.share for each in gangs]
     return Summary(
         jobs=len(placed),
         gangs=len(gangs),

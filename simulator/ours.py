@@ -13,6 +13,7 @@ from fabric.policy import presets
 from simulator import choosers, streams, world
 
 _NAMESPACE = "train"
+_DIGEST = "sha256:simulated"  # one policy for a whole run
 
 
 class Railwright:
@@ -27,7 +28,8 @@ class Railwright:
         self.scale = on.site.fabric.placement.scale
         self.seconds, self.decisions = 0.0, 0
         self._domains = presets.domains(on.site.fabric.placement)
-        self._candidates = [ask.Candidate(name=host.name) for host in on.hosts]
+        self._desk = decide.Desk(self.fleet, self.ledger)
+        self._names = [host.name for host in on.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
         self._needs: dict[int, tuple[resources.Amounts, tuple[rails.Need, ...]]] = {}
 
@@ -40,12 +42,16 @@ class Railwright:
             self.fleet.upsert_pod(pod)
 
     def points(self, task: choosers.Task, offered: Sequence[int]) -> Sequence[float | None] | None:
-        """The verdicts' scores."""
+        """The decision's scores."""
         started = time.perf_counter()
+        points: list[float | None]
         question = self._ask(task, offered)
-        verdicts = decide.decide(question, self.fleet, self.ledger).verdicts
-        found = [verdicts[self._candidates[host].name] for host in offered]
-        points = [None if verdict.refusal else verdict.score for verdict in found]
+        kept = question.nodes if self._announced else self._desk.screen(question).kept  # Volcano's predicate is not set
+        scores = self._desk.decide(question).scores
+        points = [scores[name] for name in question.nodes]
+        if len(kept) < len(points):
+            fits = set(kept)
+            points = [point if name in fits else None for name, point in zip(question.nodes, points, strict=True)]
         self.seconds += time.perf_counter() - started
         self.decisions += 1
         return points
@@ -111,7 +117,9 @@ class Railwright:
             domains=self._domains,
             needs=needs,
             accelerators=site.policy.accelerators,
-            candidates={(candidate := self._candidates[host]).name: candidate for host in offered},
+            nodes=[self._names[host] for host in offered],
+            shapes=site.policy.node_shapes,
+            policy=_DIGEST,
         )
 
     def _known(self, job: streams.Job, pod: views.Pod) -> tuple[resources.Amounts, tuple[rails.Need, ...]]:

@@ -78,13 +78,7 @@ class World:
 
     def give_back(self, host: int, grant: kubelet.Grant) -> None:
         """A pod is gone."""
-        gpus, devices = self.states[host]
-        rails = {rail for rail, _ in grant.uses}
-        freed = (
-            tuple(free + back for free, back in zip(gpus, grant.gpus, strict=True)),
-            tuple(free + (rail in rails) for rail, free in enumerate(devices)),
-        )
-        self._set(host, freed)
+        self._set(host, kubelet.returned(self.states[host], grant))
 
     def _set(self, host: int, state: kubelet.State) -> None:
         self.states[host] = state
