@@ -15,6 +15,11 @@ from simulator import choosers, kubelet, metrics, schedulers, sites, streams, wo
 Making = Callable[[world.World], choosers.Chooser]
 
 
+def _silent(placed: int) -> None:
+    """Nobody listens."""
+    del placed
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """All that happened in a run."""
 
@@ -23,7 +28,6 @@ class Outcome(msgspec.Struct, frozen=True):
     horizon: float  # seconds: the last arrival
     busy: float  # GPU seconds used until then
     gpus: int
-
 
     @property
     def summary(self) -> metrics.Summary:
@@ -45,7 +49,7 @@ class Run:
         site: sites.Site,
         make: Making,
         settings: schedulers.Settings,
-        tell: Callable[[int], None] = lambda placed: None,
+        tell: Callable[[int], None] = _silent,
     ) -> None:
         self.world = world.World(site)
         self.chooser = make(self.world)

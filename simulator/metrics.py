@@ -15,7 +15,9 @@ class Case(msgspec.Struct, frozen=True):
     """All that is needed to look at one placement again: hosts by number, what was free, the optimum's ranks."""
 
     demand: kubelet.Demand
-    free: tuple[tuple[int, int, kubelet.State], ...]  # (host, pods of the gang it held, what was free) where it held any
+    free: tuple[
+        tuple[int, int, kubelet.State], ...
+    ]  # (host, pods of the gang it held, what was free) where it held any
     optimum: tuple[int, ...]
     optimum_leaves: int
 
@@ -138,7 +140,9 @@ def summary(placed: Sequence[Placed], *, horizon: float, busy: float, gpus: int)
     return Summary(
         jobs=len(placed),
         gangs=len(gangs),
-        modelled_busbw_of_optimum=_ratio(gangs, lambda each: each.value * _time(each), lambda each: each.best * _time(each)),
+        modelled_busbw_of_optimum=_ratio(
+            gangs, lambda each: each.value * _time(each), lambda each: each.best * _time(each)
+        ),
         modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
         worst_gang=min(shares, default=1.0),
         gangs_below=sum(share < 0.98 for share in shares),

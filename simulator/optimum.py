@@ -30,7 +30,6 @@ class Rooms(msgspec.Struct, frozen=True):
     leaves: Mapping[tuple[int, ...], int]  # whole chain of a leaf -> pods
 
 
-
 def best(on: world.World, free: world.Free, pods: int) -> Best | None:
     """The optimum for a gang of so many pods; None when it does not fit. Of equals, one without NUMA splits."""
     found = _best(on, free, pods)
@@ -80,9 +79,7 @@ def fewest_leaves(on: world.World, free: world.Free, pods: int) -> int:
 
 def holds_in_one_leaf(on: world.World, free: world.Free, pods: int, least: float) -> bool:
     """True when one leaf has room for the whole gang at no less than this bandwidth."""
-    return any(
-        room >= pods for rails in _rail_sets(free) for room in rooms_for(on, free, least, rails).leaves.values()
-    )
+    return any(room >= pods for rails in _rail_sets(free) for room in rooms_for(on, free, least, rails).leaves.values())
 
 
 def unsplit(on: world.World, free: world.Free, pods: int, value: float, leaves: int) -> bool:
@@ -98,9 +95,7 @@ def _unsplit(free: world.Free) -> world.Free:
     return world.Free(free.demand, grants, sum(map(len, grants)))
 
 
-def _prefix(
-    grants: Sequence[kubelet.Grant], demand: kubelet.Demand, least: float, rails: frozenset[int] | None
-) -> int:
+def _prefix(grants: Sequence[kubelet.Grant], demand: kubelet.Demand, least: float, rails: frozenset[int] | None) -> int:
     """Pods a host takes before one is worth less: kubelet's order cannot be chosen."""
     for count, grant in enumerate(grants):
         value = grant.value if rails is None else model.over(grant, rails, demand)
@@ -184,9 +179,7 @@ def _tightest(rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int) -> Seq
     return [*order[: count - 1], last]
 
 
-def _laid_out(
-    on: world.World, free: world.Free, rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int
-) -> Best:
+def _laid_out(on: world.World, free: world.Free, rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int) -> Best:
     """Ranks over the leaves domain by domain; in a leaf the nodes that hold most of the gang, then the fullest."""
     chosen = set(leaves)
     inside: dict[tuple[int, ...], list[int]] = defaultdict(list)

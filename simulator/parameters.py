@@ -21,7 +21,11 @@ def table() -> tuple[Parameter, ...]:
 
 _MODEL = (
     ("gang", "min(worst member, worst crossing)", "a ring runs at its slowest edge; NVIDIA/nccl src/graph"),
-    ("member", "sum over the rails all members have / rails wanted", "scheduling notes 3.4; a 6-of-8-rail node caps 6/8"),
+    (
+        "member",
+        "sum over the rails all members have / rails wanted",
+        "scheduling notes 3.4; a 6-of-8-rail node caps 6/8",
+    ),
     (
         "rail, other NUMA node",
         f"{bandwidth.MISALIGNED}",
@@ -49,8 +53,11 @@ _NODE = (
 _SCHEDULERS = (
     (
         "nodes offered by default",
-        f"all up to {schedulers.LEAST_OFFERED}, else max({schedulers.LEAST_OFFERED}, N x max({schedulers.LEAST_PERCENT},"
-        f" {schedulers.BASE_PERCENT} - N/{schedulers.NODES_A_PERCENT}) %), from where the last search ended",
+        (
+            f"all up to {schedulers.LEAST_OFFERED}, else max({schedulers.LEAST_OFFERED}, N x "
+            f"max({schedulers.LEAST_PERCENT}, {schedulers.BASE_PERCENT} - N/{schedulers.NODES_A_PERCENT}) %), "
+            "from where the last search ended"
+        ),
         "volcano-sh/volcano pkg/scheduler/util/scheduler_helper.go; kubernetes pkg/scheduler/schedule_one.go",
     ),
     (
@@ -60,8 +67,10 @@ _SCHEDULERS = (
     ),
     (
         "processors, memory of a GPU",
-        f"{schedulers.CORES_A_GPU:g} of {schedulers.CORES:g} cores, {schedulers.MEMORY_A_GPU:g} of "
-        f"{schedulers.MEMORY:g} GiB a node",
+        (
+            f"{schedulers.CORES_A_GPU:g} of {schedulers.CORES:g} cores, {schedulers.MEMORY_A_GPU:g} of "
+            f"{schedulers.MEMORY:g} GiB a node"
+        ),
         "ours; usual ratios of 8-GPU nodes",
     ),
     (

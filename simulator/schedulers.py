@@ -78,9 +78,7 @@ class Scheduler:
     def _points(self, gpus: int) -> list[float]:
         found = self._own.get(gpus)
         if found is None:
-            found = self._own[gpus] = [
-                self._of(host, state, gpus) for host, state in enumerate(self._on.states)
-            ]
+            found = self._own[gpus] = [self._of(host, state, gpus) for host, state in enumerate(self._on.states)]
         return found
 
     def _renew(self, host: int, state: kubelet.State) -> None:

@@ -105,7 +105,8 @@ CATALOGUE: Mapping[str, Catalogued] = {
 def published(name: str, oversubscription: Sequence[float] = (1.0,)) -> Site:
     """A shape of the catalogue; one oversubscription counts for the domains of every level."""
     entry = CATALOGUE[name]
-    first, nodes = 0, []
+    first = 0
+    nodes: list[Tree] = []
     for part in entry.parts:
         nodes.extend(shapes.nodes(part, first))
         first += sum(map(len, part.spines.values()))

@@ -4,10 +4,11 @@ How both tables are met: a job's size class is drawn by the table of jobs. The m
 from the table of GPU time (its share of GPU time over its share of jobs and its GPUs) and from the trace's mean. The
 durations of a class are the published ones of all jobs, without the longest (quantile u * cut) where that mean is
 shorter and bent towards long (quantile u ** (1/bend)) where it is longer. So shares of jobs and of GPU time hold in
-expectation, and the durations of all jobs within a few points: small jobs, most of them, only lose the longest. The published durations include jobs that died: who dies is drawn among the
-shorter ones of each class, so that the dead are FAILED of the jobs and take FAILED_GPU_TIME of their GPU time.
-Arrivals are Poisson; day and night are not modelled. A simulation begins with the jobs that would be running then, each
-with the rest of its life, so that it does not begin empty.
+expectation, and the durations of all jobs within a few points: small jobs, most of them, only lose the longest.
+The published durations include jobs that died: who dies is drawn among the shorter ones of each class, so that the
+dead are FAILED of the jobs and take FAILED_GPU_TIME of their GPU time. Arrivals are Poisson; day and night are not
+modelled. A simulation begins with the jobs that would be running then, each with the rest of its life, so that it does
+not begin empty.
 """
 
 import bisect
@@ -185,7 +186,8 @@ def _mortal(lives: Sequence[float]) -> float:
     for count, life in enumerate(lives, 1):
         lived += life
         share = count / len(lives)
-        if share >= distributions.FAILED and lived / total * distributions.FAILED / share >= distributions.FAILED_GPU_TIME:
+        taken = lived / total * distributions.FAILED / share  # of the class's GPU time
+        if share >= distributions.FAILED and taken >= distributions.FAILED_GPU_TIME:
             return share
     return 1.0
 

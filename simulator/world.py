@@ -113,9 +113,7 @@ class World:
                 sizes[number] += 1
                 chain.append(number)
             chains.append(tuple(chain))
-        self.domains = [
-            Domain(level, sizes[number], topology.name_of(key)) for (level, key), number in numbers.items()
-        ]
+        self.domains = [Domain(level, sizes[number], topology.name_of(key)) for (level, key), number in numbers.items()]
         return chains
 
 

@@ -22,19 +22,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--shape", default="coreweave", help="a published cluster, see --shapes (default: %(default)s)")
     parser.add_argument("--shapes", action="store_true", help="list the published clusters and their sources instead")
-    parser.add_argument("--parameters", action="store_true", help="list every number of the model and its source instead")
-    parser.add_argument("--nodes", metavar="FILE", help="a real cluster instead: `kubectl get nodes -o yaml`; needs --policy")
+    parser.add_argument(
+        "--parameters", action="store_true", help="list every number of the model and its source instead"
+    )
+    parser.add_argument(
+        "--nodes", metavar="FILE", help="a real cluster instead: `kubectl get nodes -o yaml`; needs --policy"
+    )
     parser.add_argument("--policy", metavar="FILE", help="the policy for --nodes, or its ConfigMap")
     parser.add_argument("--stream", default="seren", help="seren, kalos, helios or philly (default: %(default)s)")
     parser.add_argument(
-        "--load", default="0.9", help="GPU time offered over the cluster's, or `published`: as many jobs a day as published"
+        "--load",
+        default="0.9",
+        help="GPU time offered over the cluster's, or `published`: as many jobs a day as published",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help=f"end after N jobs (default: {_DEFAULT_JOBS})")
     parser.add_argument("--days", type=float, metavar="DAYS", help="end after so many days instead")
     parser.add_argument(
         "--oversubscription", metavar="RATIO[,RATIO]", help="of the links leaving each level of domains, leaf first"
     )
-    parser.add_argument("--scheduler", choices=["volcano", "kube"], default="volcano", help="whose loop places the pods")
+    parser.add_argument(
+        "--scheduler", choices=["volcano", "kube"], default="volcano", help="whose loop places the pods"
+    )
     parser.add_argument("--sample", choices=["all", "default"], default="all", help="nodes the scheduler looks at")
     parser.add_argument("--policies", default=",".join(_POLICIES), help="which to compare (default: all)")
     parser.add_argument("--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs of a gang's pods")
@@ -93,7 +101,7 @@ def _question(arguments: argparse.Namespace) -> "studies.Question":
 def _site(arguments: argparse.Namespace) -> "sites.Site":
     from simulator import sites  # noqa: PLC0415 - see above
 
-    ratios = ()
+    ratios: tuple[float, ...] = ()
     if arguments.oversubscription is not None:
         ratios = tuple(
             _number("--oversubscription", part, above=0.0, hint=" such as 7 or 1,7")
@@ -163,7 +171,9 @@ def _parameters(form: str) -> int:
         return output.OK
     from cli.simulation import report  # noqa: PLC0415 - see above
 
-    report.show_rows(("parameter", "value", "source"), [(row.name, row.value, row.source) for row in parameters.table()])
+    report.show_rows(
+        ("parameter", "value", "source"), [(row.name, row.value, row.source) for row in parameters.table()]
+    )
     return output.OK
 
 

@@ -7,10 +7,10 @@ import matplotlib as mpl
 
 mpl.use("Agg")  # files only; no screen is asked for
 
-from matplotlib import figure  # noqa: E402 - after the choice of the backend
+from matplotlib import figure
 
-from cli.simulation import report  # noqa: E402
-from simulator import metrics, studies  # noqa: E402
+from cli.simulation import report
+from simulator import metrics, studies
 
 _SIZE = (8.0, 4.5)  # inches
 _DOTS = 150  # an inch, in PNG

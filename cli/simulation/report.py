@@ -46,12 +46,14 @@ def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
     for result in results:
         if result.decisions:
             each = 1000 * result.decision_seconds / result.decisions
-            screen.print(f"railwright: {result.decisions} decisions, {each:.2f} ms each on this machine.", soft_wrap=True)
+            screen.print(
+                f"railwright: {result.decisions} decisions, {each:.2f} ms each on this machine.", soft_wrap=True
+            )
         if result.outcome.refused:
             screen.print(f"{result.policy}: {result.outcome.refused} jobs no empty cluster could hold.", soft_wrap=True)
     screen.print(
         "Modelled, not measured: `railwright simulate --parameters` lists every number and its source. Bandwidths and "
-        "leaves are of gangs, weighted by GPU time; the optimum is each gang's own, on what was free when it was placed.",
+        "leaves are of gangs, weighted by GPU time; the optimum is each gang's own, on what was free as it was placed.",
         soft_wrap=True,
     )
 
