@@ -207,9 +207,17 @@ class Affinity(View, frozen=True):
 
 
 class SchedulingGroup(View, frozen=True):
-    """spec.schedulingGroup (Kubernetes 1.35 and newer)."""
+    """spec.schedulingGroup (Kubernetes 1.36 and newer)."""
 
     pod_group_name: str = ""
+
+
+class WorkloadReference(View, frozen=True):
+    """spec.workloadRef (Kubernetes 1.35 only): a pod group inside a Workload, and which replica of it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
 
 
 class PodSpec(View, frozen=True):
@@ -227,6 +235,8 @@ class PodSpec(View, frozen=True):
     resource_claims: list[Source] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
+    overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
 
     @property
     def containers(self) -> list[Container]:
@@ -239,10 +249,27 @@ class PodSpec(View, frozen=True):
         return self.volumes_or_none or []
 
 
+class PodCondition(View, frozen=True):
+    """A condition of a pod, and since when (RFC 3339, in seconds)."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None  # a zero time is written as null
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
     phase: str = ""
+    conditions: list[PodCondition] | None = None
+
+    @property
+    def bound_at(self) -> str:
+        """When the API server took the pod's binding, RFC 3339 in seconds; "" where that is not told."""
+        for each in self.conditions or ():
+            if each.type == "PodScheduled" and each.status == "True":
+                return each.last_transition_time or ""
+        return ""
 
 
 class Pod(View, frozen=True):
@@ -315,17 +342,106 @@ class NetworkAttachmentDefinition(View, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class GangPolicy(View, frozen=True):
+    """policy.gang of the in-tree scheduling API."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(View, frozen=True):
+    """How the pods of an in-tree group are scheduled; without `gang` they are no gang."""
+
+    gang: GangPolicy | None = None
+
+
 class PodGroupSpec(View, frozen=True):
-    """spec of a PodGroup of Volcano or scheduler-plugins."""
+    """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
 
     min_member: int = 0
+    scheduling_policy: SchedulingPolicy | None = None
 
 
 class PodGroup(View, frozen=True):
-    """A PodGroup: the least number of pods that make the gang."""
+    """A PodGroup of any API group: the least number of pods that make the gang."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
+
+
+class ZoneResource(View, frozen=True):
+    """One resource of a zone of a NodeResourceTopology."""
+
+    name: str = ""
+    capacity: Written = 0
+    allocatable: Written = 0
+    available: Written | None = None
+
+
+class TopologyZone(View, frozen=True):
+    """A zone of a NodeResourceTopology: of type Node it is a NUMA node, named node-0, node-1, ..."""
+
+    name: str = ""
+    type: str = ""
+    parent: str = ""
+    resources_or_none: list[ZoneResource] | None = msgspec.field(default=None, name="resources")
+
+    @property
+    def resources(self) -> list[ZoneResource]:
+        """Its resources, empty where absent."""
+        return self.resources_or_none or []
+
+
+class TopologyAttribute(View, frozen=True):
+    """A name and a value, such as topologyManagerPolicy: single-numa-node."""
+
+    name: str = ""
+    value: str = ""
+
+
+class ManagedZones(View, frozen=True):
+    """fieldsV1 of a managed field, as far as it tells whether its manager wrote the zones."""
+
+    zones: Source = msgspec.field(default=None, name="f:zones")
+
+
+class ManagedField(View, frozen=True):
+    """Who wrote what, and when last (RFC 3339, in seconds)."""
+
+    time: str | None = None
+    fields: ManagedZones | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class TopologyMeta(ObjectMeta, frozen=True):
+    """metadata of a NodeResourceTopology: when its zones were written matters."""
+
+    managed_fields: list[ManagedField] | None = None
+
+
+class NodeResourceTopology(View, frozen=True):
+    """What kubelet reports of a node's NUMA nodes (topology.node.k8s.io/v1alpha2); it has the node's name."""
+
+    metadata: TopologyMeta = TopologyMeta()
+    topology_policies: list[str] | None = None  # deprecated in favour of the attributes
+    zones_or_none: list[TopologyZone] | None = msgspec.field(default=None, name="zones")
+    attributes_or_none: list[TopologyAttribute] | None = msgspec.field(default=None, name="attributes")
+
+    @property
+    def zones(self) -> list[TopologyZone]:
+        """Its zones, empty where absent."""
+        return self.zones_or_none or []
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Its attributes by name, empty where absent."""
+        return {each.name: each.value for each in self.attributes_or_none or ()}
+
+    @property
+    def written_at(self) -> str:
+        """When its zones were last written, RFC 3339 in seconds; "" where no managed field tells."""
+        stamps = (
+            each.time for each in self.metadata.managed_fields or () if each.fields and each.fields.zones is not None
+        )
+        return max(stamps, default="")
 
 
 class ConfigMap(View, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 
 from fabric import resources, topology
-from fabric.placement import eligibility, fleet, ledger, numa, profile, standing
+from fabric.placement import eligibility, fleet, kubelet, ledger, numa, profile, standing
 from fabric.placement.terms import locality, packing
 from fabric.placement.terms import numa as numa_term
 from fabric.placement.terms import rails as rails_term
@@ -31,6 +31,7 @@ class Board:
         self._undivided = [
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
+        self._rail_names = tuple(rail.name for rail in kind.fabric.rails)
         self._nothing = (0,) * len(kind.devices)
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
@@ -76,7 +77,7 @@ class Board:
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
-        zones, whole = ((), ()) if self._ignores_numa else self._zones(node, shape, mine)
+        zones, whole, kubelet_says = ((), (), "") if self._ignores_numa else self._zones(node, shape, mine)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
             shape=shape.name if shape else node.labels.get(_PRODUCT, ""),
@@ -87,7 +88,7 @@ class Board:
             own=tuple(sum(each.get(name, 0) for each in own) for name in kind.devices) if own else self._nothing,
             zones=zones,
             whole=whole,
-            kubelet="",
+            kubelet=kubelet_says,
         )
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
@@ -154,7 +155,7 @@ class Board:
         if node is None:
             self._take_out(name)
             return
-        leaf = topology.domain(self._state.place(node, self.profile.domains))
+        leaf = topology.domain(self._state.place(node, self.profile.domains, self._rail_names))
         kind = self.index(self.facts(node, self.free_of(name)))
         old = self.kinds.get(name)
         if old is not None and self.leaves[name] == leaf:
@@ -200,11 +201,22 @@ class Board:
                     self._sizes[leaf[level:]] = self._sizes.get(leaf[level:], 0) + len(names)
         return self._sizes
 
-    def _zones(self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str) -> tuple[numa.Zones, numa.Zones]:
-        rails, accelerators = self.profile.fabric.rails, self.profile.accelerators
+    def _zones(
+        self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
+    ) -> tuple[numa.Zones, numa.Zones, str]:
+        """(free now, all there is, why kubelet would reject such a pod)."""
+        kind, found = self.profile, self._state.topology(node.name)
+        if shape is None and found is None:
+            return (), (), ""
+        rails, accelerators = kind.fabric.rails, kind.accelerators
         zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine))
-        whole = numa.of_shape(shape, rails, node.allocatable, accelerators) if shape and zones else ()
-        return zones, whole
+        whole: numa.Zones = ()
+        if shape is not None:
+            whole = numa.of_shape(shape, rails, node.allocatable, accelerators)
+        elif found is not None:
+            whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
+        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers) if found and kind.containers else ""
+        return zones, whole, refused
 
 
 def _weight(kind: profile.Profile, term: str) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import msgspec
 
 from fabric import resources, views
-from fabric.placement import ask, numa, rails
+from fabric.placement import ask, kubelet, numa, rails
 from fabric.policy import model
 
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +26,9 @@ class Profile(msgspec.Struct, frozen=True):
     needs: tuple[rails.Need, ...]
     requests: resources.Amounts
     devices: tuple[str, ...]  # resources counted one by one: the accelerators it takes, then its pools
-    want: numa.Want
+    want: numa.Want  # what counts for the score: of a job that is this one pod its accelerators only
+    whole_want: numa.Want  # all that kubelet has to find
+    containers: tuple[numa.Want, ...]  # the same by container; () where the policy does not require one NUMA node
     alone: bool  # its job is this one pod: it uses no rail, so that only whole nodes and its own GPUs matter
 
 
@@ -38,17 +40,13 @@ def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profil
     pools = tuple(need.resource for need in needs)
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
     asked = tuple(sorted(requests.items()))
+    accelerators = tuple((name, requests[name]) for name in taken)
+    whole = numa.Want(accelerators=accelerators, pools=tuple((need.resource, need.amount) for need in needs))
+    required = question.fabric.placement.numa == "required"
+    containers = tuple(kubelet.containers_of(spec, whole)) if required else ()
+    where = (question.policy, question.fabric_name, question.fabric.rails, question.domains)
     return Profile(
-        key=(
-            question.policy,
-            question.fabric_name,
-            question.fabric.rails,
-            question.domains,
-            needs,
-            asked,
-            constraints,
-            alone,
-        ),
+        key=(*where, needs, asked, constraints, containers, alone),
         spec=spec,
         fabric=question.fabric,
         domains=question.domains,
@@ -57,9 +55,8 @@ def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profil
         needs=needs,
         requests=requests,
         devices=(*taken, *pools),
-        want=numa.Want(
-            accelerators=tuple((name, requests[name]) for name in taken),
-            pools=() if alone else tuple((need.resource, need.amount) for need in needs),
-        ),
+        want=numa.Want(accelerators=accelerators, pools=()) if alone else whole,
+        whole_want=whole,
+        containers=containers,
         alone=alone,
     )

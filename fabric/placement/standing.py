@@ -64,6 +64,7 @@ class Standing(msgspec.Struct, frozen=True):
     grade: planner.Grade
     refusal: str  # "" where it fits: the sentence shown to the user
     unresolvable: bool  # True: no pod leaving this node would help
+    aligned: bool | None  # whether its GPUs and rails can be had beside each other; None where nothing is known
     packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, taken by this pod)
 
 
@@ -81,6 +82,7 @@ def of(kind: profile.Profile, facts: Facts) -> Standing:
         grade=_grade(kind, facts, pools, spots, 0 if refusal or not facts.eligible else slots),
         refusal=refusal,
         unresolvable=unresolvable,
+        aligned=_alignment(kind, spots[0], _fewest_zones(kind, facts)) >= 1.0 if spots else None,
         packed={
             name: (free, allocatable, kind.requests.get(name, 0))
             for name, free, allocatable in zip(kind.devices, facts.free, facts.allocatable, strict=True)
@@ -119,7 +121,8 @@ def _grade(
     if kind.fabric.placement.numa == "ignore" or not spots:
         alignments = (1.0,) * slots
     else:
-        alignments = tuple(sorted((_alignment(kind, spot) for spot in spots[:slots]), reverse=True))
+        fewest = _fewest_zones(kind, facts)
+        alignments = tuple(sorted((_alignment(kind, spot, fewest) for spot in spots[:slots]), reverse=True))
     return planner.Grade(
         shape=facts.shape,
         rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
@@ -129,12 +132,23 @@ def _grade(
     )
 
 
-def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
-    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node."""
+def _alignment(kind: profile.Profile, spot: numa.Spot, fewest: int) -> float:
+    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node.
+
+    A job of one pod keeps all of what it uses, its GPUs' own links, on the fewest NUMA nodes that could hold it.
+    """
+    if kind.alone:
+        return 1.0 if len(spot.zones) <= fewest else bandwidth.MISALIGNED
     wanted = sum(amount for _, amount in kind.want.pools) // resources.UNIT
     if spot.aligned or not wanted:
-        return 1.0 if spot.aligned else bandwidth.MISALIGNED
+        return 1.0
     return (spot.local + bandwidth.MISALIGNED * (wanted - spot.local)) / wanted
+
+
+def _fewest_zones(kind: profile.Profile, facts: Facts) -> int:
+    """How many NUMA nodes such a pod takes on a node with nothing on it."""
+    ideal = numa.spot(facts.whole, kind.want)
+    return len(ideal.zones) if ideal else len(facts.zones)
 
 
 def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[float, ...]:
@@ -187,7 +201,7 @@ def _rails_refusal(pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
 
 
 def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
-    want = _full_want(kind)
+    want = kind.whole_want
     if not facts.zones or not want.accelerators or not want.pools:
         return "", False
     best = numa.spot(facts.zones, want)
@@ -198,9 +212,3 @@ def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
         when = "on this kind of node" if never else "free now"
         return f"railwright: {told} {when} (placement.numa: required)", never
     return "", False
-
-
-def _full_want(kind: profile.Profile) -> numa.Want:
-    """With the rails of a pod on its own, too: kubelet places them all the same."""
-    pools = tuple((need.resource, need.amount) for need in kind.needs)
-    return numa.Want(accelerators=kind.want.accelerators, pools=pools)

@@ -14,7 +14,7 @@ def value(node: standing.Standing) -> tuple[float, str]:
         return 0.0, "no NUMA nodes with room for its GPUs and rails"
     best = node.spots[0]
     shown = "+".join(str(zone) for zone in best.zones)
-    if best.aligned:
+    if node.aligned:
         return 1.0, f"GPUs and rails beside each other on NUMA node {shown}"
     wanted = sum(amount for _, amount in node.want.pools) // resources.UNIT
     if not wanted:

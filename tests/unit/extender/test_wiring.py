@@ -1,0 +1,37 @@
+"""What the extender watches, and what its role in manifests/base lets it watch."""
+
+import pathlib
+
+import yaml
+
+from extender import __main__ as wiring
+from extender import state as states
+
+ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
+BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statefulsets.apps"})
+
+
+def watched():
+    return [each.kind for each in wiring._wanted(states.State(assume_seconds=30))]
+
+
+def place(path):
+    """(API group, resource) of /api/v1/pods or /apis/group/version/resources."""
+    parts = path.strip("/").split("/")
+    return ("" if parts[0] == "api" else parts[1]), parts[-1]
+
+
+def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
+    [role] = [each for each in yaml.safe_load_all(ROLES.read_text()) if each["kind"] == "ClusterRole"]
+    allowed = {
+        (group, resource)
+        for rule in role["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {place(kind.path) for kind in watched()} <= allowed
+
+
+def test_a_kind_whose_crd_may_be_absent_keeps_no_extender_from_being_ready():
+    assert {kind.name for kind in watched() if not kind.optional} == BUILT_IN

@@ -1,0 +1,190 @@
+"""Free devices by NUMA node (ruling 22): kubelet's report if it knows of the last binding, else what is bound."""
+
+import msgspec
+import pytest
+from placing import GPU, RAILS, RESOURCES, fleet_of, node, pod
+
+from cluster import snapshots
+from extender import state as states
+from fabric import views
+from fabric.policy import model
+
+RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
+SHAPE = model.NodeShape(
+    name="s",
+    match={},
+    numa=(
+        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
+        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
+    ),
+)
+
+
+def report(*gpus, written="", rails=(), name="n1"):
+    """A report with so many of 4 GPUs available on each NUMA node, its zones written then."""
+    fields = [
+        {"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}},
+        {"manager": "kubectl", "time": "2026-11-21T23:59:59Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+    ]
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(available)},
+                *({"name": each, "capacity": "1", "allocatable": "1", "available": "1"} for each in rails),
+            ],
+        }
+        for number, available in enumerate(gpus)
+    ]
+    tree = {"metadata": {"name": name, "managedFields": fields if written else []}, "zones": zones}
+    return msgspec.convert(tree, views.NodeResourceTopology)
+
+
+def bound(name, gpus, at="", *, rails=0, on="n1"):
+    each = pod(name, gpus=gpus, rails=rails, on=on)
+    conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=at)] if at else []
+    return msgspec.structs.replace(each, status=views.PodStatus(phase="Running", conditions=conditions))
+
+
+def left(fleet, shape=SHAPE, others=(), resource=GPU):
+    zones = fleet.zones(fleet.nodes["n1"], shape, RAIL, [GPU], others)
+    return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
+
+
+def fleet_with(*pods, found=None):
+    fleet = fleet_of([node("n1")], pods)
+    if found:
+        fleet.upsert_topology(found)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("2026-11-21T10:00:01Z", [4, 2]),  # newer: as reported
+        ("2026-11-21T10:00:00Z", [2, 4]),  # the same second: the exporter may have looked just before
+        ("2026-11-21T09:59:59Z", [2, 4]),
+    ],
+)
+def test_a_report_counts_if_its_zones_were_written_after_the_second_of_the_last_binding(written, expected):
+    held = bound("a", 2, "2026-11-21T10:00:00Z")
+    assert left(fleet_with(held, found=report(4, 2, written=written))) == expected
+
+
+def test_the_last_of_several_bindings_counts_and_only_of_pods_that_hold_such_devices():
+    old, new = bound("a", 1, "2026-11-21T09:00:00Z"), bound("b", 1, "2026-11-21T11:00:00Z")
+    cpu_only = bound("c", 0, "2026-11-21T11:00:00Z")
+    found = report(3, 3, written="2026-11-21T10:00:00Z")
+    assert left(fleet_with(old, cpu_only, found=found)) == [3, 3]
+    assert left(fleet_with(old, new, found=found)) == [2, 4]
+
+
+def test_a_report_that_has_less_taken_than_is_bound_does_not_know_of_it_whatever_its_time():
+    held = bound("a", 2, "2026-11-21T10:00:00Z")
+    assert left(fleet_with(held, found=report(4, 3, written="2026-11-21T12:00:00Z"))) == [2, 4]
+
+
+def test_without_times_what_the_report_has_taken_decides():
+    assert left(fleet_with(bound("a", 2), found=report(4, 2))) == [4, 2]
+    assert left(fleet_with(bound("a", 2), found=report(4, 4))) == [2, 4]
+    assert left(fleet_with(bound("a", 2, "2026-11-21T10:00:00Z"), found=report(4, 2))) == [4, 2]
+
+
+def test_times_the_api_server_writes_as_null_are_no_times():
+    status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
+    assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
+    fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}
+    assert msgspec.json.decode(msgspec.json.encode(fields), type=views.NodeResourceTopology).written_at == ""
+
+
+def test_the_order_of_the_first_lists_is_no_matter():
+    held = bound("a", 2, "2026-11-21T10:00:00Z")
+    found = report(4, 2, written="2026-11-21T10:00:01Z")
+    pods_first, report_first = fleet_with(held), fleet_with(found=found)
+    pods_first.replace_topologies([found])
+    report_first.replace_pods([held])
+    assert left(pods_first) == left(report_first) == [4, 2]
+
+
+def test_where_a_report_is_too_old_and_no_shape_is_known_what_is_bound_is_charged_to_all_it_reports():
+    held = bound("a", 2, "2026-11-21T10:00:00Z")
+    fleet = fleet_with(held, found=report(4, 4, written="2026-11-21T09:00:00Z"))
+    assert left(fleet, shape=None) == [2, 4]
+    assert fleet_with(held).zones(fleet.nodes["n1"], None, RAIL, [GPU]) == ()
+
+
+def test_announced_allocations_are_charged_in_any_case():
+    announced = [{GPU: 1000}]
+    held = bound("a", 2, "2026-11-21T10:00:00Z")
+    new, old = report(4, 2, written="2026-11-21T10:00:01Z"), report(4, 4, written="2026-11-21T09:00:00Z")
+    assert left(fleet_with(held, found=new), others=announced) == [3, 2]
+    assert left(fleet_with(held, found=old), others=announced) == [1, 4]
+    assert left(fleet_with(held), others=iter(announced)) == [1, 4]
+
+
+def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
+    fleet = fleet_with(found=report(1, 4, written="2026-11-21T10:00:01Z"))
+    assert left(fleet) == [1, 4]
+    assert left(fleet, resource=RESOURCES[0]) == [1, -1]
+    assert left(fleet, resource=RESOURCES[2]) == [-1, 1]
+
+
+def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
+    fleet = fleet_with(found=report(1, 1))
+    before = fleet.generation
+    fleet.replace_topologies([report(2, 2), report(3, 3, name="n2")])
+    assert left(fleet) == [2, 2]
+    fleet.replace_topologies([report(3, 3, name="n2")])
+    assert left(fleet) == [4, 4]
+    fleet.remove_topology("n2")
+    fleet.remove_topology("n2")
+    assert fleet.topology("n2") is None
+    assert fleet.generation > before
+
+
+SNAPSHOT = """\
+apiVersion: topology.node.k8s.io/v1alpha2
+kind: NodeResourceTopology
+metadata:
+  name: n1
+  managedFields: [{time: 2026-11-21T10:00:01Z, fieldsType: FieldsV1, fieldsV1: {"f:zones": {}}}]
+topologyPolicies: []
+attributes: [{name: topologyManagerPolicy, value: restricted}]
+zones:
+- name: node-0
+  type: Node
+  costs: [{name: node-0, value: 10}]
+  resources:
+  - {name: nvidia.com/gpu, capacity: "4", allocatable: 4, available: "1"}
+- {name: node-1, type: Node, resources: null}
+---
+apiVersion: nodeinfo.volcano.sh/v1alpha1
+kind: Numatopology
+metadata: {name: n1}
+spec:
+  policies: {CPUManagerPolicy: static, TopologyManagerPolicy: best-effort}
+  numares: {cpu: {allocatable: 0-63, capacity: 64}}
+  cpuDetail: {"0": {core: 0, numa: 0, socket: 0}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {nvidia.com/gpu: 4}}
+"""
+
+
+def test_a_snapshot_brings_reports_and_volcanos_objects_of_processors_are_left_aside():
+    found = snapshots.read(SNAPSHOT)
+    state = states.State(assume_seconds=30)
+    states.Nodes(state).replace(found["Node"])
+    sink = states.NodeTopologies(state)
+    sink.replace(found["NodeResourceTopology"])
+    [reported] = found["NodeResourceTopology"]
+    assert reported.written_at == "2026-11-21T10:00:01Z"
+    assert reported.attributes == {"topologyManagerPolicy": "restricted"}
+    assert left(state.fleet) == [1, -1]
+    sink.remove(reported)
+    assert left(state.fleet) == [2, 2]
+    sink.upsert(reported)
+    assert left(state.fleet) == [1, -1]

@@ -1,0 +1,138 @@
+"""The planner against every choice of nodes, by the model's own definition of a gang's bandwidth."""
+
+import functools
+import itertools
+import operator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.placement import bandwidth, planner
+
+RAILS = 3
+FULL = (1 << RAILS) - 1
+LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
+
+
+def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
+    mask = sum(1 << bit for bit, share in enumerate(shares) if share > 0)
+    return planner.Grade(shape=shape, rails=mask, shares=shares, alignments=alignments, untouched=True)
+
+
+GRADES = st.builds(
+    grade,
+    st.tuples(*[st.sampled_from([1 / 3, 1 / 6, 0.0])] * RAILS),
+    st.sampled_from([(1.0,), (bandwidth.MISALIGNED,), (1.0, bandwidth.MISALIGNED), ()]),
+)
+NODES = st.lists(st.tuples(st.sampled_from(LEAVES), GRADES), min_size=1, max_size=8)
+RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
+
+
+def supply(nodes, ratios=(), busy=()):
+    """Nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
+    grades = list(dict.fromkeys(each for _, each in nodes))
+    leaves, sizes = {}, {}
+    for leaf, each in nodes:
+        counts = leaves.setdefault(leaf, {})
+        counts[grades.index(each)] = counts.get(grades.index(each), 0) + 1
+    for leaf in (*(leaf for leaf, _ in nodes), *busy):
+        for level in range(len(leaf)):
+            sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
+    return planner.Supply(grades=grades, leaves=leaves, sizes=sizes, oversubscription=ratios)
+
+
+def worth(members, ratios, sizes):
+    """The modelled bandwidth of members of (leaf, grade, alignment)."""
+    common = functools.reduce(operator.and_, (each.rails for _, each, _ in members))
+    values = [
+        alignment * sum(share for bit, share in enumerate(each.shares) if common >> bit & 1)
+        for _, each, alignment in members
+    ]
+    for level, ratio in enumerate(ratios):
+        domains = {leaf[level:] for leaf, _, _ in members}
+        if len(domains) > 1:
+            values += [bandwidth.uplink(sizes[domain], ratio) for domain in domains]
+    return min(values)
+
+
+def slots(nodes):
+    return [(leaf, each, alignment) for leaf, each in nodes for alignment in each.alignments]
+
+
+@given(NODES, st.integers(1, 5), RATIOS)
+def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(nodes, remaining, ratios):
+    given_ = supply(nodes, ratios)
+    found = planner.solve(remaining, given_)
+    choices = [
+        (worth(some, ratios, given_.sizes), -len({leaf for leaf, _, _ in some}))
+        for some in itertools.combinations(slots(nodes), remaining)
+    ]
+    if not choices:
+        assert not found.complete
+        return
+    value, leaves = max(choices, key=lambda each: (round(each[0], 6), each[1]))
+    assert found.complete
+    assert abs(found.bandwidth - value) < 1e-6
+    assert found.exact
+    assert len(found.leaves) == -leaves
+    assert sum(found.rooms[leaf] for leaf in found.leaves) >= remaining
+
+
+@given(NODES, st.integers(1, 5), RATIOS)
+def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remaining, ratios):
+    found = planner.solve(remaining, supply(nodes, ratios))
+    choices = [len({leaf for leaf, _, _ in some}) for some in itertools.combinations(slots(nodes), remaining)]
+    if choices:
+        assert found.least == min(choices)
+
+
+@given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
+def test_what_remains_joins_its_mates_leaf_as_far_as_that_has_room(nodes, remaining, ratios, mate):
+    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), [mate])
+    if found.rooms.get(mate):
+        assert found.leaves[0] == mate
+
+
+def test_a_split_node_is_left_alone_where_another_leaf_is_whole():
+    split, whole = grade(alignments=(bandwidth.MISALIGNED,)), grade()
+    nodes = [*[(LEAVES[0], split)] * 4, *[(LEAVES[2], whole)] * 2, *[(LEAVES[3], whole)] * 2]
+    found = planner.solve(4, supply(nodes, (1.0, 1.0)))
+    assert set(found.leaves) == {LEAVES[2], LEAVES[3]}
+    assert found.bandwidth == 1.0
+
+
+def test_at_seven_to_one_a_gang_that_has_to_cross_leaves_the_leaf_of_one_node_alone():
+    nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
+    found = planner.solve(9, supply(nodes, (7.0, 1.0)))
+    assert set(found.leaves) == {LEAVES[0], LEAVES[2]}
+    assert found.bandwidth == 1.0
+
+
+def test_one_node_shape_is_worth_more_than_a_leaf_less():
+    old, new = grade(shape="a100"), grade(shape="h100")
+    nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
+    found = planner.solve(4, supply(nodes))
+    assert set(found.leaves) == {LEAVES[0], LEAVES[1]}
+    assert set(found.rooms.values()) == {2}
+
+
+def test_a_gang_has_the_same_rails_on_all_nodes():
+    without_first = grade((0.0, 1 / 3, 1 / 3))
+    without_last = grade((1 / 3, 1 / 3, 0.0))
+    nodes = [(LEAVES[0], without_first), (LEAVES[0], without_last), (LEAVES[1], without_first)]
+    found = planner.solve(2, supply(nodes))
+    assert found.rails == 0b110
+    assert abs(found.bandwidth - 2 / 3) < 1e-9
+
+
+def test_nodes_without_a_leaf_label_are_the_last_resort():
+    nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
+    found = planner.solve(5, supply(nodes))
+    assert found.leaves == (LEAVES[0], ())
+    assert found.complete
+
+
+def test_a_gang_the_cluster_cannot_hold_is_told_so_and_planned_as_far_as_it_goes():
+    found = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
+    assert not found.complete
+    assert found.leaves == (LEAVES[0],)
