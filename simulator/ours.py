@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 
 from fabric import names, resources, views, workload
-from fabric.placement import ask, decide, fleet, ledger, rails
+from fabric.placement import ask, decide, fleet, ledger, rails, size_kinds
 from fabric.policy import presets
-from simulator import choosers, streams, world
+from simulator import choosers, kubelet, reports, streams, world
 
 _NAMESPACE = "train"
 _DIGEST = "sha256:simulated"  # one policy for a whole run
@@ -19,8 +19,9 @@ _DIGEST = "sha256:simulated"  # one policy for a whole run
 class Railwright:
     """Our extender, as a policy of the simulation."""
 
-    def __init__(self, on: world.World, *, announced: bool) -> None:
+    def __init__(self, on: world.World, *, announced: bool, reported: bool = True) -> None:
         self._on = on
+        self._reported = reported  # kubelet's view of every node as a NodeResourceTopology, without delay
         self._announced = announced  # Volcano's events; kube-scheduler has none, bindings are seen
         self.fleet = fleet.Fleet()
         self.fleet.replace_nodes(on.site.nodes)
@@ -31,12 +32,14 @@ class Railwright:
         self._desk = decide.Desk(self.fleet, self.ledger)
         self._names = [host.name for host in on.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
+        if reported:
+            on.watchers.append(self._changed)
+        self._stale: dict[int, None] = {}  # hosts whose report is to be written
         self._needs: dict[int, tuple[resources.Amounts, tuple[rails.Need, ...]]] = {}
 
     def submitted(self, job: streams.Job) -> None:
         """The pods and their PodGroup appear."""
-        meta = views.ObjectMeta(name=_group(job), namespace=_NAMESPACE)
-        self.fleet.upsert_pod_group(views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods)))
+        self.fleet.upsert_pod_group(_pod_group(job))
         pods = self._pods[job.number] = [self._pod(job, rank) for rank in range(job.pods)]
         for pod in pods:
             self.fleet.upsert_pod(pod)
@@ -61,6 +64,7 @@ class Railwright:
         pod = self._pods[task.job.number][task.rank]
         if not self._announced:
             self.fleet.upsert_pod(_bound(pod, self._on.hosts[host].name))
+            self._report()
             return
         self.ledger.allocate(
             ledger.Entry(
@@ -85,21 +89,31 @@ class Railwright:
 
     def bound(self, job: streams.Job, hosts: Sequence[int]) -> None:
         """The watch shows the gang bound."""
-        if not self._announced:
-            return
-        for pod, host in zip(self._pods[job.number], hosts, strict=True):
-            self.fleet.upsert_pod(_bound(pod, self._on.hosts[host].name))
-            self.ledger.confirm(pod.metadata.uid)
+        if self._announced:
+            for pod, host in zip(self._pods[job.number], hosts, strict=True):
+                self.fleet.upsert_pod(_bound(pod, self._on.hosts[host].name))
+                self.ledger.confirm(pod.metadata.uid)
+        self._report()
 
     def ended(self, job: streams.Job) -> None:
         """The pods are gone."""
         for pod in self._pods.pop(job.number):
             self.fleet.remove_pod(pod.metadata.uid)
-        self.fleet.remove_pod_group(_NAMESPACE, _group(job))
+        self._report()
+        self.fleet.remove_size(size_kinds.VOLCANO_POD_GROUPS, _pod_group(job))
 
     def whole(self, job: streams.Job, free: world.Free) -> Sequence[int] | None:  # noqa: ARG002 - a protocol
         """The scheduler chooses."""
         return None
+
+    def _changed(self, host: int, state: kubelet.State) -> None:
+        del state  # the report is written when the pods are seen as well
+        self._stale[host] = None
+
+    def _report(self) -> None:
+        for host in self._stale:
+            self.fleet.upsert_topology(reports.of(self._on, host))
+        self._stale.clear()
 
     def _ask(self, task: choosers.Task, offered: Sequence[int]) -> ask.Ask:
         pod, site = self._pods[task.job.number][task.rank], self._on.site
@@ -154,6 +168,11 @@ class Railwright:
 def _bound(pod: views.Pod, node: str) -> views.Pod:
     spec = views.PodSpec(containers_or_none=pod.spec.containers_or_none, node_name=node)
     return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
+
+
+def _pod_group(job: streams.Job) -> views.PodGroup:
+    meta = views.ObjectMeta(name=_group(job), namespace=_NAMESPACE)
+    return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
 
 
 def _group(job: streams.Job) -> str:

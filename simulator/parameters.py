@@ -48,6 +48,11 @@ _NODE = (
         "best-effort: the narrowest NUMA nodes with room, the lowest, first fit",
         "kubernetes pkg/kubelet/cm/topologymanager, cm/devicemanager",
     ),
+    (
+        "NodeResourceTopology",
+        "up to date as soon as pods are; --no-reports leaves it out",
+        "ours; railwright then infers NUMA from node shapes and what is bound",
+    ),
     ("rails of a pod", "ceil(GPUs x rails / GPUs per node)", "CONTRACT section 2, railsPerPod: proportional"),
 )
 _SCHEDULERS = (

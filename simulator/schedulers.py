@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True):
     kind: str = "volcano"  # or kube
     sample_all: bool = True
     seed: int = 1
+    reports: bool = True  # NodeResourceTopology objects are there, up to date; else NUMA is inferred from node shapes
 
 
 class Scheduler:

@@ -60,5 +60,10 @@ def run(question: Question, policy: str, jobs: Sequence[streams.Job], tell: Call
 
 
 def _makers(question: Question) -> Mapping[str, loops.Making]:
-    announced = question.settings.kind == "volcano"
-    return {**choosers.RIVALS, "railwright": lambda on: ours.Railwright(on, announced=announced)}
+    settings = question.settings
+    announced, reported = settings.kind == "volcano", settings.reports
+
+    def railwright(on: world.World) -> choosers.Chooser:
+        return ours.Railwright(on, announced=announced, reported=reported)
+
+    return {**choosers.RIVALS, "railwright": railwright}

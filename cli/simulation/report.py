@@ -75,6 +75,7 @@ def as_json(question: studies.Question, results: Sequence[studies.Result]) -> An
         "scheduler": settings.kind,
         "sample": "all" if settings.sample_all else "default",
         "seed": settings.seed,
+        "nodeResourceTopologies": settings.reports,
         "policies": {
             result.policy: msgspec.to_builtins(result.summary)
             | {
