@@ -14,10 +14,10 @@ BENCH_ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench demo lock clean
+.PHONY: help setup check test fuzz bench bench-placement demo lock clean
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
 
@@ -56,6 +56,9 @@ fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--s
 
 bench: setup ## the webhook's speed beside a Go reference, in one run (needs two quiet cores; options by BENCH_ARGS)
 	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
+
+bench-placement: setup ## modelled quality of placements on every shape beside the targets; options by BENCH_ARGS="--week"
+	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

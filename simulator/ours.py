@@ -46,7 +46,7 @@ class Railwright:
 
     def points(self, task: choosers.Task, offered: Sequence[int]) -> Sequence[float | None] | None:
         """The decision's scores."""
-        started = time.perf_counter()
+        started = time.process_time()
         points: list[float | None]
         question = self._ask(task, offered)
         kept = question.nodes if self._announced else self._desk.screen(question).kept  # Volcano's predicate is not set
@@ -55,7 +55,7 @@ class Railwright:
         if len(kept) < len(points):
             fits = set(kept)
             points = [point if name in fits else None for name, point in zip(question.nodes, points, strict=True)]
-        self.seconds += time.perf_counter() - started
+        self.seconds += time.process_time() - started
         self.decisions += 1
         return points
 

@@ -22,7 +22,7 @@ import msgspec
 from simulator import distributions
 
 NODE = 8  # GPUs of a pod in jobs of more than one node
-_STEPS = 1000  # of the numeric mean
+_STEPS = 400  # of the numeric mean
 _MOST_BENT = 64.0
 
 
