@@ -57,9 +57,9 @@ def _cumulated(gangs: Sequence[metrics.Placed]) -> tuple[list[float], list[float
     """(share of the optimum, share of GPU time up to it), ascending."""
     total, so_far = sum(each.gpus * each.duration for each in gangs), 0.0
     shares, times = [0.0], [0.0]
-    for each in sorted(gangs, key=lambda each: each.value / each.best):
+    for each in sorted(gangs, key=lambda each: each.share):
         so_far += each.gpus * each.duration
-        shares.append(each.value / each.best)
+        shares.append(each.share)
         times.append(so_far / total)
     return shares, times
 

@@ -57,6 +57,15 @@ def test_a_gang_runs_over_the_rails_that_all_its_members_have():
     assert placed(on, [0, 1]).member == 0.5
 
 
+def test_rails_that_only_some_members_have_do_not_count():
+    demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
+    left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
+    right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
+    grants = [kubelet.sequence(each, each.empty, demand)[0] for each in (left, right)]
+    assert [grant.value for grant in grants] == [0.5, 0.5]
+    assert model.weakest(grants, demand) == 0.0
+
+
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
     first, second = kubelet.sequence(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))

@@ -37,7 +37,7 @@ def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     trace, _, jobs = drawn
     found = cumulated(jobs, lambda job: 1, distributions.SECONDS, lambda job: job.duration)
     assert found == pytest.approx(trace.ended, abs=10.0)
-    assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.05)
+    assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 
 
 def test_four_jobs_in_ten_die_early(drawn):
