@@ -438,10 +438,8 @@ class NodeResourceTopology(View, frozen=True):
     @property
     def written_at(self) -> str:
         """When its zones were last written, RFC 3339 in seconds; "" where no managed field tells."""
-        stamps = (
-            each.time for each in self.metadata.managed_fields or () if each.fields and each.fields.zones is not None
-        )
-        return max(stamps, default="")
+        fields = self.metadata.managed_fields or ()
+        return max((each.time or "" for each in fields if each.fields and each.fields.zones is not None), default="")
 
 
 class ConfigMap(View, frozen=True):

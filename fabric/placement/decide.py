@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology
-from fabric.placement import ask, board, crew, fleet, ledger, planner, plans, profile, standing, verdicts
+from fabric.placement import ask, board, claims, crew, fleet, ledger, planner, plans, profile, standing, verdicts
 from fabric.placement.terms import locality
 
 ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
@@ -129,6 +129,7 @@ class Desk:
         self._state = state
         self._book = book
         self._boards = board.Boards(state, book)
+        self._claims = claims.Claims(state, book)
         self._standing_plans = plans.Plans(state, book)
 
     def decide(self, question: ask.Ask) -> Decision:
@@ -182,8 +183,12 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             found = planner.solve(gang.remaining, supply, near)
+            found = self._claims.solved(question.gang, found, gang.remaining, supply, near)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, found)
+        self._claims.put(
+            question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
+        )
         rank = question.rank if gang.member is question.requests else gang.waiting[0]
         due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
