@@ -47,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policies", default=",".join(_POLICIES), help="which to compare (default: all)")
     parser.add_argument("--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs of a gang's pods")
     parser.add_argument(
-        "--no-reports", action="store_true", help="no NodeResourceTopology objects: railwright infers NUMA from node shapes"
+        "--no-reports",
+        action="store_true",
+        help="no NodeResourceTopology objects: railwright infers NUMA from node shapes",
     )
     parser.add_argument("--seed", type=int, default=1, help="equal seeds give equal jobs (default: %(default)s)")
     parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="also draw PNG and SVG files into DIR")

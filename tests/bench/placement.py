@@ -19,7 +19,8 @@ WEEK_JOBS = 25_200  # 3,600 GPU jobs a day (Acme Seren)
 RATIOS = (1.0, 7.0)
 _ROW = "{:<12} {:>5} {:>8} {:<8} {:>5} {:>9.4f} {:>9.4f} {:>6.2f} {:>8.3f} {:>6} {:>6} {:>6} {:>7.2f}  {}"
 _HEAD = (
-    "shape        over: pod GPUs stream   gangs of optimum  per gang  worst leaves x  cross  order   NUMA  ms/task  verdict"
+    "shape        over: pod GPUs stream   gangs of optimum  per gang  worst leaves x  cross  order   NUMA "
+    "ms/task  verdict"
 )
 
 

@@ -70,7 +70,9 @@ def test_an_option_that_cannot_be_used_is_named_with_its_value(options, word, ca
 
 def a_cluster(folder, count):
     shape = shapes.Shape({"a": (count,)}, 8, {sites.POOL: 8}, "a test", product="8x8")
-    (folder / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.nodes(shape)]}))
+    (folder / "nodes.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.nodes(shape)]})
+    )
     document = msgspec.to_builtins(msgspec.convert(sites._document(mixed=False), model.FabricPolicy))
     (folder / "policy.yaml").write_text(yaml.safe_dump(without_defaults(document)))
     return ["--nodes", str(folder / "nodes.json"), "--policy", str(folder / "policy.yaml")]

@@ -12,7 +12,9 @@ from simulator import model, optimum
 @st.composite
 def situations(draw):
     """(world, pods, GPUs a pod): up to six nodes in a small tree, some partly taken."""
-    spines = draw(st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1))
+    spines = draw(
+        st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
+    )
     over = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
     on = town(spines, over)
     for host in range(len(on.hosts)):

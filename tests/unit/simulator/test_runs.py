@@ -20,7 +20,13 @@ def play(on, jobs, policy="greedy", settings=SETTINGS):
 
 @pytest.mark.parametrize(
     ("name", "nodes", "leaves"),
-    [("superpod-2", 64, 2), ("superpod-4", 128, 4), ("superpod-8", 256, 8), ("coreweave", 64, 15), ("lingjun", 847, 119)],
+    [
+        ("superpod-2", 64, 2),
+        ("superpod-4", 128, 4),
+        ("superpod-8", 256, 8),
+        ("coreweave", 64, 15),
+        ("lingjun", 847, 119),
+    ],
 )
 def test_the_published_shapes_have_their_published_sizes(name, nodes, leaves):
     on = world.World(sites.published(name))
@@ -66,7 +72,7 @@ class Moody(choosers.Silent):
         super().__init__(on)
         self.seen, self.undone_ranks = 0, []
 
-    def points(self, task, offered):
+    def points(self, _, offered):
         self.seen += 1
         return [None] * len(offered) if self.seen == 3 else [1.0] * len(offered)
 
@@ -151,7 +157,7 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
     assert on.hosts[0].hardware.devices == (100,) * 4
     assert play(given, [job(0, 8)], "railwright").placed[0].value == 1.0
-    with pytest.raises(sites.SiteError, match="no node has allocatable nvidia.com/gpu"):
+    with pytest.raises(sites.SiteError, match=r"no node has allocatable nvidia\.com/gpu"):
         sites.given([], policy, "a test")
 
 

@@ -20,7 +20,7 @@ def cumulated(jobs, weight, limits, measure):
 
 def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
     trace, _, jobs = drawn
-    found = cumulated(jobs, lambda job: 1, distributions.SIZES, lambda job: job.size)
+    found = cumulated(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
     assert found == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
 
 
@@ -35,7 +35,7 @@ def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
 
 def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     trace, _, jobs = drawn
-    found = cumulated(jobs, lambda job: 1, distributions.SECONDS, lambda job: job.duration)
+    found = cumulated(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
     assert found == pytest.approx(trace.ended, abs=10.0)
     assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 
