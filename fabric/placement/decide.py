@@ -182,10 +182,12 @@ class Desk:
         supply = _supply(question, view)
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
-            found = planner.solve(gang.remaining, supply, near)
-            found = self._claims.solved(question.gang, found, gang.remaining, supply, near)
+            reached = self._standing_plans.reached(question.gang, gang)
+            found = planner.solve(gang.remaining, supply, near, reached=reached)
+            found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, found)
+        self._standing_plans.planned(question.gang, found)
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
@@ -204,6 +206,7 @@ class Desk:
             mates=mates,
             remaining=gang.remaining,
             counted=gang.member is question.requests,
+            started=due is not None and _begun(supply, due, found),
         )
 
 
@@ -327,12 +330,27 @@ def _scores(question: ask.Ask, view: _View, found: planner.Plan, gang: locality.
     ]
     for leaf, names in _leaves_in_play(current, gang):
         tier = locality.tier(leaf, gang)
-        points = current.points(tier)
+        points = [current.points(tier)] * len(current.standings)
+        if leaf == gang.due and gang.started:
+            spared = current.points(locality.PLANNED)
+            points = [
+                spared if stands.grade.untouched else each
+                for each, stands in zip(points, current.standings, strict=True)
+            ]
         good: Sequence[bool] = worth if tier >= locality.PLANNED else usable
         for name in names:
-            if name in scores and good[_index(view, name)]:
-                scores[name] += points
+            if name in scores and good[index := _index(view, name)]:
+                scores[name] += points[index]
     return scores
+
+
+def _begun(supply: planner.Supply, due: topology.Domain, found: planner.Plan) -> bool:
+    """Whether nodes in use can take the pod in the leaf it is due in: whole ones are for those that need them whole."""
+    kinds = supply.leaves.get(due, {})
+    return any(
+        nodes > 0 and not supply.grades[kind].untouched and found.worth(supply.grades[kind])
+        for kind, nodes in kinds.items()
+    )
 
 
 def _index(view: _View, name: str) -> int:
