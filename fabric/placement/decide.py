@@ -57,8 +57,10 @@ class _View:
                 break
             if name in scores:
                 chosen[name] = None
-        if any(stands.refusal for stands in self.board.standings):
-            some = (name for name in scores if (stands := self.stands(name)) is not None and stands.refusal)
+        bad = {kind for kind, stands in enumerate(self.board.standings) if stands.refusal}
+        if bad:
+            kinds = self.kinds()
+            some = (name for name, kind in zip(scores, map(kinds.get, scores), strict=True) if kind in bad)
             refused = dict.fromkeys(itertools.islice(some, most))
         return [self.row(name, scores[name]) for name in {**chosen, **refused}]
 
@@ -66,9 +68,15 @@ class _View:
         leaves = self.board.leaves
         return {leaves[name] for name in self.question.nodes if name in leaves}
 
-    def each(self) -> Iterable[tuple[str, standing.Standing | None]]:
-        for name in self.question.nodes:
-            yield name, self.stands(name)
+    def kinds(self) -> Mapping[str, int]:
+        """Node -> index of its standing, the ask's own exceptions in it."""
+        if not self.exceptions:
+            return self.board.kinds
+        return {name: kind for name in self.question.nodes if (kind := self.index(name)) is not None}
+
+    def unknown(self) -> int:
+        """How many of the nodes the cache has not seen."""
+        return len(self.question.nodes) - sum(map(self.kinds().__contains__, self.question.nodes))
 
 
 class Decision:
@@ -93,7 +101,7 @@ class Decision:
     @property
     def unknown(self) -> int:
         """How many of the nodes the cache has not seen."""
-        return sum(1 for name in self.scores if self._view.index(name) is None)
+        return self._view.unknown()
 
     def rows(self, most: int) -> list[verdicts.Row]:
         """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
@@ -148,14 +156,18 @@ class Desk:
         """Only which nodes fit; the gang is not planned."""
         nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests)
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
+        nodes, standings = question.nodes, view.board.standings
         refused: dict[bool, dict[str, str]] = {False: {}, True: {}}
-        kept, unknown = [], 0
-        for name, stands in view.each():
-            if stands is None or not stands.refusal:
-                kept.append(name)
-                unknown += stands is None
-            else:
-                refused[stands.unresolvable][name] = stands.refusal
+        kept: Sequence[str] = nodes
+        if any(stands.refusal for stands in standings):
+            fits = [*(not stands.refusal for stands in standings), True]  # the last one: the cache has not seen it
+            kinds = view.kinds()
+            found = [kinds.get(name, -1) for name in nodes]
+            kept = list(itertools.compress(nodes, map(fits.__getitem__, found)))
+            for name, kind in zip(nodes, found, strict=True):
+                if not fits[kind]:
+                    refused[standings[kind].unresolvable][name] = standings[kind].refusal
+        unknown = view.unknown()
         shown = [view.row(name, 0.0) for name in itertools.islice((*refused[False], *refused[True]), ROWS)]
         return Screening(kept=kept, busy=refused[False], never=refused[True], unknown=unknown, rows=shown)
 
@@ -227,8 +239,12 @@ def _exceptions(
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
+    agreed: dict[tuple[int | None, int], bool] = {}  # equal offers are one object (volcano_wire.offered)
     for name, offer in question.offers.items():
-        if name in state.nodes and not _agrees(current, name, offer):
+        pair = (current.kinds.get(name), id(offer))
+        if (agrees := agreed.get(pair)) is None:
+            agrees = agreed[pair] = _agrees(current, pair[0], offer)
+        if not agrees and name in state.nodes:
             free = _offered(current, offer)
             facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
             found[name] = current.index(facts)
@@ -241,9 +257,8 @@ def _exceptions(
     return found
 
 
-def _agrees(current: board.Board, name: str, offer: ask.Offer) -> bool:
+def _agrees(current: board.Board, kind: int | None, offer: ask.Offer) -> bool:
     """Whether what the scheduler says is free is what the board has worked out."""
-    kind = current.kinds.get(name)
     if kind is None:
         return False
     facts = current.standings[kind].facts
