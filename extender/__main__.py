@@ -11,7 +11,7 @@ from cluster import errors, resources, sinks, sources
 from extender import app, gaps, schedulers
 from extender import state as states
 from fabric.placement import ledger, size_kinds
-from serving import logs, metrics, probes, processes, server, settings
+from serving import logs, metrics, probes, processes, server, settings, tuning
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
@@ -53,8 +53,12 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
 
     async def expire() -> None:
+        frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
+            if not frozen and origin.cache_problem(STALE_SECONDS) is None:
+                tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
+                frozen = True
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
     unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)

@@ -71,11 +71,7 @@ def from_volcano(
     if task.pod is None:
         return None
     wanted = requested(task)
-    offers = {
-        node.name: offer
-        for node in nodes
-        if (offer := _offer(node, wanted, state.fleet, evicting=evicting)) is not None
-    }
+    offers = _offers(nodes, wanted, state.fleet, evicting=evicting)
     return from_pod(
         task.pod,
         policy,
@@ -88,23 +84,36 @@ def from_volcano(
     )
 
 
-def _offer(
-    node: volcano_wire.Node, wanted: resources.Amounts, seen: fleet.Fleet, *, evicting: bool
-) -> ask.Offer | None:
-    found = volcano_wire.offered(node)
-    if found is None:
-        return None
-    found = _less_unseen(node.name, found, seen)
-    fits = _holds(found.free, wanted) or (found.promised is not None and _holds(found.promised, wanted))
-    return found if fits or not evicting else volcano_wire.emptied(node) or found
+def _offers(
+    nodes: Sequence[volcano_wire.Node], wanted: resources.Amounts, seen: fleet.Fleet, *, evicting: bool
+) -> Mapping[str, ask.Offer]:
+    """By node; nodes that say the same and have the same bound share one offer, and are looked at once."""
+    known: dict[tuple[int, int], tuple[ask.Offer, resources.Amounts, ask.Offer, bool]] = {}
+    offers = {}
+    for node in nodes:
+        said = volcano_wire.offered(node)
+        if said is None:
+            continue
+        bound = seen.free(node.name) if node.name in seen.nodes else _NOT_SEEN
+        pair = (id(said), id(bound))
+        kept = known.get(pair)
+        if kept is None:
+            found = _less_unseen(said, bound)
+            fits = _holds(found.free, wanted) or (found.promised is not None and _holds(found.promised, wanted))
+            kept = known[pair] = (said, bound, found, fits)  # holds both, so that their ids stay theirs
+        found, fits = kept[2:]
+        offers[node.name] = found if fits or not evicting else volcano_wire.emptied(node) or found
+    return offers
 
 
-def _less_unseen(node: str, offer: ask.Offer, seen: fleet.Fleet) -> ask.Offer:
+_NOT_SEEN: resources.Amounts = {}
+
+
+def _less_unseen(offer: ask.Offer, bound: resources.Amounts) -> ask.Offer:
     """What Volcano says of a node, less the devices of pods that another scheduler has bound since its session began.
 
     Volcano works on the snapshot of its session. What the watch has shown since is not in it, and would be given twice.
     """
-    bound = seen.free(node) if node in seen.nodes else {}
     gone = {
         name: free - bound[name] for name, free in offer.free.items() if "/" in name and free > bound.get(name, free)
     }

@@ -22,7 +22,7 @@ _NO_INDEX = 1 << 30  # pods without any index come after all that have one
 _FIRST_ROLES = ("master", "launcher", "leader", "chief", "head")  # ends of a role's name: Volcano's mpimaster is one
 
 
-class Rank(msgspec.Struct, frozen=True, order=True):
+class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
     """Order of a pod in its gang: launchers and masters first, then the index, then the name."""
 
     role: int  # 0 for the roles that come first, 1 for all others

@@ -92,6 +92,11 @@ class Board:
             hopeless=told[1],
         )
 
+    def with_free(self, facts: standing.Facts, free: resources.Amounts) -> standing.Facts:
+        """The same facts with this much free."""
+        _, devices, others = self._counted(free)
+        return facts._replace(free=devices, others=others, eligible=True)
+
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
         """The amounts of the profile's devices, in its order."""
         return self._counted(given)[1]

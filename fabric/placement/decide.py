@@ -49,6 +49,9 @@ class _View:
         short = stands is not None and any(not rail.sufficient for rail in stands.rails)
         return verdicts.Row(node, score, stands, self.leaf(node), self._holders(node) if short else ())
 
+    def refused_row(self, node: str) -> verdicts.Row:
+        return verdicts.Row(node, 0.0, self.stands(node), self.leaf(node), self._holders(node))
+
     def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
         chosen: dict[str, None] = {}
         refused: dict[str, None] = {}
@@ -76,7 +79,8 @@ class _View:
 
     def unknown(self) -> int:
         """How many of the nodes the cache has not seen."""
-        return len(self.question.nodes) - sum(map(self.kinds().__contains__, self.question.nodes))
+        nodes = self.question.nodes
+        return len(nodes) - len(self.board.kinds.keys() & nodes) if nodes else 0
 
 
 class Decision:
@@ -157,19 +161,23 @@ class Desk:
         nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests)
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
         nodes, standings = question.nodes, view.board.standings
-        refused: dict[bool, dict[str, str]] = {False: {}, True: {}}
-        kept: Sequence[str] = nodes
-        if any(stands.refusal for stands in standings):
-            fits = [*(not stands.refusal for stands in standings), True]  # the last one: the cache has not seen it
-            kinds = view.kinds()
-            found = [kinds.get(name, -1) for name in nodes]
-            kept = list(itertools.compress(nodes, map(fits.__getitem__, found)))
-            for name, kind in zip(nodes, found, strict=True):
-                if not fits[kind]:
-                    refused[standings[kind].unresolvable][name] = standings[kind].refusal
-        unknown = view.unknown()
-        shown = [view.row(name, 0.0) for name in itertools.islice((*refused[False], *refused[True]), ROWS)]
-        return Screening(kept=kept, busy=refused[False], never=refused[True], unknown=unknown, rows=shown)
+        told = [stands.refusal for stands in standings]
+        if not any(told) and not view.exceptions:
+            return Screening(kept=nodes, busy={}, never={}, unknown=view.unknown(), rows=())
+        known = view.kinds()
+        kinds = [known.get(name, -1) for name in nodes]
+        fits = [*(not refusal for refusal in told), True]  # the last one: the cache has not seen the node
+        never = {kind for kind, stands in enumerate(standings) if stands.refusal and stands.unresolvable}
+        kept = list(itertools.compress(nodes, map(fits.__getitem__, kinds)))
+        refused = {name: kind for name, kind in zip(nodes, kinds, strict=True) if not fits[kind]}
+        shown = [view.refused_row(name) for name in itertools.islice(refused, ROWS)]
+        return Screening(
+            kept=kept,
+            busy={name: told[kind] for name, kind in refused.items() if kind not in never},
+            never={name: told[kind] for name, kind in refused.items() if kind in never} if never else {},
+            unknown=kinds.count(-1),
+            rows=shown,
+        )
 
     def _view(self, question: ask.Ask, requests: resources.Amounts, gang: crew.Crew, *, alone: bool) -> _View:
         current = self._boards.of(profile.of(question, requests, alone=alone))
@@ -239,15 +247,20 @@ def _exceptions(
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
-    agreed: dict[tuple[int | None, int], bool] = {}  # equal offers are one object (volcano_wire.offered)
+    made: dict[tuple[int, int], int] = {}  # equal offers are one object (asks)
     for name, offer in question.offers.items():
-        pair = (current.kinds.get(name), id(offer))
-        if (agrees := agreed.get(pair)) is None:
-            agrees = agreed[pair] = _agrees(current, pair[0], offer)
-        if not agrees and name in state.nodes:
-            free = _offered(current, offer)
-            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
+        kind = current.kinds.get(name)
+        if kind is None:
+            continue
+        if name in owned:
+            facts = current.facts(state.nodes[name], _offered(current, offer), owned[name], mine=question.uid)
             found[name] = current.index(facts)
+            continue
+        pair = (kind, id(offer))
+        if (index := made.get(pair)) is None:
+            index = made[pair] = _as_offered(current, kind, offer)
+        if index != kind:
+            found[name] = index
     own = [entry.node for entry in (book.entry(question.uid),) if entry]
     bound = state.pods.get(question.uid)
     for name in {*owned, *own, *([bound.node] if bound and bound.node else ())} - found.keys():
@@ -257,17 +270,11 @@ def _exceptions(
     return found
 
 
-def _agrees(current: board.Board, kind: int | None, offer: ask.Offer) -> bool:
-    """Whether what the scheduler says is free is what the board has worked out."""
-    if kind is None:
-        return False
+def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
+    """The standing of a node of this kind with what its scheduler says is free; mostly the same."""
     facts = current.standings[kind].facts
-    free = offer.free
-    if offer.promised is not None or not facts.eligible:
-        return False
-    if any(free.get(device, 0) != amount for device, amount in zip(current.profile.devices, facts.free, strict=True)):
-        return False
-    return current.others(free) == facts.others
+    said = current.with_free(facts, _offered(current, offer))
+    return kind if said == facts else current.index(said)
 
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
@@ -293,7 +300,6 @@ def _supply(question: ask.Ask, view: _View) -> planner.Supply:
         for name in question.nodes:
             if (kind := view.index(name)) is not None:
                 counts = leaves.setdefault(current.leaves[name], {})
-                kind = _taken_as_eligible(current, kind)
                 counts[kind] = counts.get(kind, 0) + 1
         return _supplied(view, leaves)
     else:
@@ -306,12 +312,6 @@ def _supply(question: ask.Ask, view: _View) -> planner.Supply:
             counts[old] -= 1
             counts[kind] = counts.get(kind, 0) + 1
     return _supplied(view, leaves)
-
-
-def _taken_as_eligible(current: board.Board, kind: int) -> int:
-    """A node that is offered may be used, whatever the cache still says of its taints or readiness."""
-    facts = current.standings[kind].facts
-    return kind if facts.eligible else current.index(facts._replace(eligible=True))
 
 
 def _supplied(view: _View, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:

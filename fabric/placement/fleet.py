@@ -16,7 +16,7 @@ from fabric.placement import journal, kubelet, numa, size_kinds, sizes
 from fabric.policy import model
 
 
-class FleetNode(msgspec.Struct, frozen=True):
+class FleetNode(msgspec.Struct, gc=False, frozen=True):
     """A node as placement sees it."""
 
     name: str
@@ -28,7 +28,7 @@ class FleetNode(msgspec.Struct, frozen=True):
     schedulable: bool  # Ready and not cordoned
 
 
-class FleetPod(msgspec.Struct, frozen=True):
+class FleetPod(msgspec.Struct, gc=False, frozen=True):
     """A pod as placement sees it."""
 
     uid: str

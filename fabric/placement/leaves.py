@@ -13,7 +13,7 @@ import msgspec
 
 from fabric import topology
 
-_SPINE_CHOICES = 512  # combinations of spines looked at; 2 ms, what one task may cost
+_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost
 _TIGHT_CELLS = 4096  # leaves x leaves to choose of the exact fit; 2 ms likewise
 
 Rooms = Mapping[topology.Domain, int]
@@ -145,24 +145,32 @@ def _of_fewest_spines(
     most = {spine: sum(pool[leaf] for leaf in own[:count]) for spine, own in spines.items()}
     free = [spine for spine in spines if spine in mates]
     others = sorted(spine for spine in spines if spine not in mates)
+    order = sorted((most[spine] for spine in others), reverse=True)
+    held_free = sum(most[spine] for spine in free)
     for size in range(min(count, len(others)) + 1):
+        if held_free + sum(order[:size]) < left:
+            continue
         if math.comb(len(others), size) > _SPINE_CHOICES:
             break
-        best = None
-        for more in itertools.combinations(others, size):
-            some = (*free, *more)
-            if sum(most[spine] for spine in some) < left:
-                continue
-            inside = {leaf: pool[leaf] for spine in some for leaf in spines[spine]}
-            if sum(sorted(inside.values(), reverse=True)[:count]) < left:
-                continue
-            found = _tightest(left, count, inside)
-            held = sum(pool[leaf] for leaf in found[0])
-            if best is None or held < best[0]:
-                best = (held, found)
-        if best is not None:
-            return best[1]
+        found = [
+            choice
+            for more in itertools.combinations(others, size)
+            if sum(most[spine] for spine in (*free, *more)) >= left
+            and (choice := _below(left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], pool))
+        ]
+        if found:
+            return min(found, key=lambda choice: sum(pool[leaf] for leaf in choice[0]))
     return _tightest(left, count, pool)[0], False
+
+
+def _below(
+    left: int, count: int, inside: Sequence[topology.Domain], pool: Rooms
+) -> tuple[tuple[topology.Domain, ...], bool] | None:
+    """`count` of these leaves that hold `left`; None where so few do not."""
+    rooms = {leaf: pool[leaf] for leaf in inside}
+    if sum(sorted(rooms.values(), reverse=True)[:count]) < left:
+        return None
+    return _tightest(left, count, rooms)
 
 
 def _tightest(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain, ...], bool]:

@@ -25,7 +25,7 @@ class State(enum.StrEnum):
     UNCONFIRMED = "unconfirmed"  # its session has closed and no binding has been seen yet
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, gc=False, frozen=True):
     """One pod's announced place."""
 
     uid: str
