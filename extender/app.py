@@ -46,7 +46,7 @@ def _explain(verbs: schedulers.Schedulers, post: access.Post | None) -> routes.H
         denial = await access.denied(call.headers.get("Authorization", ""), namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)
-        told = verbs.explanations.of(namespace, pod)
+        told = verbs.explanations.of(namespace, pod, verbs.gangs)
         if told is None:
             raise routes.HttpError(404, f"no decision on {namespace}/{pod} is kept (the last 1,000 are)")
         return routes.Reply(msgspec.json.encode(told))

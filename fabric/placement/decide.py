@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology
-from fabric.placement import ask, board, crew, fleet, ledger, planner, plans, profile, standing, verdicts
+from fabric.placement import account, ask, board, crew, fleet, ledger, planner, plans, profile, standing, verdicts
 from fabric.placement.terms import locality
 
 ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
@@ -29,7 +29,7 @@ class _View:
         holders: Callable[[str], tuple[verdicts.Holder, ...]],
     ) -> None:
         self.question = question
-        self._holders = holders
+        self.holders = holders
         self.board = current
         self.exceptions = exceptions  # node -> index of its standing
 
@@ -47,7 +47,7 @@ class _View:
     def row(self, node: str, score: float) -> verdicts.Row:
         stands = self.stands(node)
         short = stands is not None and any(not rail.sufficient for rail in stands.rails)
-        return verdicts.Row(node, score, stands, self.leaf(node), self._holders(node) if short else ())
+        return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if short else ())
 
     def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
         chosen: dict[str, None] = {}
@@ -74,11 +74,14 @@ class _View:
 class Decision:
     """The outcome for all nodes of one ask. Words are found only when somebody asks for them."""
 
-    def __init__(self, view: _View, scores: dict[str, float], wording: verdicts.Wording, size: int) -> None:
+    def __init__(
+        self, view: _View, planning: _View, scores: dict[str, float], wording: verdicts.Wording, size: int
+    ) -> None:
         self.scores = scores  # node -> 0..100, 0 for refused and unknown ones
         self.wording = wording
         self.gang_size = size
         self._view = view
+        self._planning = planning  # the same for the members that the plan is made for
 
     @property
     def plan(self) -> planner.Plan:
@@ -94,6 +97,21 @@ class Decision:
     def unknown(self) -> int:
         """How many of the nodes the cache has not seen."""
         return sum(1 for name in self.scores if self._view.index(name) is None)
+
+    def account(self) -> tuple[str, ...]:
+        """Why the plan is no better. To be asked at once: the boards go with the cluster."""
+        view, gang = self._planning, self.wording.gang
+        return account.of(
+            account.Ground(
+                remaining=gang.remaining,
+                plan=self.plan,
+                supply=_supply(view.question, view),
+                standings=view.board.standings,
+                nodes=view.board.kinds,
+                mates=gang.mates,
+                held=view.holders,
+            )
+        )
 
     def rows(self, most: int) -> list[verdicts.Row]:
         """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
@@ -141,7 +159,12 @@ class Desk:
             planning = self._view(question, gang.member, gang, alone=alone)
         found, standing_ = self._plan(question, gang, planning)
         wording = verdicts.Wording(plan=found, gang=standing_, terms=view.board.terms)
-        return Decision(view, _scores(question, view, found, standing_), wording, gang.size)
+        return Decision(view, planning, _scores(question, view, found, standing_), wording, gang.size)
+
+    def towards(self, question: ask.Ask) -> board.Board:
+        """How all nodes stand now to pods like the asking one."""
+        alone = crew.is_alone(question, self._state)
+        return self._boards.of(profile.of(question, question.requests, alone=alone))
 
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""
