@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fabric import names, views
+from fabric import hypernodes, names, views, workload_views
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -38,6 +38,38 @@ NODE_TOPOLOGIES = Kind(
     views.NodeResourceTopology,
     optional=True,
 )
+# Kubernetes' own: a Workload in 1.35, a PodGroup since 1.36 (kubernetes PR 136976), both off unless switched on
+IN_TREE_POD_GROUPS = Kind(
+    "podgroups.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1beta1/podgroups", views.PodGroup, optional=True
+)
+IN_TREE_POD_GROUPS_ALPHA = Kind(
+    "podgroups.v1alpha2.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1alpha2/podgroups", views.PodGroup, optional=True
+)
+HYPER_NODES = Kind(
+    "hypernodes.topology.volcano.sh",
+    "/apis/topology.volcano.sh/v1alpha1/hypernodes",
+    hypernodes.HyperNode,
+    optional=True,
+)
+
+
+def _workloads(plural: str, group: str, version: str, *, optional: bool = True, name: str = "") -> Kind:
+    path = f"/apis/{group}/{version}/{plural}"
+    return Kind(name or f"{plural}.{group}", path, workload_views.Workload, optional=optional)
+
+
+IN_TREE_WORKLOADS = _workloads("workloads", "scheduling.k8s.io", "v1alpha1")
+JOBS = _workloads("jobs", "batch", "v1", optional=False)
+STATEFUL_SETS = _workloads("statefulsets", "apps", "v1", optional=False)
+REPLICA_SETS = _workloads("replicasets", "apps", "v1", optional=False)
+VOLCANO_JOBS = _workloads("jobs", "batch.volcano.sh", "v1alpha1")
+PYTORCH_JOBS = _workloads("pytorchjobs", "kubeflow.org", "v1")
+TF_JOBS = _workloads("tfjobs", "kubeflow.org", "v1")
+XGBOOST_JOBS = _workloads("xgboostjobs", "kubeflow.org", "v1")
+PADDLE_JOBS = _workloads("paddlejobs", "kubeflow.org", "v1")
+JAX_JOBS = _workloads("jaxjobs", "kubeflow.org", "v1")
+MPI_JOBS = _workloads("mpijobs", "kubeflow.org", "v2beta1")
+MPI_JOBS_V1 = _workloads("mpijobs", "kubeflow.org", "v1", name="mpijobs.v1.kubeflow.org")
 POLICY = Kind(
     "policy",
     f"/api/v1/namespaces/{names.NAMESPACE}/configmaps",

@@ -6,11 +6,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from cluster import errors, events, resources, sources
-from extender import app, gang_events, gangs, schedulers
+from cluster import errors, events, resources, sinks, sources
+from extender import app, gang_events, gangs, gaps, schedulers
 from extender import state as states
-from fabric.placement import ledger
+from fabric.placement import ledger, size_kinds
 from serving import logs, metrics, probes, processes, server, settings
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
@@ -61,8 +62,10 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
 
     posting = _posting(origin, counters)
     look = _looking(verbs, counters, gang_events.telling(posting, groups))
+    unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)
 
     def refresh() -> None:
+        unlabelled.show()
         counters.show_sources(**origin.readings())
         for each in ledger.State:
             counters.ledger_entries.labels(each).set(state.ledger.count(each))
@@ -70,7 +73,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     post = origin.client.post if origin.client is not None else None
     running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
     try:
-        return await run(running, [*origin.tasks, expire, look, *([posting.run] if posting else [])])
+        telling = [posting.run] if posting else []
+        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *telling])
     finally:
         if origin.client is not None:
             await origin.client.close()
@@ -107,16 +111,36 @@ def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Event
 
 
 def _wanted(state: states.State) -> list[sources.Wanted]:
-    groups = states.PodGroups(state)
-    topologies = states.NodeTopologies(state)
-    return [
-        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=states.Nodes(state)),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=states.Pods(state)),
-        sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=states.Networks(state)),
-        sources.Wanted(kind=resources.PLUGINS_POD_GROUPS, snapshot_kind="PodGroup", sink=states.PodGroups(state)),
-        sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=groups),
-        sources.Wanted(kind=resources.NODE_TOPOLOGIES, snapshot_kind="NodeResourceTopology", sink=topologies),
+    table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
+        (resources.NODES, "Node", states.Nodes(state)),
+        (resources.PODS, "Pod", states.Pods(state)),
+        (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
+        (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
+        (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
     ]
+    table += [(kind, snapshot, states.Sizes(state, told)) for kind, snapshot, told in _SIZES]
+    return [sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink) for kind, snapshot, sink in table]
+
+
+# What tells the size of a gang: watched as, in a snapshot as, read as. Two versions of a kind are one in a snapshot.
+_SIZES = (
+    (resources.VOLCANO_POD_GROUPS, "PodGroup.scheduling.volcano.sh", size_kinds.VOLCANO_POD_GROUPS),
+    (resources.PLUGINS_POD_GROUPS, "PodGroup.scheduling.x-k8s.io", size_kinds.PLUGINS_POD_GROUPS),
+    (resources.IN_TREE_POD_GROUPS_ALPHA, "PodGroup.scheduling.k8s.io", size_kinds.IN_TREE_POD_GROUPS_ALPHA),
+    (resources.IN_TREE_POD_GROUPS, "PodGroup.scheduling.k8s.io", size_kinds.IN_TREE_POD_GROUPS),
+    (resources.IN_TREE_WORKLOADS, "Workload.scheduling.k8s.io", size_kinds.IN_TREE_WORKLOADS),
+    (resources.JOBS, "Job.batch", size_kinds.JOBS),
+    (resources.STATEFUL_SETS, "StatefulSet.apps", size_kinds.STATEFUL_SETS),
+    (resources.REPLICA_SETS, "ReplicaSet.apps", size_kinds.REPLICA_SETS),
+    (resources.VOLCANO_JOBS, "Job.batch.volcano.sh", size_kinds.VOLCANO_JOBS),
+    (resources.PYTORCH_JOBS, "PyTorchJob.kubeflow.org", size_kinds.PYTORCH_JOBS),
+    (resources.TF_JOBS, "TFJob.kubeflow.org", size_kinds.TF_JOBS),
+    (resources.XGBOOST_JOBS, "XGBoostJob.kubeflow.org", size_kinds.XGBOOST_JOBS),
+    (resources.PADDLE_JOBS, "PaddleJob.kubeflow.org", size_kinds.PADDLE_JOBS),
+    (resources.JAX_JOBS, "JAXJob.kubeflow.org", size_kinds.JAX_JOBS),
+    (resources.MPI_JOBS_V1, "MPIJob.kubeflow.org", size_kinds.MPI_JOBS_V1),
+    (resources.MPI_JOBS, "MPIJob.kubeflow.org", size_kinds.MPI_JOBS),
+)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import msgspec
 
 from cluster import events, sinks, sources
 from extender import gangs
-from fabric import views, workload
-from fabric.placement import account, landing
+from fabric import workload
+from fabric.placement import account, landing, sizes
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 _WARNINGS = {gangs.UNPLACEABLE: UNPLACEABLE, landing.SPREAD: SPREAD, landing.DEGRADED: DEGRADED}
@@ -27,7 +27,7 @@ class PodGroups:
 
     def beside(self, wanted: sources.Wanted) -> sources.Wanted:
         """The same source, its PodGroups remembered here as well; any other kind as it is."""
-        if wanted.snapshot_kind != "PodGroup":
+        if not wanted.kind.path.endswith("/podgroups"):
             return wanted
         version = "/".join(wanted.kind.path.split("/")[2:4])
         known = self._known.setdefault(version, {})
@@ -44,28 +44,28 @@ class _Beside:
     def __init__(self, sink: sinks.Sink[Any], known: dict[str, events.Involved], version: str) -> None:
         self._sink, self._known, self._version = sink, known, version
 
-    def replace(self, objects: Sequence[views.PodGroup]) -> None:
+    def replace(self, objects: Sequence[sizes.Sized]) -> None:
         self._known.clear()
         for each in objects:
             self._remember(each)
         self._sink.replace(objects)
 
-    def upsert(self, obj: views.PodGroup) -> None:
+    def upsert(self, obj: sizes.Sized) -> None:
         self._remember(obj)
         self._sink.upsert(obj)
 
-    def remove(self, obj: views.PodGroup) -> None:
+    def remove(self, obj: sizes.Sized) -> None:
         self._known.pop(_key(obj), None)
         self._sink.remove(obj)
 
-    def _remember(self, group: views.PodGroup) -> None:
+    def _remember(self, group: sizes.Sized) -> None:
         meta = group.metadata
         self._known[_key(group)] = events.Involved(
             kind="PodGroup", api_version=self._version, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
 
-def _key(group: views.PodGroup) -> str:
+def _key(group: sizes.Sized) -> str:
     return f"{group.metadata.namespace}/{group.metadata.name}"
 
 

@@ -5,8 +5,8 @@ A pod seen bound, or gone, confirms its ledger entry: from then on the fleet cou
 
 from collections.abc import Sequence
 
-from fabric import names, views
-from fabric.placement import fleet, ledger
+from fabric import hypernodes, names, views
+from fabric.placement import fleet, ledger, sizes
 
 
 class State:
@@ -89,31 +89,42 @@ class Networks:
         self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
 
 
-class PodGroups:
-    """Feeds the PodGroups of one API group into the fleet."""
+class Sizes:
+    """Feeds one kind of object that tells how many pods a gang has."""
+
+    def __init__(self, state: State, kind: sizes.Kind) -> None:
+        self._fleet, self._kind = state.fleet, kind
+
+    def replace(self, objects: Sequence[sizes.Sized]) -> None:
+        """The full list of this kind."""
+        self._fleet.replace_sizes(self._kind, objects)
+
+    def upsert(self, obj: sizes.Sized) -> None:
+        """One object appeared or changed."""
+        self._fleet.upsert_size(self._kind, obj)
+
+    def remove(self, obj: sizes.Sized) -> None:
+        """One object is gone."""
+        self._fleet.remove_size(self._kind, obj)
+
+
+class HyperNodes:
+    """Feeds HyperNodes into the fleet."""
 
     def __init__(self, state: State) -> None:
         self._fleet = state.fleet
-        self._mine: set[tuple[str, str]] = set()  # so that a full list of one API group leaves the other's alone
 
-    def replace(self, objects: Sequence[views.PodGroup]) -> None:
-        """The full list of this API group."""
-        listed = {(group.metadata.namespace, group.metadata.name) for group in objects}
-        for namespace, name in self._mine - listed:
-            self._fleet.remove_pod_group(namespace, name)
-        self._mine = listed
-        for group in objects:
-            self._fleet.upsert_pod_group(group)
+    def replace(self, objects: Sequence[hypernodes.HyperNode]) -> None:
+        """The full list."""
+        self._fleet.replace_hyper_nodes(objects)
 
-    def upsert(self, obj: views.PodGroup) -> None:
-        """One group appeared or changed."""
-        self._mine.add((obj.metadata.namespace, obj.metadata.name))
-        self._fleet.upsert_pod_group(obj)
+    def upsert(self, obj: hypernodes.HyperNode) -> None:
+        """One HyperNode appeared or changed."""
+        self._fleet.upsert_hyper_node(obj)
 
-    def remove(self, obj: views.PodGroup) -> None:
-        """One group is gone."""
-        self._mine.discard((obj.metadata.namespace, obj.metadata.name))
-        self._fleet.remove_pod_group(obj.metadata.namespace, obj.metadata.name)
+    def remove(self, obj: hypernodes.HyperNode) -> None:
+        """One HyperNode is gone."""
+        self._fleet.remove_hyper_node(obj.metadata.name)
 
 
 class NodeTopologies:

@@ -56,6 +56,7 @@ TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
 LEADER_WORKER_GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: pods of the group, its leader among them
 BATCH_JOB = "batch.kubernetes.io/job-name"
 BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
 RAY_NODE_TYPE = "ray.io/node-type"

@@ -29,8 +29,8 @@ def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
 def requests_of(spec: views.PodSpec) -> dict[str, int]:
     """What a pod takes from its node.
 
-    The larger of (app containers + sidecars) and (any init container + the sidecars started before it), plus
-    one of `pods` (k8s.io/component-helpers/resource PodRequests).
+    The larger of (app containers + sidecars) and (any init container + the sidecars started before it), plus the
+    overhead of its RuntimeClass and one of `pods` (k8s.io/component-helpers/resource PodRequests).
     """
     running: dict[str, int] = {}
     for container in spec.containers:
@@ -47,6 +47,7 @@ def requests_of(spec: views.PodSpec) -> dict[str, int]:
             _raise_to(starting, wanted)
     _add(running, sidecars)
     _raise_to(running, starting)
+    _add(running, amounts(spec.overhead or {}))
     running[PODS] = UNIT
     return {name: amount for name, amount in running.items() if amount > 0}
 

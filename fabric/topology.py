@@ -1,6 +1,8 @@
 """Where a node sits in the fabric: its chain of domains, closest first, read from node labels.
 
-Owns distance and sameness of domains. Knows no rails, pods or policy; which labels make the chain is passed in.
+Owns distance and sameness of domains. A missing label is a level that a place does not have: it is skipped, on the way
+up as at the top, and a place without its closest label is in no leaf. Knows no pods or policy; which labels make the
+chain is passed in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +15,26 @@ Domain = tuple[str, ...]
 
 NOWHERE: Domain = ()
 
+RAIL = "{rail}"  # in a key: the name of each rail, where a site labels its nodes with a leaf for every rail
+_UNLABELLED = "-"  # in the place of one rail's value; no label value may be this
 
-def place_of(labels: Mapping[str, str], keys: Sequence[str]) -> Place:
-    """The place of a node with these labels; `keys` are the domain labels, closest first."""
-    return tuple(labels.get(key, "") for key in keys)
+
+def place_of(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence[str] = ()) -> Place:
+    """The place of a node with these labels; `keys` are the domain labels, closest first.
+
+    A key with RAIL in it has the values of all `rails`, in their order: nodes share it where every rail does.
+    """
+    return tuple(_joined(labels, key, rails) if RAIL in key else labels.get(key, "") for key in keys)
+
+
+def per_rail(key: str, rails: Sequence[str]) -> Sequence[str]:
+    """The labels a key with RAIL stands for, one a rail; the key alone where it is a plain one."""
+    return [key.replace(RAIL, rail) for rail in rails] if RAIL in key else [key]
+
+
+def _joined(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:
+    values = [labels.get(each, "") for each in per_rail(key, rails)]
+    return "+".join(value or _UNLABELLED for value in values) if any(values) else ""
 
 
 def domain(place: Place, level: int = 0) -> Domain:

@@ -207,9 +207,17 @@ class Affinity(View, frozen=True):
 
 
 class SchedulingGroup(View, frozen=True):
-    """spec.schedulingGroup (Kubernetes 1.35 and newer)."""
+    """spec.schedulingGroup (Kubernetes 1.36 and newer)."""
 
     pod_group_name: str = ""
+
+
+class WorkloadReference(View, frozen=True):
+    """spec.workloadRef (Kubernetes 1.35 only): a pod group inside a Workload, and which replica of it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
 
 
 class PodSpec(View, frozen=True):
@@ -227,6 +235,8 @@ class PodSpec(View, frozen=True):
     resource_claims: list[Source] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
+    overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
 
     @property
     def containers(self) -> list[Container]:
@@ -332,14 +342,27 @@ class NetworkAttachmentDefinition(View, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class GangPolicy(View, frozen=True):
+    """policy.gang of the in-tree scheduling API."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(View, frozen=True):
+    """How the pods of an in-tree group are scheduled; without `gang` they are no gang."""
+
+    gang: GangPolicy | None = None
+
+
 class PodGroupSpec(View, frozen=True):
-    """spec of a PodGroup of Volcano or scheduler-plugins."""
+    """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
 
     min_member: int = 0
+    scheduling_policy: SchedulingPolicy | None = None
 
 
 class PodGroup(View, frozen=True):
-    """A PodGroup: the least number of pods that make the gang."""
+    """A PodGroup of any API group: the least number of pods that make the gang."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
@@ -415,10 +438,8 @@ class NodeResourceTopology(View, frozen=True):
     @property
     def written_at(self) -> str:
         """When its zones were last written, RFC 3339 in seconds; "" where no managed field tells."""
-        stamps = (
-            each.time for each in self.metadata.managed_fields or () if each.fields and each.fields.zones is not None
-        )
-        return max(stamps, default="")
+        fields = self.metadata.managed_fields or ()
+        return max((each.time or "" for each in fields if each.fields and each.fields.zones is not None), default="")
 
 
 class ConfigMap(View, frozen=True):

@@ -1,7 +1,7 @@
 """Which gang a pod belongs to, and its rank in it, read from the labels each framework writes.
 
-Owns ruling 19 of the contract. Knows nothing of nodes or devices; the size of a gang also needs PodGroups
-and the pods seen, which `placement.fleet` counts.
+Owns ruling 19 of the contract, but for the size of a gang: that needs other objects than the pod, and is
+`placement.sizes`'. Knows nothing of nodes or devices.
 """
 
 import re
@@ -41,6 +41,12 @@ def gang_of(pod: views.Pod, volcano_job: str = "") -> GangKey:
     return ALONE
 
 
+def group_of(key: GangKey) -> GangKey:
+    """The pod group a gang is a replica of: in Kubernetes 1.35 one entry of a Workload may stand for several gangs."""
+    parts = key.split("/")
+    return GangKey("/".join(parts[:4])) if parts[1:2] == ["workload"] else key
+
+
 def rank_of(pod: views.Pod) -> Rank:
     """The rank of a pod: the framework's index label, else the number its name ends with."""
     metadata = pod.metadata
@@ -72,6 +78,14 @@ def _in_tree_group(pod: views.Pod) -> str:
     return group.pod_group_name if group else ""
 
 
+def _in_tree_workload(pod: views.Pod) -> str:
+    """Kubernetes 1.35 names a pod group inside a Workload instead of a PodGroup of its own."""
+    ref = pod.spec.workload_ref
+    if ref is None or not ref.name:
+        return ""
+    return "/".join(part for part in ("workload", ref.name, ref.pod_group, ref.pod_group_replica_key) if part)
+
+
 def _controller(pod: views.Pod) -> str:
     owner = pod.metadata.controller
     return f"{owner.kind}/{owner.name}/{owner.uid}" if owner else ""
@@ -81,6 +95,7 @@ _GANG_SOURCES: tuple[Callable[[views.Pod], str], ...] = (
     _volcano_group,
     _plugins_group,
     _in_tree_group,
+    _in_tree_workload,
     _by_label(names.VOLCANO_JOB, "volcano-job"),
     _by_label(names.KUBEFLOW_JOB, "kubeflow-job", names.KUBEFLOW_OPERATOR),  # jobs of two kinds may share a name
     _by_label(names.MPI_OPERATOR_JOB, "mpi-job"),

@@ -118,6 +118,9 @@ class Metrics:
     )
     extender_events = _counter("extender_events", "Volcano's allocate and deallocate events.", "verb", only="extender")
     ledger_entries = _gauge("ledger_entries", "Allocations announced and not yet seen bound.", "state", only="extender")
+    nodes_without_domain = _gauge(
+        "nodes_without_domain", "Nodes of a fabric that have no value of a domain.", "domain", only="extender"
+    )
     ledger_expired = _counter("ledger_expired", "Announced allocations nobody ever confirmed.", only="extender")
     gangs = _counter(
         "gangs", "Gangs placed, by leaves and bandwidth against what was possible; or not.", "outcome", only="extender"

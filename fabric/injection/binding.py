@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabric import names, quantity, resources, views
+from fabric import names, quantity, resources, topology, views
 from fabric.injection import aim as aims
 from fabric.injection import delivery, facts, model, rails, record, shapes, tables
 from fabric.nccl import conf
@@ -54,14 +54,15 @@ def _placement(
         node=node.metadata.name,
         shape=shape.name if shape else None,
         rails=tuple(given),
-        domains=_domains(presets.domains(fabric.placement), labels) if fabric else (),
+        domains=_domains(fabric, labels) if fabric else (),
     )
     return msgspec.json.encode(placement).decode()
 
 
-def _domains(keys: Sequence[str], labels: Mapping[str, str]) -> tuple[str | None, ...]:
+def _domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[str | None, ...]:
     """One for each label up to the last that the node has: the place in the list is the tier, whatever is missing."""
-    found = [labels.get(key) or None for key in keys]
+    keys = presets.domains(fabric.placement)
+    found = [value or None for value in topology.place_of(labels, keys, [rail.name for rail in fabric.rails])]
     while found and found[-1] is None:
         found.pop()
     return tuple(found)

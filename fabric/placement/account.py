@@ -7,7 +7,7 @@ where there is something to tell: a gang on one leaf at full bandwidth needs no 
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,6 +34,7 @@ class Ground(msgspec.Struct, frozen=True):
     nodes: Mapping[str, int]  # node -> index of its standing
     mates: Mapping[topology.Domain, int]  # leaf -> members already placed
     held: Held
+    offered: Callable[[], Collection[topology.Domain]]  # the leaves of which the scheduler offers a node
 
 
 def is_plain(plan: planner.Plan, mates: Mapping[topology.Domain, int]) -> bool:
@@ -96,7 +97,10 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
     weak = [told for leaf in fewer for told in _weak_uplinks(ground, leaf, plan.bandwidth)]
     shapes = {grade.shape for grade in _grades(ground, fewer) if planner.members(grade, plan.rails, plan.bandwidth)}
     mates = [leaf for leaf in ground.mates if leaf]
-    if weak:
+    kept_back = _kept_back(ground, fewer)
+    if kept_back:
+        yield f"fewer leaves ({some}) have the room, but {kept_back}"
+    elif weak:
         yield f"fewer leaves ({some}) have the room, but {_listed(weak)}"
     elif mates and not set(mates) <= set(fewer):
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
@@ -105,6 +109,13 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
         yield f"fewer leaves ({some}) have the room, but on nodes of {len(shapes)} shapes; a gang is kept on one"
     else:
         yield f"fewer leaves ({some}) have the room, but not every choice was looked at"
+
+
+def _kept_back(ground: Ground, leaves: Iterable[topology.Domain]) -> str:
+    """That the scheduler offers no node of some leaves; "" where it does of all."""
+    offered = ground.offered()
+    missing = [topology.name_of(leaf) for leaf in leaves if leaf not in offered]
+    return f"the scheduler offers no node of {_listed(missing)}" if missing else ""
 
 
 def _fewer_but_slower(ground: Ground) -> Iterable[str]:
@@ -145,17 +156,17 @@ def _slower(ground: Ground) -> Iterable[str]:
     if not any(leaf != topology.NOWHERE for leaf in plan.leaves):
         yield f"only nodes without a domain label hold the {remaining} pods that remain: label them"
         return
-    lost = _lost_rails(ground)
-    better = sum(_rooms(ground, plan.rails, plan.bandwidth + _CLOSE).values())
-    if better >= remaining:
+    at_most = f"no more than {plan.bandwidth:.2f} of the bandwidth"
+    better = _rooms(ground, plan.rails, plan.bandwidth + _CLOSE)
+    if sum(better.values()) >= remaining:
         weak = [told for leaf in plan.leaves for told in _weak_uplinks(ground, leaf, plan.bandwidth + 2 * _CLOSE)]
-        if weak:
-            yield f"no more than {plan.bandwidth:.2f} of the bandwidth: {_listed(weak)}"
-            return
-    flaws = _listed(_flaws(ground, ground.supply.leaves, plan.bandwidth))
-    told = f"no more than {plan.bandwidth:.2f} of the bandwidth: better nodes hold {better} of the {remaining} pods"
-    yield told + (f"; {flaws}" if flaws else "")
-    if lost:
+        why = _listed(weak) or _kept_back(ground, better)
+        yield f"{at_most}: {why or 'not every choice was looked at'}"
+        return
+    flawed = _listed(_flaws(ground, ground.supply.leaves, plan.bandwidth))
+    told = f"{at_most}: better nodes hold {sum(better.values())} of the {remaining} pods"
+    yield told + (f"; {flawed}" if flawed else "")
+    if lost := _lost_rails(ground):
         yield f"the gang runs without {_listed(lost)}: too few nodes have {'it' if len(lost) == 1 else 'them'} free"
 
 

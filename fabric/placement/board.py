@@ -31,6 +31,7 @@ class Board:
         self._undivided = [
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
+        self._rail_names = tuple(rail.name for rail in kind.fabric.rails)
         self._nothing = (0,) * len(kind.devices)
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
@@ -154,7 +155,7 @@ class Board:
         if node is None:
             self._take_out(name)
             return
-        leaf = topology.domain(self._state.place(node, self.profile.domains))
+        leaf = topology.domain(self._state.place(node, self.profile.domains, self._rail_names))
         kind = self.index(self.facts(node, self.free_of(name)))
         old = self.kinds.get(name)
         if old is not None and self.leaves[name] == leaf:
@@ -204,7 +205,7 @@ class Board:
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
     ) -> tuple[numa.Zones, numa.Zones, str]:
         """(free now, all there is, why kubelet would reject such a pod)."""
-        kind, found = self.profile, self._state.topology(node.name)
+        kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
             return (), (), ""
         rails, accelerators = kind.fabric.rails, kind.accelerators

@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology
-from fabric.placement import account, ask, board, crew, fleet, ledger, planner, plans, profile, standing, verdicts
+from fabric.placement import (
+    account,
+    ask,
+    board,
+    claims,
+    crew,
+    fleet,
+    ledger,
+    planner,
+    plans,
+    profile,
+    standing,
+    verdicts,
+)
 from fabric.placement.terms import locality
 
 ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
@@ -46,8 +59,7 @@ class _View:
 
     def row(self, node: str, score: float) -> verdicts.Row:
         stands = self.stands(node)
-        short = stands is not None and any(not rail.sufficient for rail in stands.rails)
-        return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if short else ())
+        return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if _lacks_rail(stands) else ())
 
     def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
         chosen: dict[str, None] = {}
@@ -57,10 +69,22 @@ class _View:
                 break
             if name in scores:
                 chosen[name] = None
-        if any(stands.refusal for stands in self.board.standings):
-            some = (name for name in scores if (stands := self.stands(name)) is not None and stands.refusal)
+        standings = self.board.standings
+        unfit = {kind for kind, stands in enumerate(standings) if stands.refusal}
+        if unfit:
+            some = (name for name in scores if self.index(name) in unfit)
             refused = dict.fromkeys(itertools.islice(some, most))
-        return [self.row(name, scores[name]) for name in {**chosen, **refused}]
+        lacking: dict[int | None, bool] = {}  # the nodes of a leaf are of few kinds
+        leaves, kinds, exceptions = self.board.leaves, self.board.kinds, self.exceptions
+        rows = []
+        for name in {**chosen, **refused}:
+            kind = exceptions[name] if name in exceptions else kinds.get(name)
+            stands = None if kind is None else standings[kind]
+            if kind not in lacking:
+                lacking[kind] = _lacks_rail(stands)
+            holders = self.holders(name) if lacking[kind] else ()
+            rows.append(verdicts.Row(name, scores[name], stands, leaves.get(name, topology.NOWHERE), holders))
+        return rows
 
     def offered_leaves(self) -> set[topology.Domain]:
         leaves = self.board.leaves
@@ -69,6 +93,10 @@ class _View:
     def each(self) -> Iterable[tuple[str, standing.Standing | None]]:
         for name in self.question.nodes:
             yield name, self.stands(name)
+
+
+def _lacks_rail(stands: standing.Standing | None) -> bool:
+    return stands is not None and any(not rail.sufficient for rail in stands.rails)
 
 
 class Decision:
@@ -110,6 +138,7 @@ class Decision:
                 nodes=view.board.kinds,
                 mates=gang.mates,
                 held=view.holders,
+                offered=view.offered_leaves,
             )
         )
 
@@ -147,6 +176,7 @@ class Desk:
         self._state = state
         self._book = book
         self._boards = board.Boards(state, book)
+        self._claims = claims.Claims(state, book)
         self._standing_plans = plans.Plans(state, book)
 
     def decide(self, question: ask.Ask) -> Decision:
@@ -205,8 +235,12 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             found = planner.solve(gang.remaining, supply, near)
+            found = self._claims.solved(question.gang, found, gang.remaining, supply, near)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, found)
+        self._claims.put(
+            question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
+        )
         rank = question.rank if gang.member is question.requests else gang.waiting[0]
         due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):

@@ -1,8 +1,9 @@
 """The nodes, what runs on them and which gangs those pods form: the state every placement is decided on.
 
-A reducer fed by events (replace, upsert and remove of nodes, pods and PodGroups, in any order and any number of
-times) and read by decisions; it holds no clock and no tentative allocation (that is the ledger's). A pod counts
-against its node from binding until it is gone or has ended, also while it terminates (faults 46 and 47).
+A reducer fed by events (replace, upsert and remove of nodes, HyperNodes, pods and what tells a gang's size, in any
+order and any number of times) and read by decisions; it holds no clock and no tentative allocation (that is the
+ledger's). A pod counts against its node from binding until it is gone or has ended, also while it terminates (faults
+46 and 47).
 """
 
 from collections import defaultdict
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fabric import resources, topology, views, workload
-from fabric.placement import journal, kubelet, numa
+from fabric import hypernodes, resources, topology, views, workload
+from fabric.placement import journal, kubelet, numa, size_kinds, sizes
 from fabric.policy import model
 
 
@@ -43,7 +44,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Fleet:
-    """Nodes, pods and PodGroups, indexed for placement."""
+    """Nodes, their domains, pods and the sizes of gangs, indexed for placement."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, FleetNode] = {}
@@ -52,8 +53,9 @@ class Fleet:
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
         self._free: dict[str, dict[str, int]] = {}  # worked out when asked for, until something changes
-        self._least: dict[str, int] = {}
         self._topologies: dict[str, views.NodeResourceTopology] = {}
+        self._sizes = sizes.Sizes()
+        self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
         self.journal = journal.Journal()
 
@@ -92,14 +94,24 @@ class Fleet:
         return self._gangs.get(key, {}) if key else {}
 
     def gang_size(self, key: workload.GangKey, *, seen: int) -> int:
-        """Pods the gang has: its PodGroup's minMember or the pods seen, whichever is more (ruling 19)."""
-        return max(self._least.get(key, 0), seen, 1)
+        """Pods the gang has: what is told of it or the pods seen, whichever is more (ruling 19; jobs are elastic)."""
+        return max(self._sizes.least(key), seen, 1)
 
-    def place(self, node: FleetNode, domains: tuple[str, ...]) -> topology.Place:
-        """The place of a node in these domains, closest first."""
-        return topology.place_of(node.labels, domains)
+    def place(self, node: FleetNode, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
+        """Where a node is: the value of each domain key, closest first, "" where it has none.
 
-    def topology(self, node: str) -> views.NodeResourceTopology | None:
+        `rails` are the names of the fabric's rails, for keys with the placeholder of topology.RAIL.
+        """
+        labels = node.labels
+        if hypernodes.are_among(domains):
+            labels = {**labels, **self._tree.values(node.name, labels)}
+        return topology.place_of(labels, domains, rails)
+
+    def hyper_node_problems(self) -> Sequence[str]:
+        """What is wrong with the HyperNodes and was read over, a sentence each."""
+        return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
+
+    def reported(self, node: str) -> views.NodeResourceTopology | None:
         """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
         return self._topologies.get(node)
 
@@ -149,6 +161,7 @@ class Fleet:
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
         self._nodes.pop(name, None)
+        self._tree.forget(name)
         self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
@@ -170,6 +183,8 @@ class Fleet:
         self._pods[uid] = entry
         if entry.gang and not pod.metadata.deletion_timestamp:  # one on its way out is replaced, not joined
             self._gangs[entry.gang][uid] = entry
+            if size := sizes.told_by_pod(pod):
+                self._sizes.file(sizes.PODS, entry.gang, {entry.gang: size})
         if entry.node:
             self._on_node[entry.node][uid] = entry
             self._charge(entry, sign=1)
@@ -181,14 +196,35 @@ class Fleet:
         self.generation += 1
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
-        """A PodGroup appeared or changed."""
-        self._least[f"{group.metadata.namespace}/{group.metadata.name}"] = group.spec.min_member
-        self.generation += 1
+        """A PodGroup of Volcano appeared or changed."""
+        self.upsert_size(size_kinds.VOLCANO_POD_GROUPS, group)
 
-    def remove_pod_group(self, namespace: str, name: str) -> None:
-        """A PodGroup is gone."""
-        self._least.pop(f"{namespace}/{name}", None)
-        self.generation += 1
+    def upsert_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
+        """An object that tells a gang's size appeared or changed; most changes are of its status and tell nothing."""
+        self.generation += self._sizes.put(kind, obj)
+
+    def remove_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
+        """Such an object is gone."""
+        self.generation += self._sizes.file(kind, sizes.holder_of(obj.metadata), {})
+
+    def replace_sizes(self, kind: sizes.Kind, objects: Sequence[sizes.Sized]) -> None:
+        """The full list of such a kind."""
+        self.generation += self._sizes.replace(kind, objects)
+
+    def upsert_hyper_node(self, obj: hypernodes.HyperNode) -> None:
+        """A HyperNode appeared or changed."""
+        if self._tree.upsert(obj):
+            self._touched_all()
+
+    def remove_hyper_node(self, name: str) -> None:
+        """A HyperNode is gone."""
+        if self._tree.remove(name):
+            self._touched_all()
+
+    def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
+        """The full list of HyperNodes."""
+        if self._tree.replace(objects):
+            self._touched_all()
 
     def upsert_topology(self, found: views.NodeResourceTopology) -> None:
         """A NodeResourceTopology appeared or changed; it has its node's name."""
@@ -223,6 +259,11 @@ class Fleet:
         for pod in pods:
             self.upsert_pod(pod)
 
+    def _touched_all(self) -> None:
+        """Any node's place may be another now."""
+        self.journal.touch_all()
+        self.generation += 1
+
     def _forget(self, uid: str) -> None:
         entry = self._pods.pop(uid, None)
         if entry is None:
@@ -232,6 +273,7 @@ class Fleet:
             mates.pop(uid, None)
             if not mates:
                 del self._gangs[entry.gang]
+                self._sizes.file(sizes.PODS, entry.gang, {})
         if entry.node:
             self._on_node[entry.node].pop(uid, None)
             self._charge(entry, sign=-1)
@@ -250,8 +292,3 @@ class Fleet:
         used = self._used[entry.node]
         for name, amount in entry.requests.items():
             used[name] = used.get(name, 0) + sign * amount
-
-
-def place_of(node: FleetNode | None, keys: Sequence[str]) -> topology.Place:
-    """The place of a node; one without labels for a node that is not known."""
-    return topology.place_of(node.labels if node else {}, keys)

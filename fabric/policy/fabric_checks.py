@@ -6,7 +6,7 @@ Owns one small rule a topic. Refuses to know other fabrics and node shapes; path
 import ipaddress
 from collections.abc import Callable, Iterator
 
-from fabric import names, quantity
+from fabric import names, quantity, topology
 from fabric.policy import findings, model, presets
 
 _OPERATORS_WITH_VALUES = ("In", "NotIn")
@@ -116,9 +116,12 @@ def _placement(fabric: model.Fabric) -> Iterator[findings.Finding]:
             ("placement", "domains", index),
             f"{findings.quoted(placement.domains[index])} is listed twice; each domain label counts once",
         )
+    for index, key in enumerate(placement.domains):
+        if topology.RAIL in key and not fabric.rails:
+            message = f"{findings.quoted(key)} wants a label of each rail, and the fabric has no rails"
+            yield findings.Finding(("placement", "domains", index), message, (("fabrics", "*", "rails"),))
     levels = presets.domains(placement)
-    known = bool(placement.domains) or placement.preset != "volcano"  # HyperNode depth is known to the cluster
-    if known and len(placement.oversubscription) > len(levels):
+    if len(placement.oversubscription) > len(levels):
         yield findings.Finding(
             ("placement", "oversubscription"),
             f"has {len(placement.oversubscription)} values for {len(levels)} domains; "

@@ -10,6 +10,8 @@ _LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123 label, as Kubernetes r
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"  # the name part of a qualified name; a label value
 
+_RAIL = r"\{rail\}"  # topology.RAIL: the name of each rail
+
 
 @dataclasses.dataclass(frozen=True)
 class Form:
@@ -21,6 +23,11 @@ class Form:
 
 FABRIC_NAME = Form(f"^{_NAME}$", "a fabric name: a label value of at most 63 letters, digits, '-', '_' and '.'")
 LABEL_KEY = Form(f"^({_SUBDOMAIN}/)?{_NAME}$", "a label key, such as topology.example.com/leaf")
+DOMAIN_KEY = Form(
+    rf"^({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?$",
+    "a label key, such as topology.example.com/leaf; in its name {rail} may stand for each rail's name, as in "
+    "example.com/leaf-{rail}",
+)
 LABEL_VALUE = Form(f"^({_NAME})?$", "a label value: at most 63 letters, digits, '-', '_' and '.'")
 ANNOTATION_KEY = Form(f"^({_SUBDOMAIN}/)?{_NAME}$", "an annotation key, such as ipam.spidernet.io/ippools")
 RAIL_NAME = Form(f"^{_LABEL}$", "a rail name: at most 63 lower-case letters, digits and '-', such as rail0")

@@ -1,10 +1,11 @@
-"""Which node labels name the domains of a fabric, closest first, for the well-known label schemes.
+"""Which keys name the domains of a fabric, closest first, for the well-known label schemes and for HyperNodes.
 
 Owns the table of presets. Knows no nodes: whether a node carries a label is the topology's question.
 """
 
 from collections.abc import Mapping
 
+from fabric import hypernodes
 from fabric.policy import model
 
 # Sources: knowledge/scheduling.md 2.3, the label schemes of topograph and the clouds.
@@ -18,12 +19,12 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
     "gke": ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     "oci": ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
     "coreweave": tuple(f"backend.coreweave.cloud/{tier}" for tier in ("leafgroup", "superpod", "fabric")),
-    "volcano": (),  # domains come from HyperNode objects, not from labels
+    "volcano": hypernodes.LEVELS,  # no labels: keys of the levels of HyperNode objects, as many as there are
 }
 
 
 def domains(placement: model.Placement) -> tuple[str, ...]:
-    """Node-label keys of the fabric's domains, closest first; explicit `domains` win over the preset."""
+    """Keys of the fabric's domains, closest first; explicit `domains` win over the preset."""
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]

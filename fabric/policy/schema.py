@@ -60,7 +60,7 @@ RULES: dict[str, Schema] = {
     "Nccl.topologyFile": _form(grammar.ABSOLUTE_PATH),
     "Preflight.image": _form(grammar.IMAGE),
     "Preflight.mtu": _between(68, 65535),  # RFC 791: the least IPv4 MTU and the longest IPv4 packet
-    "Placement.domains[]": _form(grammar.LABEL_KEY),
+    "Placement.domains[]": _form(grammar.DOMAIN_KEY),
     "Placement.oversubscription[]": _between(1, _MAX_FACTOR),
     "Placement.scale": {"exclusiveMinimum": 0, "maximum": _MAX_FACTOR},
     "Weights.locality": _between(0, _MAX_FACTOR),

@@ -8,7 +8,7 @@ from extender import __main__ as wiring
 from extender import state as states
 
 ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
-BUILT_IN = frozenset({"nodes", "pods"})
+BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statefulsets.apps"})
 
 
 def watched():

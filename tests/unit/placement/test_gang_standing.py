@@ -99,3 +99,28 @@ def test_a_gang_without_any_device_is_planned_whole():
     gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
     state = fleet_of(leaves(a=2), gang)
     assert decide.decide(asked(gang[0], list(state.nodes)), state, book()).gang.remaining == 8
+
+
+def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
+    """kube-scheduler pops their pods in turn and shows no binding before it is made."""
+    gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(8)] for name in ("one", "two")}
+    state = fleet_of(leaves(a=8, b=8, c=8), [*gangs["one"], *gangs["two"]], {"train/one": 8, "train/two": 8})
+    desk, offered, landed = decide.Desk(state, book()), list(state.nodes), {"one": [], "two": []}
+    for rank in range(8):
+        for name, pods in gangs.items():
+            scores = desk.decide(asked(pods[rank], offered)).scores
+            best = max(scores, key=lambda node: (scores[node], node))
+            offered.remove(best)
+            landed[name].append(best)
+            if rank > 2:  # the watch is behind
+                state.upsert_pod(pod(f"{name}-{rank - 2}", group=name, on=landed[name][rank - 2]))
+    (one,), (two,) = ({node.split("-")[0] for node in found} for found in landed.values())
+    assert one != two
+
+
+def test_a_claim_gives_way_where_there_is_no_other_leaf():
+    mates = [pod(f"one-{rank}", group="one") for rank in range(4)]
+    state = fleet_of(leaves(a=6), [*mates, pod("two-0", group="two")], {"train/one": 4, "train/two": 4})
+    desk = decide.Desk(state, book())
+    desk.decide(asked(mates[0], list(state.nodes)))
+    assert desk.decide(asked(pod("two-0", group="two"), list(state.nodes))).plan.complete

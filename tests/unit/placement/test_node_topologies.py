@@ -132,14 +132,15 @@ def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
 
 def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
     fleet = fleet_with(found=report(1, 1))
-    before = fleet.generation
+    before, position = fleet.generation, fleet.journal.position
     fleet.replace_topologies([report(2, 2), report(3, 3, name="n2")])
+    assert set(fleet.journal.since(position) or ()) == {"n1", "n2"}
     assert left(fleet) == [2, 2]
     fleet.replace_topologies([report(3, 3, name="n2")])
     assert left(fleet) == [4, 4]
     fleet.remove_topology("n2")
     fleet.remove_topology("n2")
-    assert fleet.topology("n2") is None
+    assert fleet.reported("n2") is None
     assert fleet.generation > before
 
 

@@ -1,12 +1,13 @@
 import json
 import pathlib
+import re
 
 import jsonschema
 import pytest
 import yaml
 
 from cluster import documents, sentences
-from fabric.policy import model, presets, schema, selectors
+from fabric.policy import grammar, model, presets, schema, selectors
 from fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
 CONTRACT = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "policies" / "contract.yaml").read_text())
@@ -98,9 +99,27 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     assert presets.domains(Placement()) == ()
     assert presets.domains(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
     assert presets.domains(Placement(preset="aws", domains=("rack",))) == ("rack",)
+    assert presets.domains(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
+    assert presets.domains(Placement(preset="volcano", domains=("rack",))) == ("rack",)
     assert set(presets.DOMAINS) == set(
         schema.build()["$defs"]["Placement"]["properties"]["preset"]["enum"]
     ) - {None}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "accepted"),
+    [
+        ("example.com/leaf-{rail}", True),
+        ("{rail}", True),
+        ("example.com/{rail}.leaf", True),
+        ("example.com/leaf-{rail}-", False),
+        ("example.com/leaf-{Rail}", False),
+        ("example.com/leaf-{rail", False),
+        ("hypernode/level-2", True),
+    ],
+)
+def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
+    assert bool(re.search(grammar.DOMAIN_KEY.pattern, key)) is accepted
 
 
 def test_nulls_are_dropped_from_mappings_only():

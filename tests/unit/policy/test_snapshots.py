@@ -26,7 +26,7 @@ def test_documents_and_lists_unfold_into_views_by_kind():
     assert [node.metadata.name for node in found["Node"]] == ["a", "b"]
     assert found["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}
     assert [pod.metadata.namespace for pod in found["Pod"]] == ["n"]
-    assert found["PodGroup"] == []
+    assert found["PodGroup.scheduling.volcano.sh"] == []
     assert "Deployment" not in found
 
 

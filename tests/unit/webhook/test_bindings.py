@@ -140,6 +140,13 @@ def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():
         assert json.loads(written["railwright.io/placement"])["domains"] == domains
 
 
+def test_a_domain_of_every_rail_is_written_with_the_leaves_of_all_rails():
+    by = fabric("    placement: {domains: ['leaf-{rail}', core]}\n")
+    labels = {"leaf-rail0": "a", "leaf-rail1": "b", "core": "c"}
+    written = annotations(caches(named(admitting.admitted(pod(), by)), labels=labels), by)
+    assert json.loads(written["railwright.io/placement"])["domains"] == ["a+b", "c"]
+
+
 def test_a_pod_the_policy_would_refuse_by_now_still_says_where_it_landed():
     before = fabric(PLACE, top=SHAPES)
     tree = named(admitting.admitted(pod(annotations={"railwright.io/rails": "rail1"}), before))

@@ -1,0 +1,91 @@
+"""Leaves that other gangs, still being placed, are planned into: left to them where that costs this gang nothing.
+
+Schedulers that place pod by pod mix the pods of two jobs; each job would take half of the leaf that was tightest for
+both. Nothing is committed here: a claim refuses no node, lasts only while pods of its gang wait, and gives way wherever
+this gang would have less bandwidth or more leaves without it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
+
+from fabric import topology, workload
+from fabric.placement import fleet, ledger, planner
+
+_KEPT = 32  # gangs asked about lately
+
+Nodes = Mapping[topology.Domain, int]
+"""Leaf -> nodes that a gang is planned to take of it."""
+
+
+class Claims:
+    """The leaves of the plans made lately."""
+
+    def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
+        self._state = state
+        self._book = book
+        self._kept: OrderedDict[workload.GangKey, Nodes] = OrderedDict()
+
+    def put(self, gang: workload.GangKey, remaining: int, plan: planner.Plan, per_node: int) -> None:
+        """What the rest of a gang is planned to take, the asking pod too."""
+        self._kept.pop(gang, None)
+        if not gang or not plan.complete:
+            return
+        taken: dict[topology.Domain, int] = {}
+        for leaf in plan.leaves:
+            share = min(remaining, plan.rooms[leaf])
+            if share:
+                taken[leaf] = -(-share // max(1, per_node))
+            remaining -= share
+        self._kept[gang] = taken
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def solved(
+        self,
+        gang: workload.GangKey,
+        found: planner.Plan,
+        remaining: int,
+        supply: planner.Supply,
+        mates: list[topology.Domain],
+    ) -> planner.Plan:
+        """The plan, or one as good that leaves to other gangs what they are planned to take."""
+        others = self._of_others(gang)
+        if others.keys().isdisjoint(found.leaves) or not found.complete:
+            return found
+        leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
+        apart = planner.solve(remaining, msgspec.structs.replace(supply, leaves=leaves), mates)
+        as_good = apart.bandwidth >= found.bandwidth and len(apart.leaves) <= len(found.leaves)
+        return msgspec.structs.replace(apart, least=found.least) if apart.complete and as_good else found
+
+    def _of_others(self, gang: workload.GangKey) -> Nodes:
+        nodes: dict[topology.Domain, int] = {}
+        for other, taken in list(self._kept.items()):
+            if other == gang:
+                continue
+            waiting = self._waiting(other)
+            if not waiting:
+                del self._kept[other]
+            for leaf, count in taken.items():
+                if waiting:
+                    nodes[leaf] = nodes.get(leaf, 0) + min(count, waiting)
+        return nodes
+
+    def _waiting(self, gang: workload.GangKey) -> int:
+        """Pods of a gang that are neither bound nor announced."""
+        announced = {entry.uid for entry in self._book.of_gang(gang)}
+        return sum(1 for uid, pod in self._state.gang(gang).items() if not pod.node and uid not in announced)
+
+
+def _without(kinds: Mapping[int, int], claimed: int, supply: planner.Supply) -> Mapping[int, int]:
+    """The nodes of a leaf without so many that have room."""
+    if not claimed:
+        return kinds
+    left = dict(kinds)
+    for kind in sorted(left, key=lambda kind: -len(supply.grades[kind].alignments)):
+        if supply.grades[kind].alignments:
+            gone = min(claimed, left[kind])
+            left[kind] -= gone
+            claimed -= gone
+    return left

@@ -1,0 +1,127 @@
+"""Nodes without a domain: which are told of, and when."""
+
+import logging
+
+import msgspec
+import pytest
+from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
+
+from extender import gaps
+from extender import state as states
+from fabric import hypernodes, views
+from fabric.placement import unlabelled
+from serving import metrics
+
+
+def fleet_with(*nodes: views.Node) -> states.State:
+    state = states.State(assume_seconds=30)
+    state.fleet.replace_nodes(nodes)
+    return state
+
+
+def found(state: states.State, **placement: object) -> unlabelled.Gaps:
+    return unlabelled.gaps(policy(**placement).document, state.fleet, {})
+
+
+def plain(name: str) -> views.Node:
+    """A node without accelerators and rails."""
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, views.Node)
+
+
+def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
+    state = fleet_with(node("a", "l0", "s0"), node("c", "", "s0"), node("b", "", ""), plain("cpu"))
+    assert found(state) == {LEAF: ("b", "c"), SPINE: ("b",)}
+
+
+def test_levels_of_a_preset_that_no_node_has_are_no_gap_and_explicit_ones_are():
+    state = fleet_with(node("a", "l0", "s0"), node("b", "", "s0"))
+    assert found(state, domains=[], preset="topograph") == {LEAF: ("b",), SPINE: ()}
+    assert found(state, domains=["rack"]) == {"rack": ("a", "b")}
+    assert found(state, domains=[], preset="aws") == {"topology.k8s.aws/network-node-layer-3": ("a", "b")}
+
+
+def test_a_node_lacks_a_rails_label_only_for_a_rail_it_has():
+    three = dict.fromkeys(RESOURCES[:3], 1)
+    labels = {f"leaf-{rail}": "x" for rail in RAILS[:3]}
+    state = fleet_with(node("few", rails_each=three, labels=labels), node("all", labels=labels))
+    assert found(state, domains=["leaf-{rail}"]) == {"leaf-{rail}": ("all",)}
+
+
+def hyper(name: str, *members: str) -> hypernodes.HyperNode:
+    listed = [{"type": "Node", "selector": {"exactMatch": {"name": each}}} for each in members]
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"tier": 1, "members": listed}}, hypernodes.HyperNode)
+
+
+def test_with_hypernodes_a_gap_is_a_node_in_none_of_them():
+    state = fleet_with(node("a"), node("b"))
+    state.fleet.replace_hyper_nodes([hyper("l0", "a")])
+    assert found(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}
+
+
+class Shown:
+    """The gauge and the log of one extender."""
+
+    def __init__(self, state: states.State, **placement: object) -> None:
+        self.policy = policy(**placement)
+        self.incomplete = ""
+        self.counters = metrics.Metrics("extender")
+        self.gaps = gaps.Gaps(state, self.counters, policy=lambda: self.policy, incomplete=lambda: self.incomplete)
+
+    def gauge(self) -> dict[str, float]:
+        (family,) = self.counters.nodes_without_domain.collect()
+        return {sample.labels["domain"]: sample.value for sample in family.samples}
+
+
+@pytest.fixture
+def told(caplog):
+    caplog.set_level(logging.INFO, logger="railwright.extender")
+    return lambda: [(row.levelname, row.getMessage(), row.fields) for row in caplog.records]
+
+
+def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(told):
+    state = fleet_with(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
+    shown = Shown(state)
+    shown.gaps.show()
+    shown.gaps.show()
+    state.fleet.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
+    shown.gaps.show()
+    assert shown.gauge() == {LEAF: 7, SPINE: 0}
+    ((level, message, fields),) = told()
+    assert (level, message) == ("WARNING", "nodes without a domain")
+    assert (fields["domain"], fields["nodes"], fields["first"]) == (LEAF, 7, ("n0", "n1", "n2", "n3", "n4"))
+    for i in range(7):
+        state.fleet.upsert_node(node(f"n{i}", "l1"))
+    shown.gaps.show()
+    assert shown.gauge() == {LEAF: 0, SPINE: 0}
+    assert [row[:2] for row in told()[1:]] == [("INFO", "every node has its domain")]
+
+
+def test_domains_of_an_old_policy_are_no_longer_shown(told):
+    shown = Shown(fleet_with(node("a", "")))
+    shown.gaps.show()
+    shown.policy = msgspec.structs.replace(policy(domains=["rack"]), digest="sha256:new")
+    shown.gaps.show()
+    assert shown.gauge() == {"rack": 1}
+
+
+def test_nothing_is_told_of_half_a_cluster(told):
+    shown = Shown(fleet_with(node("a", "")))
+    shown.incomplete = "not read yet: nodes"
+    shown.gaps.show()
+    assert shown.gauge() == {}
+    assert told() == []
+
+
+def test_faults_of_hypernodes_are_logged_once(told):
+    state = fleet_with(node("a"), node("b"))
+    state.fleet.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
+    shown = Shown(state, domains=[], preset="volcano")
+    shown.gaps.show()
+    state.fleet.upsert_node(node("c"))
+    shown.gaps.show()
+    problems = [fields for _, message, fields in told() if message == "HyperNodes were read over"]
+    assert len(problems) == 1
+    assert problems[0]["first"] == (
+        "HyperNode l1 has the member gone, and there is no such node",
+        "node a is a member of the HyperNodes l0 and l1; l0 counts",
+    )

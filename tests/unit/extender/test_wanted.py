@@ -1,0 +1,81 @@
+"""What the extender reads of a snapshot: every kind that tells a gang's size, and HyperNodes."""
+
+import textwrap
+
+import pytest
+
+from cluster import snapshots
+from extender import __main__ as wiring
+from extender import state as states
+from fabric import hypernodes, workload
+
+SNAPSHOT = textwrap.dedent("""
+    {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {namespace: a, name: g}, spec: {minMember: 2}}
+    ---
+    {apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {namespace: b, name: g}, spec: {minMember: 3}}
+    ---
+    apiVersion: scheduling.k8s.io/v1alpha2
+    kind: PodGroupList
+    items: [{metadata: {namespace: c, name: g}, spec: {schedulingPolicy: {gang: {minCount: 4}}}}]
+    ---
+    apiVersion: v1
+    kind: List
+    items:
+    - {kind: PodGroup, metadata: {namespace: d, name: g}, spec: {minMember: 5}}
+    - {apiVersion: batch/v1, kind: Job, metadata: {namespace: a, name: j}, spec: {parallelism: 6}}
+    - {apiVersion: serving.example/v1, kind: Job, metadata: {namespace: b, name: j}, spec: {parallelism: 7}}
+    - apiVersion: batch.volcano.sh/v1alpha1
+      kind: Job
+      metadata: {namespace: a, name: v}
+      spec: {tasks: [{replicas: 1}, {replicas: 7}]}
+    - apiVersion: kubeflow.org/v2beta1
+      kind: MPIJob
+      metadata: {namespace: a, name: m}
+      spec: {mpiReplicaSpecs: {Launcher: {replicas: 1}, Worker: {replicas: 8}}}
+    - apiVersion: scheduling.k8s.io/v1alpha1
+      kind: Workload
+      metadata: {namespace: a, name: w}
+      spec: {podGroups: [{name: p, policy: {gang: {minCount: 10}}}]}
+    - apiVersion: topology.volcano.sh/v1alpha1
+      kind: HyperNode
+      metadata: {name: l0}
+      spec: {tier: 1, members: [{type: Node, selector: {exactMatch: {name: n0}}}]}
+    - {apiVersion: v1, kind: Node, metadata: {name: n0}}
+""")
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    state = states.State(assume_seconds=30)
+    found = snapshots.read(SNAPSHOT)
+    for kind, sink in {each.snapshot_kind: each.sink for each in wiring._wanted(state)}.items():
+        sink.replace(found[kind])
+    return state.fleet
+
+
+@pytest.mark.parametrize(
+    ("gang", "expected"),
+    [
+        ("a/g", 2),
+        ("b/g", 3),
+        ("c/g", 4),
+        ("d/g", 5),  # without apiVersion: Volcano's
+        ("a/job/j", 6),
+        ("b/job/j", 1),  # somebody else's Job
+        ("a/volcano-job/v", 8),
+        ("a/kubeflow-job/m/mpi-operator", 9),
+        ("a/kubeflow-job/m", 9),
+        ("a/workload/w/p", 10),
+        ("a/workload/w/p/replica-3", 10),
+    ],
+)
+def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(fleet, gang, expected):
+    assert fleet.gang_size(workload.GangKey(gang), seen=1) == expected
+
+
+def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
+    assert fleet.place(fleet.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
+
+
+def test_every_wanted_kind_has_its_row_in_snapshots():
+    assert {each.snapshot_kind for each in wiring._wanted(states.State(assume_seconds=30))} <= snapshots.VIEWS.keys()

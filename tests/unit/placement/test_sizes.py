@@ -1,0 +1,296 @@
+"""How many pods a gang has: who is asked, in which order (contract, ruling 19), and for the pods' very gang."""
+
+import json
+import pathlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import resources
+from fabric import views, workload, workload_views
+from fabric.placement import fleet, size_kinds, sizes
+
+PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
+
+
+def recorded(name: str) -> views.Pod:
+    """A pod as a real controller made it."""
+    return msgspec.convert(json.loads((PODS / f"{name}.json").read_text()), views.Pod)
+
+
+def pod(labels=None, annotations=None, spec=None, owner=None, name="p-0") -> views.Pod:
+    metadata = {"name": name, "namespace": "ns", "uid": name, "labels": labels or {}, "annotations": annotations or {}}
+    if owner:
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
+    return msgspec.convert({"metadata": metadata, "spec": spec or {}}, views.Pod)
+
+
+def obj(name: str, spec: dict, *, namespace="ns", uid="u1", status=None) -> workload_views.Workload:
+    tree = {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec, "status": status or {}}
+    return msgspec.convert(tree, workload_views.Workload)
+
+
+def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
+    spec = {"minMember": least, "schedulingPolicy": {"gang": {"minCount": least}}}
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, views.PodGroup)
+
+
+def size(of: views.Pod, *told: tuple[sizes.Kind, object]) -> int:
+    state = fleet.Fleet()
+    state.upsert_pod(of)
+    for kind, each in told:
+        state.upsert_size(kind, each)
+    return state.gang_size(workload.gang_of(of), seen=1)
+
+
+def types(**counts: int | None) -> dict:
+    return {name: {"replicas": count, "template": {}} for name, count in counts.items()}
+
+
+PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, namespace="recorded")
+
+
+@pytest.mark.parametrize(
+    ("of", "kind", "told", "expected"),
+    [
+        (pod({"batch.kubernetes.io/job-name": "j"}), size_kinds.JOBS, obj("j", {"parallelism": 8}), 8),
+        (
+            pod({"batch.kubernetes.io/job-name": "j"}),
+            size_kinds.JOBS,
+            obj("j", {"parallelism": 8, "completions": 6}),
+            6,
+        ),
+        (
+            pod({"batch.kubernetes.io/job-name": "j"}),
+            size_kinds.JOBS,
+            obj("j", {"parallelism": 8, "completions": 8}, status={"succeeded": 5}),
+            3,
+        ),
+        (
+            pod(owner={"kind": "Job", "name": "j", "uid": "u1"}),  # Kubernetes before 1.27 does not write the label
+            size_kinds.JOBS,
+            obj("j", {"parallelism": 8}),
+            8,
+        ),
+        (
+            pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
+            size_kinds.JOBS,
+            obj("js-workers-2", {"parallelism": 4, "template": {"metadata": {"labels": JOB_SET}}}),
+            4,
+        ),
+        (
+            pod(owner={"kind": "StatefulSet", "name": "s", "uid": "u1"}),
+            size_kinds.STATEFUL_SETS,
+            obj("s", {"replicas": 5}),
+            5,
+        ),
+        (
+            pod(owner={"kind": "ReplicaSet", "name": "r-1", "uid": "u1"}),
+            size_kinds.REPLICA_SETS,
+            obj("r-1", {"replicas": 7}),
+            7,
+        ),
+        (
+            pod(annotations={"scheduling.k8s.io/group-name": "vj-u1"}),
+            size_kinds.VOLCANO_JOBS,
+            obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
+            17,
+        ),
+        (
+            pod({"volcano.sh/job-name": "vj"}),
+            size_kinds.VOLCANO_JOBS,
+            obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
+            17,
+        ),
+        (
+            pod({"scheduling.x-k8s.io/pod-group": "pg"}),  # the label is there, its PodGroup is not
+            size_kinds.JOBS,
+            obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}}),
+            9,
+        ),
+        (recorded("training-operator-pytorch-worker"), size_kinds.PYTORCH_JOBS, PYTORCH, 16),
+        (recorded("training-operator-pytorch-master"), size_kinds.PYTORCH_JOBS, PYTORCH, 16),
+        (
+            recorded("training-operator-tf-chief"),
+            size_kinds.TF_JOBS,
+            obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded"),
+            7,
+        ),
+        (
+            pod(
+                {"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "xgboostjob-controller"}
+            ),
+            size_kinds.XGBOOST_JOBS,
+            obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}),
+            3,
+        ),
+        (
+            pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "jaxjob-controller"}),
+            size_kinds.JAX_JOBS,
+            obj("x", {"jaxReplicaSpecs": types(Worker=2)}),
+            2,
+        ),
+        (
+            pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "paddlejob-controller"}),
+            size_kinds.PADDLE_JOBS,
+            obj("x", {"paddleReplicaSpecs": types(Worker=2)}),
+            2,
+        ),
+        (
+            pod({"training.kubeflow.org/job-name": "m", "training.kubeflow.org/operator-name": "mpijob-controller"}),
+            size_kinds.MPI_JOBS_V1,
+            obj("m", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}),
+            4,
+        ),
+        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), size_kinds.IN_TREE_POD_GROUPS, group(12), 12),
+        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), size_kinds.IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
+        (
+            pod(spec={"workloadRef": {"name": "w", "podGroup": "workers", "podGroupReplicaKey": "3"}}),
+            size_kinds.IN_TREE_WORKLOADS,
+            obj("w", {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 6}}}]}),
+            6,
+        ),
+        (
+            pod(spec={"workloadRef": {"name": "w", "podGroup": "workers"}}),
+            size_kinds.IN_TREE_WORKLOADS,
+            obj("w", {"podGroups": [{"name": "workers", "policy": {"basic": {}}}]}),
+            1,
+        ),
+    ],
+)
+def test_the_size_is_found_for_the_gang_of_the_pods_themselves(of, kind, told, expected):
+    assert size(of, (kind, told)) == expected
+
+
+@pytest.mark.parametrize("name", ["mpi-operator-launcher", "mpi-operator-worker", "mpi-operator-launcher-as-worker"])
+def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_the_gang(name):
+    of = recorded(name)
+    job = of.metadata.labels["training.kubeflow.org/job-name"]
+    labels = recorded("mpi-operator-launcher").metadata.labels
+    launcher = obj(
+        f"{job}-launcher", {"parallelism": 1, "template": {"metadata": {"labels": labels}}}, namespace="recorded"
+    )
+    mpi = obj(job, {"mpiReplicaSpecs": types(Launcher=1, Worker=8)}, namespace="recorded")
+    assert size(of, (size_kinds.MPI_JOBS, mpi), (size_kinds.JOBS, launcher)) == 9
+
+
+@pytest.mark.parametrize("name", ["lws-leader", "lws-worker"])
+def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
+    of = recorded(name)
+    assert size(of) == int(of.metadata.annotations["leaderworkerset.sigs.k8s.io/size"]) > 1
+
+
+def test_what_the_pods_say_is_forgotten_with_the_last_of_them():
+    of = recorded("lws-leader")
+    state = fleet.Fleet()
+    state.upsert_pod(of)
+    state.upsert_pod(of)
+    assert state.gang_size(workload.gang_of(of), seen=1) > 1
+    state.remove_pod(of.metadata.identity)
+    assert state.gang_size(workload.gang_of(of), seen=1) == 1
+
+
+GROUPS = (
+    (size_kinds.VOLCANO_POD_GROUPS, group(2)),
+    (size_kinds.PLUGINS_POD_GROUPS, group(3)),
+    (size_kinds.IN_TREE_POD_GROUPS, group(4)),
+)
+
+
+def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart():
+    of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
+    state = fleet.Fleet()
+    for kind, each in reversed(GROUPS):
+        state.upsert_size(kind, each)
+    for (kind, each), expected in zip(GROUPS, (2, 3, 4), strict=True):
+        assert state.gang_size(workload.gang_of(of), seen=1) == expected
+        state.remove_size(kind, each)
+    assert state.gang_size(workload.gang_of(of), seen=1) == 1
+
+
+def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
+    owner = obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}})
+    of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
+    assert size(of, (size_kinds.JOBS, owner), (size_kinds.PLUGINS_POD_GROUPS, group(4))) == 4
+    assert size(of, (size_kinds.JOBS, owner), (size_kinds.PLUGINS_POD_GROUPS, group(0))) == 9
+
+
+def test_a_status_change_of_an_owner_leaves_every_plan_alone():
+    state = fleet.Fleet()
+    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 8}))
+    before = state.generation
+    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 8}, status={"succeeded": 1, "active": 7}))
+    state.replace_sizes(size_kinds.JOBS, [obj("j", {"parallelism": 8})])
+    state.remove_size(size_kinds.JOBS, obj("other", {"parallelism": 8}))
+    assert state.generation == before
+    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 9}))
+    assert state.generation > before
+
+
+def test_a_number_that_no_cluster_could_hold_is_cut():
+    of = pod({"batch.kubernetes.io/job-name": "j"})
+    assert size(of, (size_kinds.JOBS, obj("j", {"parallelism": 2**31 - 1}))) == sizes.MOST_PODS
+    forged = pod(recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
+    assert size(forged) == sizes.MOST_PODS
+
+
+def test_labels_that_are_no_text_cost_nobody_else_their_gang():
+    of = pod({"batch.kubernetes.io/job-name": "j"})
+    template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
+    assert size(of, (size_kinds.JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
+
+
+def test_a_watch_and_its_reading_have_one_name():
+    told = {row.name for row in vars(size_kinds).values() if isinstance(row, sizes.Kind)}
+    watched = {row.name for row in vars(resources).values() if isinstance(row, resources.Kind)}
+    assert told <= watched
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMES, st.integers(0, 4)),
+        st.tuples(st.just("drop"), NAMES, st.just(0)),
+        st.tuples(st.just("list"), st.dictionaries(NAMES, st.integers(0, 4)), st.just(0)),
+    ),
+    max_size=20,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([size_kinds.VOLCANO_POD_GROUPS, size_kinds.PLUGINS_POD_GROUPS]), EVENTS)))
+def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_believed(streams):
+    table, held = sizes.Sizes(), {}
+    for kind, events in streams:
+        mine = held.setdefault(kind.name, {})
+        for verb, what, number in events:
+            if verb == "put":
+                table.put(kind, group(number, what))
+                mine[what] = number
+            elif verb == "drop":
+                table.file(kind, f"ns/{what}", {})
+                mine.pop(what, None)
+            else:
+                table.replace(kind, [group(each, name) for name, each in what.items()])
+                mine.clear()
+                mine.update(what)
+    for name in "abc":
+        told = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
+        assert table.least(workload.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
+
+
+def test_a_pod_takes_the_overhead_of_its_runtime_class():
+    tree = {
+        "metadata": {"name": "kata"},
+        "spec": {
+            "overhead": {"cpu": "250m", "memory": "120Mi"},
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
+        },
+    }
+    state = fleet.Fleet()
+    state.upsert_pod(msgspec.convert(tree, views.Pod))
+    (held,) = state.pods.values()
+    assert held.requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}

@@ -1,0 +1,181 @@
+"""HyperNodes as domains: the tree they mean, and what happens where they mean none."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import hypernodes, topology, views
+from fabric.placement import fleet
+from fabric.policy import model, presets
+
+DOMAINS = presets.domains(model.Placement(preset="volcano"))
+
+
+def hyper(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:
+    tree = {"metadata": {"name": name}, "spec": {"tier": tier, "members": list(members)}}
+    return msgspec.convert(tree, hypernodes.HyperNode)
+
+
+def nodes(*names: str) -> list[dict]:
+    return [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
+
+
+def below(*names: str) -> list[dict]:
+    return [{"type": "HyperNode", "selector": {"exactMatch": {"name": name}}} for name in names]
+
+
+def fleet_of(objects, labels=None) -> fleet.Fleet:
+    state = fleet.Fleet()
+    for name in ("n0", "n1", "n2", "n3"):
+        tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
+        state.upsert_node(msgspec.convert(tree, views.Node))
+    state.replace_hyper_nodes(objects)
+    return state
+
+
+def places(state: fleet.Fleet) -> dict[str, tuple[str, ...]]:
+    found = {name: state.place(node, DOMAINS) for name, node in state.nodes.items()}
+    assert all(len(place) == len(DOMAINS) for place in found.values())
+    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in found.items()}
+
+
+TREE = [
+    hyper("s0", 2, *below("l0", "l1")),
+    hyper("l0", 1, *nodes("n0", "n1")),
+    hyper("l1", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "^n2$"}}}),
+    hyper("root", 3, {"type": "HyperNode", "selector": {"regexMatch": {"pattern": "^s"}}}),
+]
+
+
+def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
+    state = fleet_of(TREE)
+    assert places(state) == {
+        "n0": ("l0", "s0", "root"),
+        "n1": ("l0", "s0", "root"),
+        "n2": ("l1", "s0", "root"),
+        "n3": ("",),
+    }
+    assert state.hyper_node_problems() == ()
+    near, far = (state.place(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
+    assert topology.distance(near, far) == 1
+
+
+def test_nodes_are_found_by_their_labels_and_move_when_those_change():
+    match = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
+    rack = hyper("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
+    state = fleet_of([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
+    assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0"]
+    moved = {"metadata": {"name": "n1", "labels": {"rack": "a"}}}
+    state.upsert_node(msgspec.convert(moved, views.Node))
+    assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0", "n1"]
+
+
+def test_an_empty_label_selector_selects_nothing_as_in_volcano():
+    state = fleet_of([hyper("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
+    assert set(places(state).values()) == {("",)}
+
+
+def test_the_lowest_tier_is_level_one_whatever_its_number():
+    state = fleet_of([hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))])
+    assert places(state)["n0"] == ("leaf", "spine")
+    assert places(state)["n1"] == ("", "spine"), "a node directly below a spine is in no leaf"
+
+
+def test_a_second_parent_is_told_and_the_first_by_name_counts():
+    state = fleet_of([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
+    assert places(state)["n0"] == ("l0", "s0")
+    assert state.hyper_node_problems() == (
+        "HyperNode l0 is a member of s0 and of s1; s0 counts: take it out of the other",
+    )
+
+
+def test_a_node_in_two_leaves_is_in_the_first_by_name():
+    state = fleet_of([hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))])
+    assert (places(state)["n0"], places(state)["n1"]) == (("l0",), ("l1",))
+    assert state.hyper_node_problems() == ("node n0 is a member of the HyperNodes l0 and l1; l0 counts",)
+
+
+def test_a_member_that_an_ancestor_names_as_well_is_no_fault():
+    state = fleet_of([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
+    assert places(state)["n0"] == ("l0", "s0", "root")
+    assert state.hyper_node_problems() == ()
+
+
+def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told():
+    bad = [
+        hyper("a", 1, *below("b"), *nodes("n0", "gone")),
+        hyper("b", 1, *below("a")),
+        hyper("c", 2, *below("nobody"), {"type": "Node", "selector": {"regexMatch": {"pattern": "("}}}),
+        hyper(
+            "d", 2, {"type": "Node", "selector": {"labelMatch": {"matchExpressions": [{"key": "k", "operator": "~"}]}}}
+        ),
+        hyper("e", 2, {"type": "Node"}, {"type": "Node", "selector": {}}),
+    ]
+    state = fleet_of(bad)
+    assert places(state)["n0"] == ("a",)
+    told = "\n".join(state.hyper_node_problems())
+    for part in (
+        "HyperNode a of tier 1 has the member b of tier 1, which is left out",
+        "HyperNode b of tier 1 has the member a of tier 1, which is left out",
+        "HyperNode c has the member nobody, which does not exist",
+        "HyperNode c has the pattern '('",
+        "HyperNode d has a labelMatch that cannot be read",
+        "HyperNode a has the member gone, and there is no such node",
+    ):
+        assert part in told
+
+
+def test_more_tiers_than_levels_lose_the_uppermost_and_are_told():
+    chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
+    state = fleet_of(chain)
+    assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
+    assert state.hyper_node_problems() == ("HyperNodes have 10 tiers; those from tier 8 upwards are not looked at",)
+
+
+def test_only_a_change_of_the_tree_makes_plans_old():
+    state = fleet_of(TREE)
+    before = state.generation
+    state.upsert_hyper_node(TREE[0])
+    state.replace_hyper_nodes(list(reversed(TREE)))
+    state.remove_hyper_node("never")
+    assert state.generation == before
+    state.remove_hyper_node("s0")
+    assert state.generation > before
+    assert places(state)["n0"] == ("l0",)
+
+
+def test_explicit_domains_may_mix_levels_and_labels():
+    state = fleet_of(TREE, {"n0": {"rack": "r7"}})
+    assert state.place(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
+
+
+@st.composite
+def trees(draw):
+    """Any HyperNodes at all: any tier, any members, themselves included."""
+    names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
+    known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
+    selectors = st.one_of(
+        known.map(lambda each: {"exactMatch": {"name": each}}),
+        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda each: {"regexMatch": {"pattern": each}}),
+        st.sampled_from(["a", "b"]).map(lambda each: {"labelMatch": {"matchLabels": {"rack": each}}}),
+        st.just({}),
+    )
+    member = st.fixed_dictionaries({"type": st.sampled_from(["Node", "HyperNode", "?"]), "selector": selectors})
+    return [hyper(name, draw(st.integers(0, 3)), *draw(st.lists(member, max_size=4))) for name in names]
+
+
+@given(trees(), st.permutations(range(6)))
+def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(objects, order):
+    labels = {"n0": {"rack": "a"}, "n1": {"rack": "b"}}
+    state, other = fleet_of(objects, labels), fleet_of([], labels)
+    for at in order:
+        if at < len(objects):
+            places(other)  # grown in between, too
+            other.upsert_hyper_node(objects[at])
+    assert places(state) == places(other)
+    assert set(state.hyper_node_problems()) == set(other.hyper_node_problems())
+    tier = {each.metadata.name: each.spec.tier for each in objects}
+    for place in places(state).values():
+        filled = [each for each in place if each]
+        assert len(set(filled)) == len(filled)
+        assert sorted(filled, key=tier.__getitem__) == filled
