@@ -153,14 +153,14 @@ def _outcome(kept: _Kept, known: gangs.Kept | None) -> str:
         return gangs.UNPLACEABLE
     if known is not None and known.outcome is not None and known.outcome.word != gangs.UNPLACEABLE:
         return known.outcome.word
-    plan = known.plan if known is not None and known.remaining else kept.wording.plan
-    return PLACEABLE if plan.complete or not kept.wording.gang.located else gangs.UNPLACEABLE
+    fits = known.reasons.fits if known is not None else kept.wording.plan.complete
+    return PLACEABLE if fits or not kept.decided or not kept.wording.gang.located else gangs.UNPLACEABLE
 
 
 def _why(kept: _Kept, known: gangs.Kept | None) -> Sequence[str]:
     if not kept.decided and not kept.fits:
         return ("every node that was asked about was refused, each for the reason beside it",)
-    return known.why if known is not None else ()
+    return known.reasons.why if known is not None else ()
 
 
 def _landed(known: gangs.Kept | None) -> dict[str, Any] | None:

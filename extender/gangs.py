@@ -47,7 +47,7 @@ class Kept(msgspec.Struct):
     look_after: float
     plan: planner.Plan = planner.NOTHING
     remaining: int = 0
-    why: tuple[str, ...] = ()
+    reasons: account.Account = account.PLAIN
     promise: landing.Promise | None = None
     session: int = 0
     outcome: Outcome | None = None
@@ -69,7 +69,7 @@ class Gangs:
         kept = self._of(question, now)
         plan, remaining = decision.plan, decision.gang.remaining
         if not account.continues(kept.plan, kept.remaining, plan, remaining):
-            kept.why = decision.account() if decision.gang.located else ()
+            kept.reasons = decision.reasons() if decision.gang.located else account.PLAIN
         kept.plan, kept.remaining = plan, remaining
         if plan.complete and self._is_better(kept, question, plan, remaining):
             mates = [leaf for leaf, count in decision.gang.mates.items() if count]
@@ -168,7 +168,7 @@ class Gangs:
             namespace=kept.question.namespace,
             pod=first.key.partition("/")[2],
             uid=first.uid,
-            message="; ".join((landing.sentence(landed, kept.promise), *kept.why[:1])),
+            message="; ".join((landing.sentence(landed, kept.promise), *kept.reasons.why[:1])),
             bandwidth=landed.bandwidth,
             landed=landed,
         )
@@ -185,14 +185,14 @@ class Gangs:
         if decision.plan.complete or not decision.gang.located:
             kept.outcome = None
             return ()
-        kept.plan, kept.remaining, kept.why = decision.plan, decision.gang.remaining, decision.account()
+        kept.plan, kept.remaining, kept.reasons = decision.plan, decision.gang.remaining, decision.reasons()
         kept.outcome = Outcome(
             word=UNPLACEABLE,
             gang=question.gang,
             namespace=question.namespace,
             pod=question.name,
             uid=question.uid,
-            message="; ".join(kept.why),
+            message="; ".join(kept.reasons.why),
             bandwidth=0.0,
             again=kept.outcome is not None,
         )

@@ -51,14 +51,29 @@ def continues(old: planner.Plan, old_remaining: int, new: planner.Plan, remainin
     return abs(old.bandwidth - new.bandwidth) < _CLOSE and set(new.leaves) <= set(old.leaves)
 
 
-def of(ground: Ground) -> tuple[str, ...]:
-    """The sentences, the most important first; none where a plan is plain."""
+class Account(msgspec.Struct, frozen=True):
+    """What there is to tell of a plan."""
+
+    fits: bool = True  # False: there is no room for the gang, offered or not
+    why: tuple[str, ...] = ()  # the most important first; none where a plan is plain
+
+
+PLAIN = Account()
+
+
+def of(ground: Ground) -> Account:
+    """The account of a plan on its ground."""
     plan = ground.plan
     if is_plain(plan, ground.mates):
-        return ()
+        return PLAIN
     if not plan.complete:
-        return tuple(_too_little(ground))
-    return tuple(itertools.chain(_leaves(ground), _fewer_but_slower(ground), _slower(ground), _unsure(plan)))
+        held = sum(_rooms(ground, 0, 0.0).values())
+        return Account(fits=held >= ground.remaining, why=tuple(_too_little(ground, held)))
+    return Account(why=tuple(_reasons(ground)))
+
+
+def _reasons(ground: Ground) -> Iterable[str]:
+    return itertools.chain(_leaves(ground), _fewer_but_slower(ground), _slower(ground), _unsure(ground.plan))
 
 
 def shown(value: planner.Value) -> str:
@@ -101,6 +116,8 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
     if kept_back:
         yield f"fewer leaves ({some}) have the room, but {kept_back}"
     elif weak:
+        if plan.least == len(fewer):
+            return  # `_fewer_but_slower` says the same, with the bandwidth they would give
         yield f"fewer leaves ({some}) have the room, but {_listed(weak)}"
     elif mates and not set(mates) <= set(fewer):
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
@@ -194,10 +211,13 @@ def _unsure(plan: planner.Plan) -> Iterable[str]:
 # --- why it does not fit ------------------------------------------------------------------------------------
 
 
-def _too_little(ground: Ground) -> Iterable[str]:
-    rooms = _rooms(ground, 0, 0.0)
+def _too_little(ground: Ground, held: int) -> Iterable[str]:
+    if held >= ground.remaining:
+        offered = f"{ground.remaining} pods remain; the nodes offered hold {sum(ground.plan.rooms.values())}"
+        yield f"{offered}; {_kept_back(ground, _rooms(ground, 0, 0.0)) or 'the scheduler kept the others back'}"
+        return
     wanted = next((_wanted(each) for each in ground.standings), "")
-    yield f"{ground.remaining} pods remain{wanted}; the free nodes hold {sum(rooms.values())}"
+    yield f"{ground.remaining} pods remain{wanted}; the free nodes hold {held}"
     lacking: Counter[str] = Counter()
     for kinds in ground.supply.leaves.values():
         for kind, nodes in kinds.items():

@@ -126,7 +126,7 @@ class Decision:
         """How many of the nodes the cache has not seen."""
         return sum(1 for name in self.scores if self._view.index(name) is None)
 
-    def account(self) -> tuple[str, ...]:
+    def reasons(self) -> account.Account:
         """Why the plan is no better. To be asked at once: the boards go with the cluster."""
         view, gang = self._planning, self.wording.gang
         return account.of(
