@@ -27,7 +27,7 @@ _FORWARD = (
     f"kubectl -n {names.NAMESPACE} port-forward service/{names.EXTENDER_SERVICE} {names.EXTENDER_PORT}, then add "
     f"--extender https://localhost:{names.EXTENDER_PORT} --ca ca.crt --token-file FILE"
 )
-_ASK_FOR_TOKEN = 'give one: --token "$(kubectl create token SERVICEACCOUNT)", of whom may get pods in that namespace'
+_IDENTIFY = 'give one: --token "$(kubectl create token SERVICEACCOUNT)", of whom may get pods in that namespace'
 _BAD_GATEWAY = frozenset({500, 502, 503})  # what the API server's proxy says where nobody answers as it was asked
 
 
@@ -77,7 +77,7 @@ async def _proxied(path: str, way: Way) -> bytes:
     own = await account.headers()
     token = _token(way) or _bearer(own)
     if not token:
-        raise output.UnreadableError(f"this kubeconfig has no token, and the extender wants one; {_ASK_FOR_TOKEN}")
+        raise output.UnreadableError(f"this kubeconfig has no token, and the extender wants one; {_IDENTIFY}")
     headers = {**own, names.PROXIED_AUTHORIZATION: f"Bearer {token}"}
     status, body = 0, b""
     for scheme in ("https", "http"):  # as the manifests have it, and as they say it may be for Volcano
@@ -99,7 +99,7 @@ def _answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
     if status == 404 and reason.startswith("no decision on"):
         instead = "; a pod is explained once a scheduler has asked the extender about it"
     elif status == 401:
-        instead = f"; {_ASK_FOR_TOKEN}"
+        instead = f"; {_IDENTIFY}"
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 
