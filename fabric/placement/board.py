@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 
 from fabric import resources, topology
-from fabric.placement import eligibility, fleet, kubelet, ledger, numa, profile, standing
+from fabric.placement import eligibility, fleet, kubelet, ledger, numa, places, profile, standing
 from fabric.placement.terms import locality, packing
 from fabric.placement.terms import numa as numa_term
 from fabric.placement.terms import rails as rails_term
@@ -23,15 +23,15 @@ _NODE_TERMS: tuple[ModuleType, ...] = (rails_term, numa_term, packing)
 class Board:
     """The standings of all nodes for one profile."""
 
-    def __init__(self, kind: profile.Profile, state: fleet.Fleet, book: ledger.Ledger) -> None:
+    def __init__(self, kind: profile.Profile, state: fleet.Fleet, book: ledger.Ledger, where: places.Places) -> None:
         self.profile = kind
+        self._places = where
         self._state = state
         self._book = book
         self._seen: tuple[int, int] = (-1, -1)
         self._undivided = [
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
-        self._rail_names = tuple(rail.name for rail in kind.fabric.rails)
         self._nothing = (0,) * len(kind.devices)
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
@@ -48,12 +48,11 @@ class Board:
         self.kinds: dict[str, int] = {}  # node -> index of its standing
         self.leaves: dict[str, topology.Domain] = {}  # node -> its leaf
         self.supply: dict[topology.Domain, dict[int, int]] = {}  # leaf -> standing -> nodes
-        self.nodes: dict[topology.Domain, dict[str, None]] = {}  # leaf -> nodes
         self.points_of: dict[str, float] = {}  # node -> its base
-        self._sizes: dict[topology.Domain, int] | None = None
 
     def refresh(self) -> None:
         """Look again at the nodes touched since the last time."""
+        self._places.refresh()
         journals = (self._state.journal, self._book.journal)
         changes = [journal.since(position) for journal, position in zip(journals, self._seen, strict=True)]
         self._seen = (journals[0].position, journals[1].position)
@@ -77,7 +76,7 @@ class Board:
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
-        zones, whole, kubelet_says = ((), (), "") if self._ignores_numa else self._zones(node, shape, mine)
+        zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
             shape=shape.name if shape else node.labels.get(_PRODUCT, ""),
@@ -88,7 +87,8 @@ class Board:
             own=tuple(sum(each.get(name, 0) for each in own) for name in kind.devices) if own else self._nothing,
             zones=zones,
             whole=whole,
-            kubelet=kubelet_says,
+            kubelet=told[0],
+            hopeless=told[1],
         )
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ class Board:
         if node is None:
             self._take_out(name)
             return
-        leaf = topology.domain(self._state.place(node, self.profile.domains, self._rail_names))
+        leaf = self._places.leaves[name]
         kind = self.index(self.facts(node, self.free_of(name)))
         old = self.kinds.get(name)
         if old is not None and self.leaves[name] == leaf:
@@ -165,9 +165,7 @@ class Board:
             self._take_out(name)
             counts = self.supply.setdefault(leaf, {})
             counts[kind] = counts.get(kind, 0) + 1
-            self.nodes.setdefault(leaf, {})[name] = None
             self.leaves[name] = leaf
-            self._sizes = None
         self.kinds[name] = kind
         self.points_of[name] = self.base[kind]
 
@@ -177,11 +175,9 @@ class Board:
             return
         leaf = self.leaves.pop(name)
         self._move(self.supply[leaf], old, None)
-        self.nodes[leaf].pop(name)
-        if not self.nodes[leaf]:
-            del self.nodes[leaf], self.supply[leaf]
+        if not self.supply[leaf]:
+            del self.supply[leaf]
         del self.points_of[name]
-        self._sizes = None
 
     @staticmethod
     def _move(counts: dict[int, int], old: int, new: int | None) -> None:
@@ -192,31 +188,34 @@ class Board:
             counts[new] = counts.get(new, 0) + 1
 
     @property
+    def nodes(self) -> Mapping[topology.Domain, Mapping[str, None]]:
+        """Leaf -> its nodes."""
+        return self._places.nodes
+
+    @property
     def sizes(self) -> Mapping[topology.Domain, int]:
         """Nodes of every domain of any level, free or not."""
-        if self._sizes is None:
-            self._sizes = {}
-            for leaf, names in self.nodes.items():
-                for level in range(len(leaf)):
-                    self._sizes[leaf[level:]] = self._sizes.get(leaf[level:], 0) + len(names)
-        return self._sizes
+        return self._places.sizes
 
     def _zones(
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
-    ) -> tuple[numa.Zones, numa.Zones, str]:
-        """(free now, all there is, why kubelet would reject such a pod)."""
+    ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
+        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would))."""
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
-            return (), (), ""
+            return (), (), ("", False)
         rails, accelerators = kind.fabric.rails, kind.accelerators
-        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine))
+        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine), without=mine)
         whole: numa.Zones = ()
         if shape is not None:
-            whole = numa.of_shape(shape, rails, node.allocatable, accelerators)
+            whole = self._state.shaped(node, shape, rails, accelerators)
         elif found is not None:
             whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers) if found and kind.containers else ""
-        return zones, whole, refused
+        if found is None or not kind.containers:
+            return zones, whole, ("", False)
+        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers)
+        never = bool(refused) and bool(kubelet.rejected(found, whole, kind.whole_want, kind.containers))
+        return zones, whole, (refused, never)
 
 
 def _weight(kind: profile.Profile, term: str) -> float:
@@ -234,14 +233,25 @@ class Boards:
         self._state = state
         self._book = book
         self._kept: OrderedDict[Hashable, Board] = OrderedDict()
+        self._places: OrderedDict[Hashable, places.Places] = OrderedDict()
 
     def of(self, kind: profile.Profile) -> Board:
         """The current board of a profile."""
         found = self._kept.get(kind.key)
         if found is None:
-            found = self._kept[kind.key] = Board(kind, self._state, self._book)
+            found = self._kept[kind.key] = Board(kind, self._state, self._book, self._where(kind))
             if len(self._kept) > BOARDS:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(kind.key)
         found.refresh()
+        return found
+
+    def _where(self, kind: profile.Profile) -> places.Places:
+        rails = tuple(rail.name for rail in kind.fabric.rails)
+        key = (kind.domains, rails)
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = places.Places(self._state, kind.domains, rails)
+            if len(self._places) > BOARDS:
+                self._places.popitem(last=False)
         return found

@@ -40,6 +40,8 @@ class FleetPod(msgspec.Struct, frozen=True):
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
 
 
+_KEPT_AMOUNTS = 4096  # different amounts of nodes; a cluster has a few types, and nodes whose memory differs by bytes
+_KEPT_SHAPES = 4096  # likewise, by shape
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -52,8 +54,12 @@ class Fleet:
         self._on_node: dict[str, dict[str, FleetPod]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
-        self._free: dict[str, dict[str, int]] = {}  # worked out when asked for, until something changes
+        self._free: dict[str, resources.Amounts] = {}  # worked out when asked for, until something changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
+        self._amounts: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}  # nodes of one type share theirs
+        self._shaped: dict[
+            tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
+        ] = {}
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
@@ -79,9 +85,9 @@ class Fleet:
         """What is left of a known node's allocatable; negative where more is taken than there is."""
         found = self._free.get(node)
         if found is None:
-            found = dict(self._nodes[node].allocatable)
-            for name, amount in self._used.get(node, {}).items():
-                found[name] = found.get(name, 0) - amount
+            found = self._nodes[node].allocatable
+            if used := self._used.get(node):
+                found = {**found, **{name: found.get(name, 0) - amount for name, amount in used.items()}}
             self._free[node] = found
         return found
 
@@ -115,24 +121,26 @@ class Fleet:
         """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
         return self._topologies.get(node)
 
-    def zones(
+    def zones(  # noqa: PLR0913 - one argument a fact
         self,
         node: FleetNode,
         shape: model.NodeShape | None,
         rails: Sequence[model.Rail],
         accelerators: Sequence[str],
         others: Iterable[resources.Amounts] = (),
+        *,
+        without: str = "",
     ) -> numa.Zones:
         """What is free on each NUMA node (ruling 22); () where nothing is known of them.
 
         As kubelet reports it, if it knows of the last binding on the node; else what the shape says, else all that
         kubelet reports, without what is bound. `others` (announced allocations) are charged in any case. Resources
-        that kubelet does not report are taken from the shape.
+        that kubelet does not report are taken from the shape. What the pod `without` (a uid) holds counts as free.
         """
         names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
-        held = [pod for pod in self.on_node(node.name) if not names.isdisjoint(pod.requests)]
+        held = [pod for pod in self.on_node(node.name) if pod.uid != without and not names.isdisjoint(pod.requests)]
         taken = [*(pod.requests for pod in held), *others]
-        shaped = numa.of_shape(shape, rails, node.allocatable, accelerators) if shape else ()
+        shaped = self.shaped(node, shape, rails, accelerators) if shape else ()
         found = self._topologies.get(node.name)
         if found is None:
             return numa.charged(shaped, taken)
@@ -140,6 +148,20 @@ class Fleet:
             return numa.charged(shaped or numa.whole(found, names), taken)
         reported = numa.charged(numa.of_topology(found, names), taken[len(held) :])
         return numa.completed(reported, numa.charged(shaped, taken)) if shaped else reported
+
+    def shaped(
+        self, node: FleetNode, shape: model.NodeShape, rails: Sequence[model.Rail], accelerators: Sequence[str]
+    ) -> numa.Zones:
+        """All that a node of this shape has; the same for all nodes of one shape with the same allocatable."""
+        key = (id(shape), id(node.allocatable), id(rails))
+        kept = self._shaped.get(key)
+        if kept is not None and kept[0] is shape and kept[1] is node.allocatable and kept[2] is rails:
+            return kept[3]
+        if len(self._shaped) >= _KEPT_SHAPES:
+            self._shaped.clear()
+        found = numa.of_shape(shape, rails, node.allocatable, accelerators)
+        self._shaped[key] = (shape, node.allocatable, rails, found)
+        return found
 
     # --- what events write ----------------------------------------------------------------------------
 
@@ -151,8 +173,8 @@ class Fleet:
             name=node.metadata.name,
             uid=node.metadata.uid,
             labels=dict(node.metadata.labels),
-            allocatable=resources.amounts(node.status.allocatable),
-            capacity=resources.amounts(node.status.capacity),
+            allocatable=self._shared(resources.amounts(node.status.allocatable)),
+            capacity=self._shared(resources.amounts(node.status.capacity)),
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
@@ -280,6 +302,11 @@ class Fleet:
             if not self._on_node[entry.node]:  # nodes come and go; their empty tables must not stay
                 self._on_node.pop(entry.node, None)
                 self._used.pop(entry.node, None)
+
+    def _shared(self, amounts: dict[str, int]) -> dict[str, int]:
+        if len(self._amounts) >= _KEPT_AMOUNTS:
+            self._amounts.clear()
+        return self._amounts.setdefault(tuple(amounts.items()), amounts)
 
     def _touched(self, node: str) -> None:
         self._free.pop(node, None)

@@ -27,7 +27,8 @@ class Facts(NamedTuple):
     own: tuple[int, ...]  # held by mates of the asking pod: sharing a NIC with them costs nothing
     zones: numa.Zones
     whole: numa.Zones  # the same node with nothing on it
-    kubelet: str  # why its kubelet would reject such a pod; "" where it would not
+    kubelet: str  # the sentence why its kubelet would reject such a pod; "" where it would not
+    hopeless: bool  # kubelet would also on the empty node
 
 
 class RailStanding(msgspec.Struct, frozen=True):
@@ -205,10 +206,12 @@ def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
     if not facts.zones or not want.accelerators or not want.pools:
         return "", False
     best = numa.spot(facts.zones, want)
-    if facts.kubelet or best is None or not best.aligned:
+    if best is None or not best.aligned:
         ideal = numa.spot(facts.whole, want)
         never = ideal is None or not ideal.aligned
-        told = facts.kubelet or "no NUMA nodes have the requested GPUs beside the requested rails"
         when = "on this kind of node" if never else "free now"
-        return f"railwright: {told} {when} (placement.numa: required)", never
+        told = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
+        return f"{told} (placement.numa: required)", never
+    if facts.kubelet:
+        return facts.kubelet, facts.hopeless
     return "", False
