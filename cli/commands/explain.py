@@ -10,6 +10,7 @@ import pathlib
 import sys
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 from cli import output
 
@@ -33,6 +34,7 @@ _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns where there is no terminal to
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of this command."""
     parser.usage = _USAGE
+    _intermix(parser)
     parser.add_argument("file", metavar="FILE", help="pods and workloads, YAML or JSON; - = standard input; or: pod")
     parser.add_argument("pod", metavar="NAMESPACE/NAME", nargs="?", help="after the word pod: the pod to explain")
     parser.add_argument("-n", "--namespace", default="", help="where none is named (default: default)")
@@ -47,6 +49,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     pod.add_argument("--token-file", metavar="FILE", default="", help="the same from a file; - = standard input")
     pod.add_argument("--ca", metavar="FILE", default="", help="the authority of the extender's certificate")
     pod.add_argument("--kubeconfig", metavar="FILE", default="", help="the API server (default: as kubectl has it)")
+
+
+def _intermix(parser: argparse.ArgumentParser) -> None:
+    """Let options stand between the words: `pod --extender URL NAME`. argparse has that only for whole programs."""
+    plain = parser.parse_known_args
+
+    def parse(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        parser.parse_known_args = plain  # type: ignore[method-assign]  # which the next line calls
+        try:
+            return parser.parse_known_intermixed_args(args, namespace)
+        finally:
+            parser.parse_known_args = parse  # type: ignore[method-assign]
+
+    parser.parse_known_args = parse  # type: ignore[method-assign]
 
 
 def run(arguments: argparse.Namespace) -> int:
