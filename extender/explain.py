@@ -58,7 +58,7 @@ class _Kept(msgspec.Struct):
     judged: int
     size: int = 0
     decided: bool = False
-    fits: bool = False  # some node was not refused
+    fitting: Sequence[str] = ()  # some of the nodes that were not refused
     wording: verdicts.Wording = _NO_PLAN
     scored: Sequence[verdicts.Row] = ()
     refused: Sequence[verdicts.Row] = ()  # by a filter or predicate before
@@ -79,7 +79,8 @@ class Explanations:
     def screened(self, scheduler: str, question: ask.Ask, screening: decide.Screening) -> None:
         """Remember what was refused; volcano asks node by node, so that those rows add up."""
         kept = self._of(scheduler, question)
-        kept.fits = bool(screening.kept) or (kept.fits and len(question.nodes) == 1)
+        asked_alone = len(question.nodes) == 1  # Volcano's predicate: one call a node
+        kept.fitting = (*screening.kept[: decide.ROWS], *(kept.fitting if asked_alone else ()))[: decide.ROWS]
         if not kept.decided:
             kept.judged = len(question.nodes)
         fresh = {row.node: row for row in screening.rows}
@@ -98,10 +99,11 @@ class Explanations:
         if kept is None:
             return None
         rows = {row.node: row for row in (*kept.refused, *kept.scored)}
+        unscored = [] if kept.decided else [name for name in dict.fromkeys(kept.fitting) if name not in rows]
         told = [(kept.wording.verdict(row), row) for row in rows.values()]
         told.sort(key=lambda each: (bool(each[0].refusal), -each[0].score, each[0].node))
         gang = known.of(kept.gang, kept.pod) if known is not None else None
-        return _explained(kept, gang, [_node(*each) for each in told])
+        return _explained(kept, gang, [*map(_fitting, unscored), *(_node(*each) for each in told)])
 
     def _of(self, scheduler: str, question: ask.Ask) -> _Kept:
         kept = self._kept.get(question.key)
@@ -149,7 +151,7 @@ def _explained(kept: _Kept, known: gangs.Kept | None, nodes: Sequence[dict[str, 
 
 
 def _outcome(kept: _Kept, known: gangs.Kept | None) -> str:
-    if not kept.decided and not kept.fits:
+    if not kept.decided and not kept.fitting:
         return gangs.UNPLACEABLE
     if known is not None and known.outcome is not None and known.outcome.word != gangs.UNPLACEABLE:
         return known.outcome.word
@@ -158,7 +160,7 @@ def _outcome(kept: _Kept, known: gangs.Kept | None) -> str:
 
 
 def _why(kept: _Kept, known: gangs.Kept | None) -> Sequence[str]:
-    if not kept.decided and not kept.fits:
+    if not kept.decided and not kept.fitting:
         return ("every node that was asked about was refused, each for the reason beside it",)
     return known.reasons.why if known is not None else ()
 
@@ -199,6 +201,11 @@ def _node(verdict: verdicts.Verdict, seen: verdicts.Row) -> dict[str, Any]:
     if verdict.terms:
         row["terms"] = {name: {"value": round(value, 3), "reason": why} for name, (value, why) in verdict.terms.items()}
     return row
+
+
+def _fitting(name: str) -> dict[str, Any]:
+    """A node that a filter let pass and nobody asked the score of: a scheduler with one choice does not."""
+    return {"node": name, "reason": "not refused; no score was asked for"}
 
 
 def _shortfalls(stands: standing.Standing) -> dict[str, Any]:

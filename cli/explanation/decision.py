@@ -29,7 +29,7 @@ class Node(msgspec.Struct, frozen=True):
     """One node, as the pod's decision saw it."""
 
     node: str
-    score: float = 0.0
+    score: float | None = None
     leaf: str = ""
     refused: str = ""
     reason: str = ""
@@ -113,7 +113,7 @@ def _nodes(told: Explanation) -> list[RenderableType]:
     for title, options in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
         table.add_column(title, header_style="dim", **options)
     for node in shown:
-        score = "" if node.refused else f"{node.score:.1f}"
+        score = "" if node.refused or node.score is None else f"{node.score:.1f}"
         table.add_row(
             _line(node.node), _line(score), _line(node.leaf), _line(_why(node), "red" if node.refused else "")
         )

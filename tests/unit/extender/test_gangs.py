@@ -116,6 +116,15 @@ def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_wai
     assert site.look(after=gangs.WAITING_SECONDS) == [gangs.UNPLACEABLE]
 
 
+def test_a_node_that_filter_let_pass_is_shown_without_a_score():
+    site = Site([node("bare", "a", rails_each=0), *leaves(a=1)], 1, rails="required")
+    assert site.ask(0, "filter")["NodeNames"] == ["a-00"]
+    told = site.told()
+    assert told.outcome == "placeable"
+    assert [row["node"] for row in told.nodes] == ["a-00", "bare"]
+    assert told.nodes[0]["reason"] == "not refused; no score was asked for"
+
+
 def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     for each in site.pods:
