@@ -6,6 +6,7 @@ when its pods have waited for WAITING_SECONDS and the whole cluster, asked anew,
 argument; what is told to whom is `gang_events`'.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ from fabric.placement import account, ask, decide, fleet, landing, planner, rail
 
 KEPT = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # a scheduler's next session, and the one after, have had their try
+REASONS_SECONDS = 1.0  # between two accounts of one gang: each looks at every leaf, and schedulers ask pod by pod
 AGAIN_SECONDS = 60.0  # between two looks at a gang that could not be placed
 _LOOKED_AT = 50  # gangs of one look: a thousand of them must not hold up the answers
 UNPLACEABLE = "unplaceable"
@@ -48,6 +50,7 @@ class Kept(msgspec.Struct):
     plan: planner.Plan = planner.NOTHING
     remaining: int = 0
     reasons: account.Account = account.PLAIN
+    reasoned: float = -math.inf  # when
     promise: landing.Promise | None = None
     session: int = 0
     outcome: Outcome | None = None
@@ -68,8 +71,9 @@ class Gangs:
         """A pod was decided on."""
         kept = self._of(question, now)
         plan, remaining = decision.plan, decision.gang.remaining
-        if not account.continues(kept.plan, kept.remaining, plan, remaining):
+        if self._needs_reasons(kept, plan, remaining, now):
             kept.reasons = decision.reasons() if decision.gang.located else account.PLAIN
+            kept.reasoned = now
         kept.plan, kept.remaining = plan, remaining
         if plan.complete and self._is_better(kept, question, plan, remaining):
             mates = [leaf for leaf, count in decision.gang.mates.items() if count]
@@ -102,6 +106,12 @@ class Gangs:
             kept.since, kept.look_after = now, now + WAITING_SECONDS
         self._kept.move_to_end(key)
         return kept
+
+    def _needs_reasons(self, kept: Kept, plan: planner.Plan, remaining: int, now: float) -> bool:
+        """Whether what is remembered does not tell why this plan is no better."""
+        if account.continues(kept.plan, kept.remaining, plan, remaining):
+            return False
+        return kept.plan.complete != plan.complete or now - kept.reasoned >= REASONS_SECONDS
 
     def _is_better(self, kept: Kept, question: ask.Ask, plan: planner.Plan, remaining: int) -> bool:
         """Whether a plan tells better what is possible for the whole gang than what is remembered."""

@@ -218,11 +218,14 @@ def _too_little(ground: Ground, held: int) -> Iterable[str]:
         return
     wanted = next((_wanted(each) for each in ground.standings), "")
     yield f"{ground.remaining} pods remain{wanted}; the free nodes hold {held}"
-    lacking: Counter[str] = Counter()
+    totals: dict[int, int] = {}
     for kinds in ground.supply.leaves.values():
         for kind, nodes in kinds.items():
-            if nodes and not ground.supply.grades[kind].alignments:
-                lacking[hindrance(ground.standings[kind])] += nodes
+            totals[kind] = totals.get(kind, 0) + nodes
+    lacking: Counter[str] = Counter()
+    for kind, nodes in totals.items():
+        if nodes and not ground.supply.grades[kind].alignments:
+            lacking[hindrance(ground.standings[kind])] += nodes
     if lacking:
         yield "; ".join(
             f"{nodes} {'node' if nodes == 1 else 'nodes'}: {cause}" for cause, nodes in lacking.most_common(_NAMED)
@@ -341,8 +344,10 @@ def _rooms(ground: Ground, rails: int, least: planner.Value) -> dict[topology.Do
     ]
     rooms = {}
     for leaf, kinds in ground.supply.leaves.items():
-        room = sum(counts[kind] * nodes for kind, nodes in kinds.items())
-        if room and leaf != topology.NOWHERE:
+        room = 0
+        for kind, nodes in kinds.items():  # a thousand times for some clusters: no generator
+            room += counts[kind] * nodes
+        if room and leaf:
             rooms[leaf] = room
     return rooms
 
