@@ -125,6 +125,15 @@ def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     assert told.nodes[0]["reason"] == "not refused; no score was asked for"
 
 
+def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
+    site = Site(leaves(a=2), 1)
+    site.state.fleet.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
+    site.ask(0)
+    row = next(row for row in site.told().nodes if row["node"] == "a-01")
+    assert row["rails"][2] == "rail2 has 0 of 1 free, held by train/llm-3"
+    assert row["leaf"] == "a in s-a"
+
+
 def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     for each in site.pods:

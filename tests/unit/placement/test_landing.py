@@ -63,6 +63,15 @@ def test_a_rail_that_one_member_lacks_is_lost_to_all():
     assert "n-2: rail3 not free" in landed.why
 
 
+def test_members_that_lack_different_rails_have_only_the_others_in_common():
+    def without(*lost):
+        bad = stands(rails_each={each: 1 for each in RESOURCES if each not in lost})
+        return msgspec.structs.replace(bad, grade=msgspec.structs.replace(bad.grade, alignments=(1.0,)))
+
+    lacking = {"n0": without(RESOURCES[0]), "n1": without(RESOURCES[3])}
+    assert landing.of(places(*[LEAF_A] * 4, **lacking), WHOLE, SIZES, [1]).bandwidth == pytest.approx(0.5)
+
+
 def test_a_node_nobody_remembers_is_not_blamed():
     landed = landing.of(places(*[LEAF_A] * 2, n1=None), WHOLE, SIZES, [1])
     assert landed.bandwidth == 1.0
