@@ -14,10 +14,10 @@ BENCH_ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench demo lock clean
+.PHONY: help setup check test fuzz bench bench-webhook bench-extender bench-volcano demo lock clean
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
 
@@ -54,8 +54,16 @@ fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--s
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
 
-bench: setup ## the webhook's speed beside a Go reference, in one run (needs two quiet cores; options by BENCH_ARGS)
+bench: bench-webhook bench-extender ## speed of both servers; wants two quiet cores, options by the targets of each
+
+bench-webhook: setup ## the webhook beside a Go reference, in one run; options by BENCH_ARGS
 	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
+
+bench-extender: setup ## the extender's requests on 5,000 nodes; options by BENCH_ARGS="--only kube --rounds 1"
+	$(BIN)/python tests/bench/placement_requests.py $(BENCH_ARGS)
+
+bench-volcano: setup ## pods a real Volcano binds a second, beside an extender that does nothing
+	$(BIN)/python tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fabric import hypernodes, names, views, workload_views
+from fabric import hypernodes, names, placed_pods, views, workload_views
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -19,6 +19,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 NODES = Kind("nodes", "/api/v1/nodes", views.Node)
 PODS = Kind("pods", "/api/v1/pods", views.Pod)
+PLACED_PODS = Kind("pods", "/api/v1/pods", placed_pods.Pod)  # the same, without what a placement does not read
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",

@@ -113,7 +113,7 @@ def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Event
 def _wanted(state: states.State) -> list[sources.Wanted]:
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
         (resources.NODES, "Node", states.Nodes(state)),
-        (resources.PODS, "Pod", states.Pods(state)),
+        (resources.PLACED_PODS, "Pod", states.Pods(state)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
         (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
         (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),

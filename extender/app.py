@@ -1,6 +1,8 @@
 """The extender's paths, each onto one verb of `schedulers`; and explanations for whoever may see the pod."""
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -9,12 +11,14 @@ from fabric import names
 from serving import routes
 
 _MALFORMED = (requests.MalformedError,)
+_SECOND_LOOK_SECONDS = 0.05  # by then the watch has what kube-scheduler knew when it asked
+_BETWEEN_LOOKS_SECONDS = 0.25  # kube-scheduler waits for us pod by pod: a fifth of its time at most
 
 
 def offered(verbs: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
     """All routes. `post` asks the API server who may read explanations; None where there is none."""
     table = [
-        _kube("/scheduler/filter", verbs.filter),
+        routes.Route("/scheduler/filter", _filter(verbs), malformed=_MALFORMED),
         _kube("/scheduler/prioritize", verbs.prioritize),
     ]
     for verb, handle in (
@@ -32,6 +36,29 @@ def offered(verbs: schedulers.Schedulers, post: access.Post | None) -> list[rout
 
 def _kube(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
     return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
+
+
+def _filter(verbs: schedulers.Schedulers) -> routes.Handle:
+    """Filter, with a second look where every node is refused.
+
+    kube-scheduler tries a waiting pod again at the very event that helps it, often before our own watch has brought
+    that event. A pod refused then is not tried again before something else happens, for up to five minutes.
+    """
+    last = -_BETWEEN_LOOKS_SECONDS
+
+    def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+        body, hopeless = verbs.judge(call.body)
+        if not hopeless or time.monotonic() - last < _BETWEEN_LOOKS_SECONDS:
+            return routes.Reply(body)
+        return again(call.body)
+
+    async def again(body: bytes) -> routes.Reply:
+        nonlocal last
+        await asyncio.sleep(_SECOND_LOOK_SECONDS)
+        last = time.monotonic()
+        return routes.Reply(verbs.filter(body))
+
+    return answer
 
 
 def _volcano(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from extender import state as states
 from extender import volcano_wire
 from fabric import resources, views, workload
-from fabric.placement import ask, rails
+from fabric.placement import ask, fleet, rails
 from fabric.policy import model, presets
 
 Pools = Mapping[tuple[str, str], str]
@@ -55,29 +56,70 @@ def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, poo
 
 
 def from_volcano(
-    task: volcano_wire.Task, nodes: list[volcano_wire.Node], policy: model.Policy | None, pools: Pools
+    task: volcano_wire.Task,
+    nodes: list[volcano_wire.Node],
+    policy: model.Policy | None,
+    state: states.State,
+    *,
+    evicting: bool = False,
 ) -> ask.Ask | None:
-    """The ask of Volcano: every node comes with what its running session holds free."""
+    """The ask of Volcano: every node comes with what its running session holds free.
+
+    `evicting`: a node that cannot hold the task stands for what it would have without its pods. Volcano's allocate
+    scores only nodes that can; its preempt scores them to choose whose pods have to go.
+    """
     if task.pod is None:
         return None
+    wanted = requested(task)
     offers = {
-        node.name: ask.Offer(
-            free=volcano_wire.amounts(node.idle),
-            promised=volcano_wire.promised(node) if node.releasing and node.releasing.scalars else None,
-        )
+        node.name: offer
         for node in nodes
-        if node.idle
+        if (offer := _offer(node, wanted, state.fleet, evicting=evicting)) is not None
     }
     return from_pod(
         task.pod,
         policy,
-        pools,
+        state.pools,
         [node.name for node in nodes],
         offers=offers,
-        requests=requested(task),
+        requests=wanted,
         volcano_job=task.job,
         uid=task.uid,
     )
+
+
+def _offer(
+    node: volcano_wire.Node, wanted: resources.Amounts, seen: fleet.Fleet, *, evicting: bool
+) -> ask.Offer | None:
+    found = volcano_wire.offered(node)
+    if found is None:
+        return None
+    found = _less_unseen(node.name, found, seen)
+    fits = _holds(found.free, wanted) or (found.promised is not None and _holds(found.promised, wanted))
+    return found if fits or not evicting else volcano_wire.emptied(node) or found
+
+
+def _less_unseen(node: str, offer: ask.Offer, seen: fleet.Fleet) -> ask.Offer:
+    """What Volcano says of a node, less the devices of pods that another scheduler has bound since its session began.
+
+    Volcano works on the snapshot of its session. What the watch has shown since is not in it, and would be given twice.
+    """
+    bound = seen.free(node) if node in seen.nodes else {}
+    gone = {
+        name: free - bound[name] for name, free in offer.free.items() if "/" in name and free > bound.get(name, free)
+    }
+    if not gone:
+        return offer
+    promised = offer.promised
+    return ask.Offer(free=_less(offer.free, gone), promised=promised if promised is None else _less(promised, gone))
+
+
+def _less(amounts: resources.Amounts, gone: resources.Amounts) -> resources.Amounts:
+    return {name: amount - gone.get(name, 0) for name, amount in amounts.items()}
+
+
+def _holds(free: resources.Amounts, wanted: resources.Amounts) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 def requested(task: volcano_wire.Task) -> resources.Amounts:

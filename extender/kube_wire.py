@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender import requests
-from fabric import views
+from fabric import placed_pods
 
 _ABSENT = (b"", b"null")
 MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
+_SAME = 1e-6  # of 100: scores closer than this are one tier
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderArgs: a pod and the names of the nodes to judge."""
 
-    pod: views.Pod | None = None
+    pod: placed_pods.Pod | None = None
     nodes: msgspec.Raw = msgspec.Raw()
     node_names: list[str] | None = None
 
@@ -31,7 +32,7 @@ class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
     """One node's score."""
 
     host: str
@@ -42,7 +43,7 @@ _decode = msgspec.json.Decoder(Arguments).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read(body: bytes) -> tuple[views.Pod, list[str]]:
+def read(body: bytes) -> tuple[placed_pods.Pod, list[str]]:
     """(pod, node names) of a filter or prioritize request. Raises requests.MalformedError."""
     arguments = requests.decoded(_decode, body)
     if arguments.pod is None:
@@ -63,9 +64,29 @@ def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, s
 
 
 def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize; scores of 0..100."""
-    return _encode([HostPriority(host=name, score=_integer(score)) for name, score in scores.items()])
+    """The answer of prioritize; scores of 0..100.
+
+    The best tier alone gets the 10, and the others are spread over the rest: kube-scheduler adds its own plugins'
+    scores, of which one step of ours is worth ten at weight 1, and a plan is followed only by its best node.
+    """
+    whole = _Integers(best=max(scores.values(), default=0.0), worst=min(scores.values(), default=0.0))
+    return _encode(list(map(HostPriority, scores, map(whole.__getitem__, scores.values()))))
 
 
-def _integer(score: float) -> int:
-    return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+class _Integers(dict[float, int]):
+    """Score -> its integer: 5,000 nodes have few different scores."""
+
+    def __init__(self, *, best: float, worst: float) -> None:
+        super().__init__()
+        self._best, self._range = best, best - worst
+
+    def __missing__(self, score: float) -> int:
+        found = self[score] = self._integer(score)
+        return found
+
+    def _integer(self, score: float) -> int:
+        if self._range < _SAME:
+            return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
+        if self._best - score < _SAME:
+            return MAX_SCORE
+        return min(MAX_SCORE - 1, round(MAX_SCORE * (1 - (self._best - score) / self._range)))

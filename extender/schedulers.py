@@ -6,7 +6,7 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
-from extender import asks, explain, gangs, kube_wire, volcano_wire
+from extender import asks, explain, gangs, kube_wire, sessions, unseen, volcano_wire
 from extender import state as states
 from fabric import workload
 from fabric.placement import ask, decide, ledger
@@ -31,7 +31,9 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._counted = counted
+        self._sessions = sessions.Sessions()
         self._desk = decide.Desk(state.fleet, state.ledger)
+        self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
         self.gangs = gangs.Gangs(state, self._desk, self.explanations.standing)
 
@@ -39,14 +41,20 @@ class Schedulers:
 
     def filter(self, body: bytes) -> bytes:
         """POST /scheduler/filter."""
+        return self.judge(body)[0]
+
+    def judge(self, body: bytes) -> tuple[bytes, bool]:
+        """The answer of filter, and whether it refuses every node there was."""
         pod, nodes = kube_wire.read(body)
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
-            return kube_wire.filtered(nodes, {}, {})
+            return kube_wire.filtered(nodes, {}, {}), False
+        self._unseen.asked(question.uid, nodes, self._clock())
         found = self._desk.screen(question)
+        self._unseen.left(self._asked(question), found.kept)
         self._counted("filter", len(nodes), found.unknown)
         self._screened("kube-scheduler", question, found)
-        return kube_wire.filtered(found.kept, found.busy, found.never)
+        return kube_wire.filtered(found.kept, found.busy, found.never), bool(nodes) and not found.kept
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
@@ -54,14 +62,16 @@ class Schedulers:
         question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
-        return kube_wire.prioritized(self._decide("kube-scheduler", "prioritize", question).scores)
+        with self._unseen.counted(self._state.ledger, self._state.fleet.pods, self._clock()):
+            scores = self._decide("kube-scheduler", "prioritize", question).scores
+        return kube_wire.prioritized(scores)
 
     # --- Volcano --------------------------------------------------------------------------------------
 
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = volcano_wire.read_prioritize(body)
-        question = asks.from_volcano(task, nodes, self._policy(), self._state.pools)
+        question = asks.from_volcano(task, nodes, self._policy(), self._state, evicting=True)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_volcano(scope), "prioritize", question).scores
@@ -71,7 +81,7 @@ class Schedulers:
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
         task, node = volcano_wire.read_predicate(body)
-        question = asks.from_volcano(task, [node], self._policy(), self._state.pools)
+        question = asks.from_volcano(task, [node], self._policy(), self._state)
         if question is None:
             self._counted("predicate", 1, 0)
             return volcano_wire.predicated("", unresolvable=False)
@@ -86,7 +96,10 @@ class Schedulers:
         task = volcano_wire.read_event(body)
         bound = self._state.fleet.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
-            self._state.ledger.allocate(self._entry(task), scope)
+            entry = self._entry(task)
+            if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
+                return volcano_wire.EVENT_SENT_BACK
+            self._state.ledger.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
@@ -98,6 +111,7 @@ class Schedulers:
     def volcano_close(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/session-close: what was pipelined is void, what was allocated awaits its binding."""
         volcano_wire.read_close(body)
+        self._sessions.ended(scope)
         self._state.ledger.close(scope, self._clock())
         self.gangs.closed()
         return volcano_wire.NOTHING
@@ -112,6 +126,18 @@ class Schedulers:
             node=task.node_name,
             requests=asks.requested(task),
             state=ledger.State.PIPELINED if task.status == volcano_wire.PIPELINED else ledger.State.ALLOCATED,
+            since=self._clock(),
+        )
+
+    def _asked(self, question: ask.Ask) -> ledger.Entry:
+        return ledger.Entry(
+            uid=question.uid,
+            key=f"{question.namespace}/{question.name}",
+            gang=question.gang,
+            rank=question.rank,
+            node="",
+            requests=question.requests,
+            state=ledger.State.UNCONFIRMED,
             since=self._clock(),
         )
 

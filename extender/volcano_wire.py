@@ -4,12 +4,14 @@ Decodes only the fields used, so that a body of tens of megabytes costs a scan a
 milli-cores, bytes, and milli-units of every scalar but `pods`; here all of it becomes milli-units.
 """
 
+import functools
 from collections.abc import Mapping
 
 import msgspec
 
 from extender import requests
-from fabric import resources, views
+from fabric import placed_pods, resources
+from fabric.placement import ask
 
 PIPELINED = 4  # api.Pipelined
 CODE_BUSY = 2  # fwk.Unschedulable: another pod leaving may help
@@ -34,16 +36,23 @@ class Task(msgspec.Struct, frozen=True):
     request: Amounts | None = msgspec.field(default=None, name="InitResreq")
     node_name: str = msgspec.field(default="", name="NodeName")
     status: int = msgspec.field(default=0, name="Status")
-    pod: views.Pod | None = msgspec.field(default=None, name="Pod")
+    pod: placed_pods.Pod | None = msgspec.field(default=None, name="Pod")
+
+
+_NULL = msgspec.Raw(b"null")
 
 
 class Node(msgspec.Struct, frozen=True):
-    """api.NodeInfo, the fields a placement reads: what is idle, being released, and promised."""
+    """api.NodeInfo, the fields a placement reads: what is idle, being released, and promised.
+
+    Each is an api.Resource as written, for `offered`: most nodes of a request write the same.
+    """
 
     name: str = msgspec.field(default="", name="Name")
-    idle: Amounts | None = msgspec.field(default=None, name="Idle")
-    releasing: Amounts | None = msgspec.field(default=None, name="Releasing")
-    pipelined: Amounts | None = msgspec.field(default=None, name="Pipelined")
+    idle: msgspec.Raw = msgspec.field(default=_NULL, name="Idle")
+    releasing: msgspec.Raw = msgspec.field(default=_NULL, name="Releasing")
+    pipelined: msgspec.Raw = msgspec.field(default=_NULL, name="Pipelined")
+    allocatable: msgspec.Raw = msgspec.field(default=_NULL, name="Allocatable")
 
 
 class _Prioritize(msgspec.Struct, frozen=True):
@@ -63,11 +72,15 @@ class _Event(msgspec.Struct, frozen=True):
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
+_decode_amounts = msgspec.json.Decoder(Amounts | None).decode
 _decode_close = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _encode = msgspec.json.Encoder().encode
 
 NOTHING = b"{}"
 EVENT_TAKEN = b'{"errorMessage":""}'
+EVENT_SENT_BACK = _encode(
+    {"errorMessage": "railwright has just started and has not seen where this gang's first pods are: place it anew"}
+)
 
 
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
@@ -121,13 +134,48 @@ def amounts(given: Amounts | None) -> dict[str, int]:
     return result
 
 
-def promised(node: Node) -> dict[str, int]:
+def offered(node: Node) -> ask.Offer | None:
+    """What a node's scheduler holds free; None where it does not say. Raises requests.MalformedError.
+
+    Equal texts give one and the same offer.
+    """
+    return _offered(bytes(node.idle), bytes(node.releasing), bytes(node.pipelined))
+
+
+@functools.lru_cache(maxsize=4096)  # different states of nodes; a text has a few hundred bytes
+def _offered(idle: bytes, releasing: bytes, pipelined: bytes) -> ask.Offer | None:
+    now, leaving, coming = (requests.decoded(_decode_amounts, text) for text in (idle, releasing, pipelined))
+    if now is None:
+        return None
+    return ask.Offer(
+        free=amounts(now),
+        promised=_promised(now, leaving, coming) if leaving is not None and leaving.scalars else None,
+    )
+
+
+def _promised(now: Amounts, leaving: Amounts, coming: Amounts | None) -> dict[str, int]:
     """What will be free once releasing pods are gone and pipelined ones have come (Volcano's FutureIdle)."""
-    total = amounts(node.idle)
-    for given, sign in ((node.releasing, 1), (node.pipelined, -1)):
+    total = amounts(now)
+    for given, sign in ((leaving, 1), (coming, -1)):
         for name, amount in amounts(given).items():
             total[name] = total.get(name, 0) + sign * amount
     return total
+
+
+def emptied(node: Node) -> ask.Offer | None:
+    """What would be free if every pod on the node went but those promised a place there; None where it does not say."""
+    return _emptied(bytes(node.allocatable), bytes(node.pipelined))
+
+
+@functools.lru_cache(maxsize=4096)  # as above
+def _emptied(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
+    total, coming = (requests.decoded(_decode_amounts, text) for text in (allocatable, pipelined))
+    if total is None:
+        return None
+    left = amounts(total)
+    for name, amount in amounts(coming).items():
+        left[name] = left.get(name, 0) - amount
+    return ask.Offer(free=left)
 
 
 def _task(task: Task | None) -> Task:

@@ -1,8 +1,8 @@
 """From a request to an answer: route, limits, handler, error answers, counters.
 
 Owns the one place where an exception becomes a status. Between the body's last byte and the answer of a synchronous
-handler stands no await; a plain request that is there whole is answered `at_once`, without a task of its own. Knows no
-socket and no protocol of callers.
+handler stands no await; a plain request is answered `at_once` where it is there whole, or once the rest that it
+`awaits` has come, without a task of its own. Knows no socket and no protocol of callers.
 """
 
 import email.utils
@@ -33,9 +33,7 @@ class Answers:
         metrics: counters.Metrics | None,
     ) -> None:
         self._routes = routes.Table(table)
-        self._immediate = {
-            route.path: route for route in table if route.immediate and route.method == "POST" and "{" not in route.path
-        }
+        self._immediate = routes.Table([route for route in table if route.immediate and route.method == "POST"])
         self._limits = limits
         self._metrics = metrics  # None: probes and metrics are not counted among the requests
         self.closing = False
@@ -60,22 +58,60 @@ class Answers:
     def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
         """The whole answer, headers included; None for a request that is not plain, or not there whole.
 
-        What is not plain goes the long way: other methods, paths with parameters, handlers that may wait, bodies that
-        are encoded, expected or too long, and everything once the server drains.
+        What is not plain goes the long way: other methods, handlers that may wait, bodies that are encoded, expected
+        or too long, and everything once the server drains.
         """
-        path, _, query = message.path.partition("?")
-        route = self._immediate.get(path)
-        if route is None or self.closing or not _plain(message) or not payload.is_eof():
+        if self.closing or not _plain(message) or not payload.is_eof() or payload.exception() is not None:
             return None
-        if payload.exception() is not None or payload.total_bytes > self._limits.max_body:
+        if payload.total_bytes > self._limits.max_body or (found := self._short(message)) is None:
             return None
-        call = routes.Call(payload.read_nowait(), routes.NOTHING, _query(query), message.headers, peer)
+        return self._answered(found, message, payload.read_nowait(), peer)
+
+    def awaits(self, message: http.RawRequestMessage) -> int | None:
+        """The length of a body that is still arriving and can then be `completed`; None where the long way takes it."""
+        if self.closing or not _plain(message) or "Transfer-Encoding" in message.headers:
+            return None
+        length = message.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > self._limits.max_body or self._short(message) is None:
+            return None
+        return int(length)
+
+    def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
+        """The whole answer to a request for whose body `awaits` has asked."""
+        found = self._short(message)
+        if found is None:
+            raise LookupError(f"nobody awaits a body for {message.path}")
+        return self._answered(found, message, body, peer)
+
+    def late(self) -> bytes:
+        """The whole answer to a request whose body did not arrive in time."""
+        self.rejected(408)
+        return _written(_error(408, bounds.late(self._limits), ""), close=True)
+
+    def _short(self, message: http.RawRequestMessage) -> tuple[routes.Route, Mapping[str, str]] | None:
+        path = message.path.partition("?")[0]
+        if "%" in path:
+            return None  # the long way decodes it
+        try:
+            return self._immediate.find("POST", path)
+        except routes.HttpError:
+            return None
+
+    def _answered(
+        self,
+        found: tuple[routes.Route, Mapping[str, str]],
+        message: http.RawRequestMessage,
+        body: bytes,
+        peer: str,
+    ) -> bytes:
+        route, parameters = found
+        query = _query(message.path.partition("?")[2])
         began = time.perf_counter()
-        reply = _begun(route, call)
+        reply = _begun(route, routes.Call(body, parameters, query, message.headers, peer))
         if not isinstance(reply, routes.Reply):
-            raise TypeError(f"the handler of {path} is said to be immediate and returned {type(reply).__name__}")
+            raise TypeError(f"the handler of {route.path} is said to be immediate and returned {type(reply).__name__}")
         self._count(route, reply, began)
-        return _written(reply)
+        return _written(reply, close=self.closing)
 
     def rejected(self, status: int) -> None:
         """Count a request that no handler saw."""
@@ -141,14 +177,16 @@ def _plain(message: http.RawRequestMessage) -> bool:
     )
 
 
+_CLOSE = "Connection: close\r\n"
 _REASONS = {status.value: status.phrase for status in http_status.HTTPStatus}
 
 
-def _written(reply: routes.Reply) -> bytes:
+def _written(reply: routes.Reply, *, close: bool) -> bytes:
     """An answer as it goes over the wire."""
     head = (
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
-        f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n\r\n"
+        f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n"
+        f"{_CLOSE if close else ''}\r\n"
     )
     return head.encode() + reply.body
 

@@ -1,35 +1,53 @@
-"""Connections of a port: their number, their deadlines, and what an unreadable request line gets.
+"""Connections of a port: their number, their deadlines, the short way, and what an unreadable request line gets.
 
 Owns what aiohttp has not (reliability.md T12): a silent or dripping client is dropped, and the number of clients is
 bounded. aiohttp's low-level `web.Server` is the factory of its protocol; ours makes a subclass with a timer.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import http, streams, web
 
+from serving import bodies, routes
 from serving import limits as bounds
-from serving import routes
 
 _LOG = logging.getLogger(__name__)
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-AtOnce = Callable[[http.RawRequestMessage, streams.StreamReader, str], bytes | None]
-"""The whole answer to a request that needs no waiting, or None; the last value is the caller's address."""
 Rejected = Callable[[int], None]
 """Called with the status of every answer that no handler gave."""
+
+
+class ShortWay(Protocol):
+    """Whole answers, headers included, to requests that need no waiting but for their bodies (answers.Answers)."""
+
+    closing: bool
+
+    def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
+        """The answer to a request that is there whole; None where the long way has to take it."""
+
+    def awaits(self, message: http.RawRequestMessage) -> int | None:
+        """The length of a body to be collected and then `completed`; None where the long way has to take it."""
+
+    def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
+        """The answer to a request whose body was awaited."""
+
+    def late(self) -> bytes:
+        """The answer to a request whose body did not come in time."""
 
 
 class Connections(web.Server):
     """The connections of one port, made by the loop's server, closed by `finish`."""
 
-    def __init__(self, handle: Handle, at_once: AtOnce, limits: bounds.Limits, rejected: Rejected) -> None:
+    def __init__(self, handle: Handle, short: ShortWay, limits: bounds.Limits, rejected: Rejected) -> None:
         super().__init__(self._begun)
         self._handle = handle
-        self.at_once = at_once
+        self.short = short
+        self.rooms = bodies.Rooms()
         self.limits = limits
         self.rejected = rejected
 
@@ -59,7 +77,7 @@ class _Connection(web.RequestHandler):
     for plain requests: aiohttp's own takes two tasks' turns and three objects a request, which is half of its cost.
     """
 
-    __slots__ = ("_deadline", "_idle", "_owner", "_peer")
+    __slots__ = ("_deadline", "_idle", "_owner", "_peer", "_rest")
 
     def __init__(self, owner: Connections) -> None:
         super().__init__(
@@ -74,6 +92,7 @@ class _Connection(web.RequestHandler):
         self._deadline: asyncio.TimerHandle | None = None
         self._idle = True  # no request of this connection is being read or answered
         self._peer = ""
+        self._rest: asyncio.Future[None] | None = None  # while the rest of a body is awaited; done when it has come
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -93,7 +112,7 @@ class _Connection(web.RequestHandler):
         self._waiter = None  # nobody is woken before we have looked
         super().data_received(data)
         self._waiter = waiter
-        if self._messages and len(self._messages) == 1 and self._answered():
+        if self._messages and len(self._messages) == 1 and (self._answered() or self._awaits()):
             return
         if data:
             self._idle = False
@@ -111,7 +130,7 @@ class _Connection(web.RequestHandler):
         message, payload = self._messages[0]
         if self.transport is None or not isinstance(message, http.RawRequestMessage):
             return False
-        answer = self._owner.at_once(message, payload, self._peer)
+        answer = self._owner.short.at_once(message, payload, self._peer)
         if answer is None:
             return False
         self._messages.popleft()
@@ -121,6 +140,76 @@ class _Connection(web.RequestHandler):
         self._disarm()
         self._stay()
         return True
+
+    def _awaits(self) -> bool:
+        """True where the one request that waits will be answered once the rest of its body has come."""
+        message, payload = self._messages[0]
+        if self.transport is None or not isinstance(message, http.RawRequestMessage) or self._reading_paused:
+            return False
+        length = None if payload.is_eof() or payload.exception() else self._owner.short.awaits(message)
+        if length is None:
+            return False
+
+        def whole(body: bytes) -> None:
+            self._read_on(self)
+            self._complete(message, body)
+
+        try:
+            rest = bodies.Rest(self, self._owner.rooms, payload.read_nowait(), length, whole)
+        except OSError:  # no room
+            self.force_close()
+            return True
+        self._messages.popleft()
+        self._parser = self._unused_parser()  # the one so far waits for bytes that it will not see
+        self._rest, self._idle = self._loop.create_future(), False
+        if self._keepalive_handle is not None:
+            self._keepalive_handle.cancel()
+            self._keepalive_handle = None
+        self._arm(self._owner.limits.body_seconds)
+        self._read_on(rest)
+        return True
+
+    def _complete(self, message: http.RawRequestMessage, body: bytes) -> None:
+        """Answer the request whose body has come."""
+        self._disarm()
+        if self._rest is None or self.transport is None:
+            return
+        self.transport.write(self._owner.short.completed(message, body, self._peer))
+        self._rest.set_result(None)
+        self._rest, self._idle = None, True
+        if self._owner.short.closing or self._close or self._force_close:
+            self.force_close()
+        else:
+            self._stay()
+
+    def _read_on(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have this protocol read; uvloop asks for its kind only when reading begins."""
+        if self.transport is not None:
+            self.transport.pause_reading()
+            self.transport.set_protocol(protocol)
+            self.transport.resume_reading()
+
+    def _unused_parser(self) -> http.HttpRequestParser:
+        """As aiohttp makes one for a connection."""
+        return http.HttpRequestParser(
+            self,
+            self._loop,
+            self._read_bufsize,
+            max_line_size=self.max_line_size,
+            max_field_size=self.max_field_size,
+            max_headers=self.max_headers,
+            payload_exception=web.RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=self._max_msg_queue_size,
+        )
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - aiohttp's signature
+        """End what is in flight within `timeout` seconds, then close."""
+        if self._rest is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await asyncio.shield(self._rest)
+        await super().shutdown(timeout)
 
     def _stay(self) -> None:
         """Keep the connection for the next request, as long as any is kept."""
@@ -143,6 +232,9 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._disarm()
+        if self._rest is not None:
+            self._rest.set_result(None)
+            self._rest = None
         super().connection_lost(exc)
 
     def handle_error(
@@ -175,7 +267,10 @@ class _Connection(web.RequestHandler):
 
     def _expire(self) -> None:
         self._deadline = None
-        self._owner.rejected(408)
+        if self._rest is not None and self.transport is not None:
+            self.transport.write(self._owner.short.late())
+        else:
+            self._owner.rejected(408)
         self.force_close()
 
     def log_debug(self, *args: Any, **kw: Any) -> None:

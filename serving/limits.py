@@ -51,9 +51,14 @@ async def read(request: web.BaseRequest, limits: Limits) -> bytes:
         async with asyncio.timeout(limits.body_seconds):
             return await _collected(request, limits.max_body)
     except TimeoutError:
-        raise routes.HttpError(408, f"the body did not arrive within {limits.body_seconds:g} s") from None
+        raise routes.HttpError(408, late(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
         raise routes.HttpError(400, f"the body is not what its headers announced: {type(error).__name__}") from None
+
+
+def late(limits: Limits) -> str:
+    """Why a request is refused whose body did not end in time."""
+    return f"the body did not arrive within {limits.body_seconds:g} s"
 
 
 async def _collected(request: web.BaseRequest, max_body: int) -> bytes:

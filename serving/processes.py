@@ -178,7 +178,7 @@ class _Parent:
 
 def _ops_port(table: Sequence[routes.Route], bounds: limits.Limits) -> connections.Connections:
     answering = answers.Answers(table, bounds, None)
-    return connections.Connections(answering, answering.at_once, bounds, answering.rejected)
+    return connections.Connections(answering, answering, bounds, answering.rejected)
 
 
 def _waited(pid: int) -> int:

@@ -126,7 +126,7 @@ class Server:
     async def _port(
         self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
-        accepted = connections.Connections(table, table.at_once, self._bounds, table.rejected)
+        accepted = connections.Connections(table, table, self._bounds, table.rejected)
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,

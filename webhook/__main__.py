@@ -65,6 +65,7 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
         sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
+        sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]
 
 

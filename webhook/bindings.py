@@ -45,7 +45,7 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
         if known.pods.knows(namespace, name, uid):
             return _answer(request, ())
         return _answer(request, (f"railwright has not seen pod {namespace}/{name}: its placement is not recorded",))
-    return _placed(request, bound, pending, policy, known.facts(namespace), known.nodes.by_name.get(bound.target.name))
+    return _placed(request, bound, pending, policy, known.facts(namespace), known.node(bound.target.name))
 
 
 def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabric import names, quantity, views
+from fabric import hypernodes, names, quantity, views
 from fabric.injection import accelerators, facts
 
 Key = tuple[str, str]  # namespace, name
@@ -114,6 +114,25 @@ class Nodes:
             self.version += 1
 
 
+class HyperNodes:
+    """Volcano's HyperNodes, which name the domains of nodes under the preset `volcano`."""
+
+    def __init__(self) -> None:
+        self.tree = hypernodes.Tree()
+
+    def replace(self, objects: Sequence[hypernodes.HyperNode]) -> None:
+        """The full list."""
+        self.tree.replace(objects)
+
+    def upsert(self, obj: hypernodes.HyperNode) -> None:
+        """One appeared or changed."""
+        self.tree.upsert(obj)
+
+    def remove(self, obj: hypernodes.HyperNode) -> None:
+        """One is gone."""
+        self.tree.remove(obj.metadata.name)
+
+
 class Pods:
     """Pods that may have opted in and await a node, and the uids of all others; whoever waits is told of news.
 
@@ -195,6 +214,19 @@ class State:
         self.networks = Networks()
         self.nodes = Nodes()
         self.pods = Pods()
+        self.hyper_nodes = HyperNodes()
+
+    def node(self, name: str) -> views.Node | None:
+        """A node, with the domains its HyperNodes give it among its labels."""
+        found = self.nodes.by_name.get(name)
+        if found is None:
+            self.hyper_nodes.tree.forget(name)
+            return None
+        domains = self.hyper_nodes.tree.values(name, found.metadata.labels)
+        if not domains:
+            return found
+        metadata = msgspec.structs.replace(found.metadata, labels_or_none={**found.metadata.labels, **domains})
+        return msgspec.structs.replace(found, metadata=metadata)
 
     def facts(self, namespace: str) -> facts.Facts:
         """What is known now. Valid until the caller next waits: the maps in it are the caches themselves."""

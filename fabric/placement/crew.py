@@ -4,7 +4,7 @@ Owns the order of ranks over the leaves of a plan. Knows nothing of scores; what
 """
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -93,69 +93,65 @@ def due(
 ) -> topology.Domain | None:
     """The leaf of this rank when the plan's leaves are filled by rank; None where they hold no more.
 
-    Ranks follow the rank before them; just before placed mates they join those, as far as their leaf holds the gap.
+    A stretch of ranks between two placed mates begins in the leaf of the one before it and ends in the leaf of the
+    one after it, as far as those have room. Stretches that one leaf can hold whole are filled first, the short ones
+    before the long: the others change leaves anyway and may do so anywhere.
     """
     free = dict(rooms)
-    if crew.waiting and rank == crew.waiting[0]:  # ranks mostly come in order
-        return _first_due(rank, crew, order, free, leaf_of)
-    places: list[tuple[workload.Rank, topology.Domain | None]] = [
-        *((each, leaf_of.get(node, topology.NOWHERE)) for each, _, node in crew.placed),
-        *((each, None) for each in crew.waiting),
-    ]
-    places.sort(key=lambda each: each[0])
-    gaps = _gaps(places)
-    last: topology.Domain | None = None
-    for index, (each, leaf) in enumerate(places):
-        if leaf is not None:
-            last = leaf
-            continue
-        chosen = last if last is not None and free.get(last, 0) > 0 else None
-        if chosen is None:
-            gap, ahead = gaps[index]
-            if ahead is not None and free.get(ahead, 0) >= gap:
-                chosen = ahead
-        if chosen is None:
-            chosen = next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
-        if each == rank:
-            return chosen
-        if chosen is not None:
-            free[chosen] -= 1
-            last = chosen
+    stretches = list(_stretches(crew, leaf_of))
+    for ranks, behind, ahead in sorted(stretches, key=lambda each: _urgency(each[0], each[1], each[2], rooms)):
+        filled = _filled(len(ranks), behind, ahead, order, free)
+        position = bisect.bisect_left(ranks, rank)
+        if position < len(ranks) and ranks[position] == rank:
+            return filled[position]
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
 
 
-def _first_due(
-    rank: workload.Rank,
-    crew: Crew,
+def _stretches(
+    crew: Crew, leaf_of: Mapping[str, topology.Domain]
+) -> Iterator[tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]]:
+    """(ranks to be placed, leaf of the mate before them, leaf of the mate behind them), in order."""
+    begin, behind = 0, None
+    for mate, _, node in crew.placed:
+        end = bisect.bisect_left(crew.waiting, mate, lo=begin)
+        ahead = leaf_of.get(node, topology.NOWHERE)
+        if end > begin:
+            yield crew.waiting[begin:end], behind, ahead
+        begin, behind = end, ahead
+    if begin < len(crew.waiting):
+        yield crew.waiting[begin:], behind, None
+
+
+def _urgency(
+    ranks: Sequence[workload.Rank],
+    behind: topology.Domain | None,
+    ahead: topology.Domain | None,
+    rooms: Mapping[topology.Domain, int],
+) -> tuple[bool, int]:
+    beside = {leaf for leaf in (behind, ahead) if leaf is not None}
+    whole = len(beside) == 1 and len(ranks) <= rooms.get(min(beside), 0)
+    return not whole, len(ranks)
+
+
+def _filled(
+    count: int,
+    behind: topology.Domain | None,
+    ahead: topology.Domain | None,
     order: Sequence[topology.Domain],
-    free: Mapping[topology.Domain, int],
-    leaf_of: Mapping[str, topology.Domain],
-) -> topology.Domain | None:
-    """The same for the first rank to be placed, without walking through all that come after it."""
-    position = bisect.bisect_left(crew.placed, (rank, "", ""))
-    if position:
-        behind = leaf_of.get(crew.placed[position - 1][2], topology.NOWHERE)
-        if free.get(behind, 0) > 0:
-            return behind
-    if position < len(crew.placed):
-        ahead = leaf_of.get(crew.placed[position][2], topology.NOWHERE)
-        gap = bisect.bisect_left(crew.waiting, crew.placed[position][0])
-        if free.get(ahead, 0) >= gap:
-            return ahead
-    return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
+    free: dict[topology.Domain, int],
+) -> list[topology.Domain | None]:
+    """The leaves of one stretch, taken out of `free`."""
+    front = _take(behind, count, free)
+    back = _take(ahead, count - len(front), free)
+    middle: list[topology.Domain | None] = []
+    for leaf in order:
+        middle += _take(leaf, count - len(front) - len(middle) - len(back), free)
+    missing = count - len(front) - len(middle) - len(back)
+    return [*front, *middle, *([None] * missing), *back]
 
 
-def _gaps(
-    places: Sequence[tuple[workload.Rank, topology.Domain | None]],
-) -> dict[int, tuple[int, topology.Domain | None]]:
-    """For each member to be placed: (members from it to the next placed mate, that mate's leaf)."""
-    gaps: dict[int, tuple[int, topology.Domain | None]] = {}
-    count, ahead = 0, None
-    for index in range(len(places) - 1, -1, -1):
-        leaf = places[index][1]
-        if leaf is not None:
-            count, ahead = 0, leaf
-        else:
-            count += 1
-            gaps[index] = (count, ahead)
-    return gaps
+def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
+    taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
+    if leaf is not None and taken:
+        free[leaf] -= taken
+    return [leaf] * taken

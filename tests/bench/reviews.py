@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -23,9 +22,10 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
 
-import shell  # noqa: E402 - the path is set above: this file is run by itself
+import machine  # noqa: E402 - the path is set above: this file is run by itself
+import shell  # noqa: E402
 from plane import binaries  # noqa: E402
 from rich import console, table  # noqa: E402
 
@@ -74,10 +74,10 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
         for name in wanted:
             with rows[name]() as (port, pid):
                 said = _round(load, folder, authority, port, pid, cores[-1], options.seconds, _STRANGERS in name)
-            rounds.append({"row": name, "round": number, "gauge_us": _gauge(), **said})
+            rounds.append({"row": name, "round": number, "gauge_us": machine.gauge(), **said})
             print(f"{name}: {said['closed']['rate']:.0f}/s", file=sys.stderr, flush=True)
     return {
-        "machine": {"cpu": _cpu(), "cores": len(cores), "python": platform.python_version()},
+        "machine": {"cpu": machine.cpu(), "cores": len(cores), "python": platform.python_version()},
         "seconds": options.seconds,
         "rate": RATE,
         "review_bytes": (ROOT / "tests/data/wire/admission-pods-bench.json").stat().st_size,
@@ -100,7 +100,7 @@ def _round(
     common += ["-strangers"] if strangers else []
     closed = _loaded([*common, "-conns", "8"], pid, core)
     opened = _loaded([*common, "-conns", "8", "-rate", str(RATE)], pid, core)
-    return {"closed": closed, "open": opened, "pss_mib": _pss(pid)}
+    return {"closed": closed, "open": opened, "pss_mib": machine.pss(pid)}
 
 
 def _loaded(command: Sequence[str], pid: int, core: int) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _loaded(command: Sequence[str], pid: int, core: int) -> dict[str, Any]:
             marks = []
             for _ in ("go", "done"):
                 process.stderr.readline()
-                marks.append(_clocks(pid))
+                marks.append(machine.clocks(pid))
                 process.stdin.write("\n")
                 process.stdin.flush()
             said: dict[str, Any] = json.loads(process.stdout.read())
@@ -138,13 +138,8 @@ def _ours(keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, in
     command = [sys.executable, "-m", "webhook", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
     command += [f"--policy={HERE / 'policy.yaml'}", f"--snapshot={HERE / 'snapshot.yaml'}", "--drain-seconds=0"]
     command += [f"--tls-cert={keys['cert']}", f"--tls-key={keys['key']}"]
-    with _started(command, core) as process:
-        assert process.stderr is not None  # it was asked for
-        for line in process.stderr:
-            if found := re.match(r"listening on .*:(\d+)", line):
-                yield int(found[1]), process.pid
-                return
-        raise SystemExit("the webhook ended before it listened")
+    with machine.started(command, core) as process:
+        yield machine.port_told(process), process.pid
 
 
 @contextlib.contextmanager
@@ -153,32 +148,13 @@ def _go(load: pathlib.Path, verb: str, keys: Mapping[str, pathlib.Path], core: i
 
     port = ports.free()
     command = [str(load), verb, "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
-    with _started(command, core) as process:
+    with machine.started(command, core) as process:
         deadline = time.monotonic() + 10
         while not _listens(port):
             if time.monotonic() > deadline:
                 raise SystemExit(f"wbench {verb} does not listen on {port}")
             time.sleep(0.02)
         yield port, process.pid
-
-
-@contextlib.contextmanager
-def _started(command: Sequence[str], core: int) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # noqa: PLW1509 - one thread here
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.communicate(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _listens(port: int) -> bool:
@@ -199,34 +175,6 @@ def _built() -> pathlib.Path:
             [binaries.toolchain(), "build", "-o", str(out), "."], cwd=HERE / "wbench", env=environment, check=True
         )
     return out
-
-
-def _clocks(pid: int) -> tuple[float, int]:
-    """CPU seconds and minor page faults of a process so far."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])
-
-
-def _pss(pid: int) -> float:
-    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
-
-
-def _gauge() -> float:
-    """Microseconds of a fixed piece of work, the best of many: how fast the machine is just now."""
-    text = json.dumps({str(number): [number] * 20 for number in range(50)})
-    best = float("inf")
-    for _ in range(50):
-        began = time.perf_counter()
-        json.loads(text)
-        best = min(best, time.perf_counter() - began)
-    return best * 1e6
-
-
-def _cpu() -> str:
-    found = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
 
 
 def _show(found: Mapping[str, Any]) -> None:

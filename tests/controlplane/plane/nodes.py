@@ -1,5 +1,6 @@
-"""Nodes of any shape, run by kwok."""
+"""Nodes of any shape, run by kwok or by the test."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,12 @@ class Nodes:
         memory: str = "2Ti",
         taints: Sequence[Mapping[str, str]] = (),
         pods: int = 110,
+        kwok: bool = True,
     ) -> dict[str, Any]:
-        """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices."""
+        """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices.
+
+        Without kwok nobody heartbeats for it, starts its pods or ends the deleted ones: the test is its kubelet.
+        """
         devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
         resources = {"cpu": cpu, "memory": memory, "pods": str(pods), **devices}
         resources |= {resource: str(count) for resource, count in rails.items()}
@@ -37,12 +42,14 @@ class Nodes:
             "kind": "Node",
             "metadata": {
                 "name": name,
-                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "annotations": {"kwok.x-k8s.io/node": "fake"} if kwok else {},
                 "labels": {"kubernetes.io/hostname": name, "type": "kwok", **(labels or {})},
             },
             "spec": {"taints": [dict(taint) for taint in taints]},
             "status": {"capacity": resources, "allocatable": resources},
         }
+        if not kwok:
+            manifest["status"]["conditions"] = [_condition(ready=True)]
         self.names.append(name)
         await self._api.create(manifest)
         return await waiting.wait(lambda: self._ready(name), describe=f"node {name} to be ready")
@@ -52,6 +59,23 @@ class Nodes:
         changed = {resource: str(count) for resource, count in resources.items()}
         change = {"status": {"capacity": changed, "allocatable": changed}}
         await self._api.patch("Node", name, change, subresource="status")
+
+    async def offer(self, name: str, resources: Mapping[str, int]) -> None:
+        """Change what of its capacity a node offers: fewer where a device is unhealthy, 0 without its device plugin."""
+        change = {"status": {"allocatable": {resource: str(count) for resource, count in resources.items()}}}
+        await self._api.patch("Node", name, change, subresource="status")
+
+    async def flap(self, name: str, *, ready: bool) -> None:
+        """Have a node without kwok say that it is ready or not; returns when its taint has followed."""
+        change = {"status": {"conditions": [_condition(ready=ready)]}}
+        await self._api.patch("Node", name, change, subresource="status")
+
+        async def followed() -> bool:
+            node = await self._api.get("Node", name)
+            taints = {taint["key"] for taint in node["spec"].get("taints", ())}
+            return (_NOT_READY not in taints) == ready
+
+        await waiting.wait(followed, describe=f"the taint of node {name} to follow its readiness {ready}")
 
     async def remove(self, *names: str) -> None:
         """Delete these nodes, or all that were made here."""
@@ -67,3 +91,14 @@ class Nodes:
         assert conditions.get("Ready") == "True", f"conditions {conditions}"
         assert _NOT_READY not in taints, f"taints {taints}"
         return node
+
+
+def _condition(*, ready: bool) -> dict[str, str]:
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": "Ready",
+        "status": str(ready),
+        "reason": "Test",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }

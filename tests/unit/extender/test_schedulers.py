@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
-from extender import requests, schedulers, state
+from extender import kube_wire, requests, schedulers, state
 from fabric import names, views
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -111,6 +111,20 @@ def test_allocate_makes_a_mate_and_deallocate_unmakes_it(door):
     assert json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
 
 
+def test_what_another_scheduler_has_bound_since_the_session_began_is_not_free(door):
+    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    given = body("volcano-prioritize")
+    for each in given["nodes"]:
+        each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
+    assert predicate(door, given, "gpu-0")["code"] == 0
+    door.state.fleet.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
+    assert predicate(door, given, "gpu-0")["code"] == 2
+    releasing = next(each for each in given["nodes"] if each["Name"] == "gpu-0")
+    releasing["Releasing"]["ScalarResources"] = {"nvidia.com/gpu": 1000}
+    assert predicate(door, given, "gpu-0")["code"] == 2
+    assert predicate(door, given, "gpu-1")["code"] == 0
+
+
 def test_session_close_voids_only_what_was_pipelined(door):
     event = body("volcano-allocate")
     door.verbs.volcano_allocate(raw(event), "")
@@ -154,6 +168,64 @@ def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(door):
     rows = json.loads(door.verbs.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
     assert all(isinstance(row["Score"], int) and 0 <= row["Score"] <= 10 for row in rows)
     assert max(row["Score"] for row in rows) == 10
+
+
+def test_the_best_tier_alone_gets_the_ten_however_close_the_next_one_is():
+    scores = {"best": 51.0, "as-good": 51.0, "next": 50.9, "far": 20.0, "worst": 0.0}
+    given = {row["Host"]: row["Score"] for row in json.loads(kube_wire.prioritized(scores))}
+    assert given == {"best": 10, "as-good": 10, "next": 9, "far": 4, "worst": 0}
+    assert {row["Score"] for row in json.loads(kube_wire.prioritized({"a": 40.0, "b": 40.0}))} == {4}
+    assert json.loads(kube_wire.prioritized({})) == []
+
+
+class Asking:
+    """kube-scheduler over leaves of one-rail nodes: offers what it has not given away, shows no binding."""
+
+    def __init__(self, **sizes):
+        self.nodes = [node(f"{leaf}-{i}", leaf) for leaf, size in sizes.items() for i in range(size)]
+        self.door = Door(nodes=self.nodes)
+        self.given: dict[str, str] = {}
+
+    def create(self, *gangs, size):
+        self.pods = {f"{gang}-{i}": body("kube-scheduler-filter")["Pod"] for gang in gangs for i in range(size)}
+        for name, tree in self.pods.items():
+            labels = tree["metadata"]["labels"] | {names.PLUGINS_POD_GROUP: name[:-2]}
+            tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
+            self.door.state.fleet.upsert_pod(msgspec.convert(tree, views.Pod))
+
+    def place(self, name) -> str:
+        """Choose a node as kube-scheduler does; its binding stays unseen."""
+        free = [each.metadata.name for each in self.nodes if each.metadata.name not in self.given.values()]
+        asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
+        left = json.loads(self.door.verbs.filter(asked))["NodeNames"]
+        rows = json.loads(self.door.verbs.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left})))
+        self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
+        return self.given[name].partition("-")[0]
+
+
+def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
+    asking = Asking(a=3, b=3, c=2)
+    asking.create("x", "y", size=3)
+    landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
+    assert len(set(landed)) == 2, landed
+    assert len(asking.door.state.ledger) == 0
+
+
+def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
+    asking = Asking(a=3)
+    asking.create("x", size=3)
+    asking.place("x-0")
+    asking.place("x-1")  # now x-0 is taken to be on its node
+    door, every = asking.door, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
+
+    def scores():
+        return {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(every)))}
+
+    guessed = scores()
+    assert min(guessed, key=lambda name: guessed[name]) == asking.given["x-0"]
+    assert json.loads(door.verbs.filter(raw(every)))["NodeNames"] == every["NodeNames"]
+    door.now += 6
+    assert len(set(scores().values())) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import jsonpatch
 import msgspec
 from admitting import SHAPES, fabric, pod, view
 
-from fabric import views
+from fabric import hypernodes, views
 from webhook import bindings, state
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -52,6 +52,16 @@ def test_the_placement_names_node_shape_rails_and_domains_closest_first():
         "domains": ["leaf-1", "spine-0"],
     }
     assert list(written) == ["railwright.io/placement"]
+
+
+def test_under_the_preset_volcano_the_domains_are_the_nodes_hypernodes():
+    by = fabric("    placement: {preset: volcano}\n")
+    known = caches(named(admitting.admitted(pod(), by)))
+    member = {"type": "Node", "selector": {"exactMatch": {"name": "gpu-3"}}}
+    tree = {"metadata": {"name": "rack-7"}, "spec": {"tier": 1, "members": [member]}}
+    known.hyper_nodes.replace([msgspec.convert(tree, hypernodes.HyperNode)])
+    written = annotations(known, by)
+    assert json.loads(written["railwright.io/placement"])["domains"] == ["rack-7"]
 
 
 def test_a_binding_that_has_annotations_keeps_them():

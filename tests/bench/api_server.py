@@ -1,0 +1,79 @@
+"""An API server for benchmarks: lists the objects of a made cluster in pages and passes on watch events it is given.
+
+`python api_server.py JSON-OF-A-SHAPE` prints `listening on HOST:PORT` on standard error. POST /bench/pods with one
+pod sends it as MODIFIED to whoever watches pods. Serves no other purpose and keeps nothing it is given.
+"""
+
+import asyncio
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import clusters
+from aiohttp import web
+
+PODS = "/api/v1/pods"
+
+
+class ApiServer:
+    """Lists by path, and the watchers of pods."""
+
+    def __init__(self, cluster: clusters.Cluster) -> None:
+        lists: dict[str, Callable[[], Iterable[bytes]]] = {
+            "/api/v1/nodes": cluster.nodes,
+            PODS: cluster.pods,
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
+            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
+        }
+        self._lists = {path: list(objects()) for path, objects in lists.items()}
+        self._watchers: list[web.StreamResponse] = []
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """A page of a list, or a watch."""
+        objects = self._lists.get(request.path, [])
+        if request.query.get("watch"):
+            return await self._watch(request)
+        first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))
+        more = str(first + limit) if first + limit < len(objects) else ""
+        head = json.dumps({"resourceVersion": "1", "continue": more}).encode()
+        body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
+        return web.Response(body=body, content_type="application/json")
+
+    async def post(self, request: web.Request) -> web.Response:
+        """A pod to be told to the watchers; any other object is taken and forgotten, as Events are."""
+        body = await request.read()
+        if request.path == "/bench/pods":
+            for watcher in self._watchers:
+                await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % body)
+        return web.Response(body=b"{}", content_type="application/json")
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.path == PODS:
+            self._watchers.append(response)
+        await asyncio.Event().wait()
+        return response
+
+
+async def main() -> None:
+    """Serve until ended."""
+    shape = clusters.Shape(**json.loads(sys.argv[1]))
+    server = ApiServer(clusters.Cluster(shape))
+    application = web.Application(client_max_size=1 << 24)
+    application.router.add_get("/{path:.*}", server.get)
+    application.router.add_post("/{path:.*}", server.post)
+    application.router.add_patch("/{path:.*}", server.post)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

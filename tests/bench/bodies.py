@@ -1,0 +1,81 @@
+"""What schedulers send, made of captured bodies: the same fields in the same order, with the padding of real clusters.
+
+Every function gives one body as bytes; nothing here measures.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import clusters
+
+EVENT_BYTES = 7900  # of the captured event
+NODE_INFO_BYTES = 150_000  # a node with its images and 20 pods (volcano.md 1.3)
+TASKS_A_NODE = 20
+_ROOM = dict.fromkeys(clusters.RAILS, 1000) | {clusters.GPU: 8000}
+
+
+def kube(pod: bytes, names: Iterable[str]) -> bytes:
+    """ExtenderArgs of a nodeCacheCapable extender."""
+    return b'{"Pod":%b,"Nodes":null,"NodeNames":%b}' % (pod, clusters.compact(list(names)).encode())
+
+
+def event(gang: int, rank: int, node: str, *, status: int = 2) -> bytes:
+    """An allocate (2) or deallocate (1) event of a task."""
+    return b'{"task":%b}' % task(gang, rank, node=node, status=status)
+
+
+def prioritize(of: bytes, nodes: Sequence[bytes]) -> bytes:
+    """A prioritize request: the task and one NodeInfo a node."""
+    return b'{"task":%b,"nodes":[%b]}' % (of, b",".join(nodes))
+
+
+def task(gang: int, rank: int, *, node: str = "", status: int = 1, opted: bool = True) -> bytes:
+    """A TaskInfo of one of Volcano's gangs, as large as the captured one."""
+    text = _task_text(opted).replace("@gang@", f"volcano-{gang}").replace("@rank@", str(rank))
+    return text.replace('"@status@"', str(status)).replace("@node@", node).encode()
+
+
+def node_info(name: str, *, padded: bool) -> bytes:
+    """A NodeInfo with all devices idle: of 150 KB, or only as large as the fields of an empty node make it."""
+    return _node_info_text(padded).replace("@name@", name).encode()
+
+
+@functools.cache
+def _task_text(opted: bool) -> str:  # noqa: FBT001 - told by its name there
+    tree = json.loads(json.dumps(clusters.captured("volcano-allocate.json")["task"]))
+    pod = tree["Pod"]
+    names = {"name": "@gang@-@rank@", "namespace": "train", "uid": "uid-@gang@-@rank@"}
+    tree |= {"UID": names["uid"], "Name": names["name"], "Namespace": "train", "Job": "train/@gang@"}
+    tree |= {"TaskRole": "worker", "NodeName": "@node@", "Status": "@status@"}
+    pod["metadata"] |= names
+    pod["metadata"]["labels"] |= {"volcano.sh/task-index": "@rank@", "volcano.sh/task-spec": "worker"}
+    pod["metadata"]["annotations"] |= {"volcano.sh/task-index": "@rank@", clusters.VOLCANO_GROUP: "@gang@"}
+    pod["spec"]["nodeName"] = "@node@"
+    if not opted:
+        del pod["metadata"]["labels"]["railwright.io/fabric"]
+    environment = pod["spec"]["containers"][0]["env"]
+    while len(clusters.compact({"task": tree})) < EVENT_BYTES:
+        environment.append({"name": f"SETTING_{len(environment)}", "value": "a value of the usual length"})
+    return clusters.compact(tree)
+
+
+@functools.cache
+def _node_info_text(padded: bool) -> str:  # noqa: FBT001 - told by its name there
+    tree: dict[str, Any] = json.loads(json.dumps(clusters.captured("volcano-prioritize.json")["nodes"][0]))
+    tree["Name"] = "@name@"
+    for amounts in ("Idle", "Allocatable", "Capacity"):
+        tree[amounts]["ScalarResources"] |= _ROOM
+    tree["Node"] = json.loads(clusters.node("@name@", 0, bulky=padded))
+    if padded:
+        daemon = json.loads(clusters.pod("@pod@", on="@name@", devices=False))
+        resident = json.loads(_task_text(opted=False).replace('"@status@"', "32"))
+        resident |= {"Pod": daemon, "Job": "", "NodeName": "@name@"}
+        for number in range(TASKS_A_NODE):
+            name = f"daemon-{number}"
+            text = clusters.compact(resident).replace("@pod@", name).replace("@gang@-@rank@", name)
+            tree["Tasks"][f"train/{name}"] = json.loads(text)
+        short = NODE_INFO_BYTES - len(clusters.compact(tree))
+        tree["Node"]["metadata"]["annotations"] = {"example.com/inventory": "x" * max(0, short)}
+    return clusters.compact(tree)

@@ -1,0 +1,219 @@
+"""A made cluster of any size as the API server would list it: nodes in leaves and spines, bound pods, waiting gangs.
+
+The same numbers make the same cluster in every process. Objects are of the size real ones have: a node with its images
+and managedFields, a pod as Volcano's controller made it (tests/data/wire), so that lists and watches cost what they do.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WIRE = ROOT / "tests" / "data" / "wire"
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
+GPU = "nvidia.com/gpu"
+LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
+GANG = 64
+PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """How large a cluster is, and how full."""
+
+    nodes: int = 5000
+    pods: int = 20_000  # bound ones
+    taken: float = 0.5  # share of nodes whose GPUs and rails a pod of another gang holds
+    kube_gangs: int = 4  # waiting gangs of GANG pods each, with a PodGroup of scheduler-plugins
+    volcano_gangs: tuple[int, ...] = (512,) * 4  # sizes of waiting gangs, with a PodGroup of Volcano
+    bulky: bool = True  # objects of real size; else only what a placement reads
+
+
+class Cluster:
+    """The objects of one shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        chance = random.Random(shape.nodes)  # noqa: S311 - the same cluster every time
+        self.names = [f"gpu-{number:05}" for number in range(shape.nodes)]
+        self.leaves: list[int] = []
+        leaf = 0
+        while len(self.leaves) < shape.nodes:
+            self.leaves += [leaf] * (LEAF_NODES - chance.choice((0, 0, 0, 2, 5)))
+            leaf += 1
+        del self.leaves[shape.nodes :]
+        # whole runs of nodes are taken: gangs of 4 to 64 lie together, as a scheduler left them
+        self.taken: list[int] = []
+        while len(self.taken) < shape.taken * shape.nodes:
+            size, start = chance.choice((4, 8, 16, 64)), chance.randrange(shape.nodes)
+            run = [node for node in range(start, min(start + size, shape.nodes)) if node not in self._taken_set]
+            self.taken += run
+            self._taken_set.update(run)
+        del self.taken[round(shape.taken * shape.nodes) :]
+
+    @functools.cached_property
+    def _taken_set(self) -> set[int]:
+        return set()
+
+    @property
+    def free(self) -> list[str]:
+        """Names of the nodes with every GPU and rail free."""
+        held = set(self.taken)
+        return [name for number, name in enumerate(self.names) if number not in held]
+
+    def nodes(self) -> Iterator[bytes]:
+        """Each node as JSON."""
+        for number, name in enumerate(self.names):
+            yield node(name, self.leaves[number], bulky=self.shape.bulky)
+
+    def pods(self) -> Iterator[bytes]:
+        """Each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
+        make = functools.partial(pod, bulky=self.shape.bulky)
+        for count, number in enumerate(self.taken):
+            yield make(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
+        for count in range(self.shape.pods - len(self.taken)):
+            yield make(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
+        for gang in range(self.shape.kube_gangs):
+            yield from (kube_pod(gang, rank, bulky=self.shape.bulky) for rank in range(GANG))
+        for gang, size in enumerate(self.shape.volcano_gangs):
+            yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
+
+    def volcano_groups(self) -> Iterator[bytes]:
+        """Volcano's PodGroups."""
+        return (_group(f"volcano-{gang}", size) for gang, size in enumerate(self.shape.volcano_gangs))
+
+    def kube_groups(self) -> Iterator[bytes]:
+        """PodGroups of scheduler-plugins."""
+        return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
+
+    def snapshot(self) -> Iterator[bytes]:
+        """All of it as one v1 List."""
+        yield b'{"apiVersion":"v1","kind":"List","items":[\n'
+        between = b""
+        for version, kind, objects in (
+            (b"v1", b"Node", self.nodes()),
+            (b"v1", b"Pod", self.pods()),
+            (b"scheduling.volcano.sh/v1beta1", b"PodGroup", self.volcano_groups()),
+            (b"scheduling.x-k8s.io/v1alpha1", b"PodGroup", self.kube_groups()),
+        ):
+            for obj in objects:
+                yield b'%b{"apiVersion":"%b","kind":"%b",%b' % (between, version, kind, obj[1:])
+                between = b",\n"
+        yield b"]}"
+
+
+def kube_pod(gang: int, rank: int, *, on: str = "", bulky: bool = True) -> bytes:
+    """A pod of one of kube-scheduler's gangs."""
+    return pod(f"kube-{gang}-{rank}", group=f"kube-{gang}", label=PLUGINS_GROUP, on=on, bulky=bulky)
+
+
+def pod(
+    name: str, *, group: str = "", on: str = "", devices: bool = True, label: str = VOLCANO_GROUP, bulky: bool = True
+) -> bytes:
+    """A pod of 8 GPUs and every rail; without `devices` a daemon."""
+    text = _pod_text(devices, label if group else "", bool(on), bulky)
+    rank = name.rpartition("-")[2]
+    for mark, value in (("@name@", name), ("@group@", group), ("@node@", on), ("@rank@", rank)):
+        text = text.replace(mark, value)
+    return text.encode()
+
+
+def node(name: str, leaf: int, *, bulky: bool = True) -> bytes:
+    """A node with 8 GPUs and one device a rail."""
+    text = _node_text(bulky).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
+    return text.replace("@spine@", f"spine-{leaf // SPINE_LEAVES:02}").encode()
+
+
+@functools.cache
+def captured(name: str) -> Any:
+    """A captured body of tests/data/wire."""
+    return json.loads((WIRE / name).read_text())
+
+
+def compact(tree: Any) -> str:
+    """JSON as Go writes it."""
+    return json.dumps(tree, separators=(",", ":"))
+
+
+@functools.cache
+def _pod_text(devices: bool, label: str, bound: bool, bulky: bool) -> str:  # noqa: FBT001 - each told by its name there
+    tree = json.loads(json.dumps(captured("volcano-allocate.json")["task"]["Pod"]))
+    metadata, spec = tree["metadata"], tree["spec"]
+    metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
+    metadata["labels"] = {"railwright.io/fabric": "roce", "volcano.sh/task-index": "@rank@"} if devices else {}
+    metadata["annotations"] = {}
+    if label == PLUGINS_GROUP:
+        metadata["labels"][label] = "@group@"
+    elif label:
+        metadata["annotations"] |= {label: "@group@", "volcano.sh/task-index": "@rank@"}
+    wanted = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
+    (container,) = spec["containers"]
+    container["resources"] = {"requests": wanted, "limits": wanted}
+    if not devices:
+        metadata["ownerReferences"] = []
+    spec.pop("nodeName", None)
+    if bound:
+        spec["nodeName"] = "@node@"
+    tree["status"] = {"phase": "Running" if bound else "Pending"}
+    if bulky:
+        _padded_environment(container)
+    else:
+        keep = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
+        tree["metadata"] = {key: metadata[key] for key in keep if key in metadata}
+        tree["spec"] = {key: value for key, value in spec.items() if key == "nodeName"}
+        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": wanted}}]
+    return compact(tree)
+
+
+def _padded_environment(container: dict[str, Any]) -> None:
+    """The environment a training pod has, ours included."""
+    container.setdefault("env", []).extend(
+        {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)
+    )
+
+
+@functools.cache
+def _node_text(bulky: bool) -> str:  # noqa: FBT001 - told by its name there
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", "ephemeral-storage": "3Ti", GPU: "8"}
+    have |= dict.fromkeys(RAILS, "1")
+    tree: dict[str, Any] = {
+        "metadata": {
+            "name": "@name@",
+            "uid": "uid-@name@",
+            "resourceVersion": "541",
+            "labels": {LEAF: "@leaf@", SPINE: "@spine@", "kubernetes.io/hostname": "@name@"},
+        },
+        "spec": {},
+        "status": {
+            "capacity": have,
+            "allocatable": have,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],
+        },
+    }
+    if bulky:
+        tree["metadata"]["labels"] |= {f"nvidia.com/gpu.feature-{number}": f"value-{number}" for number in range(60)}
+        fields = {f"f:nvidia.com/gpu.feature-{number}": {} for number in range(60)}
+        managers = ("kubelet", "nfd-master", "nvidia-device-plugin", "kube-controller-manager")
+        tree["metadata"]["managedFields"] = [
+            {"manager": each, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": fields}}
+            for each in managers
+        ]
+        digest = "0123456789abcdef" * 4
+        tree["status"]["images"] = [
+            {
+                "names": [f"registry.example/team/image-{number}@sha256:{digest}", f"registry.example/image:{number}"],
+                "sizeBytes": 1 << 30,
+            }
+            for number in range(50)  # kubelet's nodeStatusMaxImages
+        ]
+    return compact(tree)
+
+
+def _group(name: str, least: int) -> bytes:
+    tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": {"minMember": least}}
+    return compact(tree).encode()

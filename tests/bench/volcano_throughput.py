@@ -1,0 +1,166 @@
+"""`make bench-volcano`: pods a real Volcano binds a second with railwright as its extender, beside a null extender.
+
+Real etcd, API server, controllers and scheduler (tests/controlplane), kwok's nodes. All jobs' pods are made first,
+while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
+counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
+"""
+
+import argparse
+import asyncio
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+
+import clusters  # noqa: E402 - the path is set above: this file is run by itself
+import machine  # noqa: E402
+from plane import nodes as fleet  # noqa: E402
+from plane import plane as planes  # noqa: E402
+from plane import site as sites  # noqa: E402
+from plane import volcano, waiting  # noqa: E402
+from rich import console, table  # noqa: E402
+
+NODES, JOBS, GANG = 1000, 20, 64
+GPUS, RAIL_DEVICES = 4, 2  # two pods a node: 1,280 pods of whole nodes would not fit
+TARGET = 0.9
+OUT = ROOT / "build" / "bench" / "volcano.json"
+_AT_ONCE = 50  # nodes created together
+_JOB = "batch.volcano.sh/v1alpha1/Job"
+_WAIT_SECONDS = 900.0
+_LOOK_SECONDS = 0.5  # a list of all pods' names costs the API server some 10 ms
+
+
+async def main() -> int:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=JOBS, help="gangs of a round: fewer on a slow machine")
+    options = parser.parse_args()
+    rounds: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+        async with planes.run(pathlib.Path(folder)) as plane:
+            rounds = await _measured(plane, options.rounds, options.jobs)
+    found = {"machine": {"cpu": machine.cpu()}, "nodes": NODES, "jobs": options.jobs, "gang": GANG, "rounds": rounds}
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(found, indent=1))
+    show(found)
+    return 0
+
+
+async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
+    made = fleet.Nodes(plane.api)
+    for first in range(0, NODES, _AT_ONCE):
+        await asyncio.gather(*(_node(made, number) for number in range(first, first + _AT_ONCE)))
+    site = sites.Site(plane)
+    await site.prepare()
+    await site.policy((HERE / "placement.yaml").read_text())
+    railwright = await site.start_extender()
+    rounds = []
+    with machine.started([sys.executable, str(HERE / "null_extender.py")], None) as null:
+        ports = {"null": machine.port_told(null), "railwright": railwright.port}
+        pids = {"null": null.pid, "railwright": railwright.process.pid}
+        for number in range(count):
+            for name in ports if number % 2 == 0 else reversed(ports):
+                cpu = machine.clocks(pids[name])[0]
+                seconds = await _round(plane, f"{name}-{number}", ports[name], jobs)
+                cpu = machine.clocks(pids[name])[0] - cpu
+                rounds.append({"extender": name, "round": number, "seconds": seconds, "cpu_s": cpu})
+                print(f"{name}: {jobs * GANG / seconds:.1f} pods/s", file=sys.stderr, flush=True)
+    return rounds
+
+
+async def _node(made: fleet.Nodes, number: int) -> None:
+    leaf = number // clusters.LEAF_NODES
+    labels = {clusters.LEAF: f"leaf-{leaf:03}", clusters.SPINE: f"spine-{leaf // clusters.SPINE_LEAVES}"}
+    rails = dict.fromkeys(clusters.RAILS, RAIL_DEVICES)
+    await made.make(f"gpu-{number:04}", rails=rails, labels=labels)
+
+
+async def _round(plane: planes.Plane, name: str, port: int, jobs: int) -> float:
+    """Seconds from the full configuration to the last binding."""
+    namespace = f"bench-{name}"
+    await plane.make_namespace(namespace)
+    await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"})
+    for number in range(jobs):
+        await plane.api.create(_job(f"job-{number}"), namespace=namespace)
+    total = jobs * GANG
+    await _until(plane, namespace, "", total, "all pods to be made")
+    arguments = volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS)
+    plugin = {"name": "extender", "arguments": arguments}
+    conf = volcano.conf()
+    changing = asyncio.ensure_future(
+        plane.schedulers.volcano(conf={**conf, "tiers": [*conf["tiers"], {"plugins": [plugin]}]})
+    )
+    began = time.monotonic()
+    await _until(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
+    seconds = time.monotonic() - began
+    await changing
+    await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"})
+    await plane.api.delete_all(_JOB, namespace)
+    await plane.remove_namespace(namespace)
+    return seconds
+
+
+async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
+    """Wait until so many pods are there; the list is of names only and asked for seldom: it costs the plane too."""
+    query = {"fieldSelector": fields} if fields else {}
+
+    async def there() -> bool:
+        url = f"{plane.parts.server}/api/v1/namespaces/{namespace}/pods"
+        accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+        async with plane.session.get(url, params=query, headers=accept) as answer:
+            found = len((await answer.json())["items"] or ())  # null where there is none
+        if found != count:
+            await asyncio.sleep(_LOOK_SECONDS)
+        assert found == count, f"{found} of {count}"
+        return True
+
+    await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
+
+
+def _job(name: str) -> dict[str, Any]:
+    wanted = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
+    container = {"name": "c", "image": "torch", "resources": {"requests": wanted, "limits": wanted}}
+    template = {
+        "metadata": {"labels": {"railwright.io/fabric": "roce"}},
+        "spec": {"containers": [container], "restartPolicy": "Never"},
+    }
+    task = {"name": "worker", "replicas": GANG, "template": template}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": GANG, "tasks": [task]},
+    }
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Rates of both, and their ratio."""
+    pods = found["jobs"] * found["gang"]
+    shown = table.Table(title=f"{found['nodes']:,} nodes, {found['jobs']} gangs of {found['gang']}, a real Volcano")
+    for title in ("extender", "pods bound/s", "±", "its own CPU, s"):
+        shown.add_column(title, justify="left" if title == "extender" else "right")
+    middle = {}
+    for name in ("null", "railwright"):
+        rounds = [each for each in found["rounds"] if each["extender"] == name]
+        rates = [pods / each["seconds"] for each in rounds]
+        middle[name] = statistics.median(rates)
+        noise = (max(rates) - min(rates)) / 2 / middle[name]
+        cpu = statistics.median(each["cpu_s"] for each in rounds)
+        shown.add_row(name, f"{middle[name]:.1f}", f"{noise:.0%}", f"{cpu:.2f}")
+    out = console.Console()
+    out.print(shown)
+    ratio = middle["railwright"] / middle["null"]
+    out.print(f"railwright / null: {ratio:.2f} (target: at least {TARGET}: {'met' if ratio >= TARGET else 'missed'})")
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

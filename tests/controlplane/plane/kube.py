@@ -1,0 +1,181 @@
+"""railwright beside kube-scheduler for the tests of a file: policy, extender, door and scheduler configuration, once.
+
+Pods here ask for their rails themselves, so no webhook is needed. Owns their manifests and where they landed.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from plane import api, door, plane, site, waiting
+
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+ONE_EACH: Mapping[str, int] = dict.fromkeys(RAILS, 1)  # exclusive
+SHARED: Mapping[str, int] = dict.fromkeys(RAILS, 100)
+JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+_FABRIC = """
+  {name}:
+    transport: infiniband
+    rails:
+    - {{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
+    - {{name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}}
+    placement: {{rails: {rails}, domains: [{leaf}, {spine}]}}
+"""
+POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:" + "".join(
+    _FABRIC.format(name=name, rails=name, leaf=LEAF, spine=SPINE) for name in ("required", "preferred")
+)
+
+
+@dataclasses.dataclass
+class Kube:
+    """What runs: the installation and the door by which kube-scheduler reaches its extender."""
+
+    plane: plane.Plane
+    site: site.Site
+    door: door.Door
+
+    async def restart_extender(self) -> None:
+        """Another extender behind the same door."""
+        self.door.backend = (await self.site.start_extender()).port
+
+
+@contextlib.asynccontextmanager
+async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[Kube]:
+    """Both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
+    installation = site.Site(on)
+    opened = await door.Door().open()
+    try:
+        await installation.prepare()
+        await installation.policy(POLICY)
+        opened.backend = (await installation.start_extender()).port
+        await on.schedulers.kube(entry(opened.url, ignored=ignored, ignorable=ignorable))
+        yield Kube(on, installation, opened)
+    finally:
+        await on.schedulers.reset()
+        await installation.remove()
+        await opened.close()
+
+
+def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]:
+    """The extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
+    return {
+        "urlPrefix": f"{url}/scheduler",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": 2,
+        "nodeCacheCapable": True,
+        "httpTimeout": "5s",
+        "ignorable": ignorable,
+        "managedResources": [{"name": name, "ignoredByScheduler": ignored} for name in RAILS],
+    }
+
+
+def pod(
+    name: str,
+    *,
+    gpus: int = 8,
+    rails: Mapping[str, int] = ONE_EACH,
+    fabric: str = "required",
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> api.Object:
+    """A training pod that asks for its GPUs and rails."""
+    resources = {"nvidia.com/gpu": gpus, **rails}
+    limits = {resource: str(count) for resource, count in resources.items() if count}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"railwright.io/fabric": fabric, **(labels or {})}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}], **spec},
+    }
+
+
+def job(name: str, size: int, **kinds: Any) -> api.Object:
+    """An indexed batch Job of training pods."""
+    made = pod("unused", **kinds)
+    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": {**made["spec"], "restartPolicy": "Never"}}
+    spec = {"completions": size, "parallelism": size, "completionMode": "Indexed", "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object]) -> None:
+    """Create objects one after the other."""
+    for manifest in manifests:
+        await client.create(manifest, namespace=namespace)
+
+
+async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object]) -> None:
+    """Create the gangs' pods held back by a gate, then let them go to the scheduler in turns, as a job queue does.
+
+    So all of a gang is there to be seen when its first pod is placed.
+    """
+    gated = {"schedulingGates": [{"name": "test/queue"}]}
+    turns = [each for turn in itertools.zip_longest(*gangs) for each in turn if each]
+    for each in turns:  # in their order: kube-scheduler sorts by the time it first saw a pod
+        await client.create({**each, "spec": {**each["spec"], **gated}}, namespace=namespace)
+    for each in turns:
+        await client.patch("Pod", each["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
+
+
+async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine: str = "s0", **sizes: int) -> None:
+    """The nodes `a-00`, `a-01`, ... of each leaf."""
+    await asyncio.gather(
+        *(
+            nodes.make(f"{leaf}-{index:02}", rails=rails, labels={LEAF: leaf, SPINE: spine})
+            for leaf, size in sizes.items()
+            for index in range(size)
+        )
+    )
+
+
+async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *, seconds: float = 60) -> api.Objects:
+    """Wait until exactly `count` pods of a label selector have their nodes; in the order of their ranks."""
+
+    async def all_bound() -> api.Objects:
+        found = await client.list("Pod", namespace, labels=labels)
+        places = {each["metadata"]["name"]: node_of(each) for each in found}
+        assert len(places) == count, places
+        assert all(places.values()), places
+        return sorted(found, key=rank_of)
+
+    return await waiting.wait(all_bound, seconds=seconds, describe=f"{count} bound pods with labels {labels!r}")
+
+
+async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
+    """Wait for a FailedScheduling event of a pod that holds all of these; returns its message."""
+
+    async def told() -> str:
+        events = await client.list("Event", namespace, fields=f"reason=FailedScheduling,involvedObject.name={name}")
+        messages = [each.get("message") or each.get("note", "") for each in events]
+        found = [message for message in messages if all(part in message for part in parts)]
+        assert found, messages
+        return found[0]
+
+    return await waiting.wait(told, seconds=60, describe=f"an event of pod {name} with {parts}")
+
+
+def rank_of(each: api.Object) -> int:
+    """A pod's rank: its completion index, else the number its name ends with, else 0."""
+    metadata = each["metadata"]
+    text = metadata.get("labels", {}).get(JOB_INDEX, metadata["name"].rpartition("-")[2])
+    return int(text) if text.isdigit() else 0
+
+
+def node_of(each: api.Object) -> str:
+    """Where a pod is bound; "" where it is not."""
+    node: str = each["spec"].get("nodeName", "")
+    return node
+
+
+def leaves_of(pods: Sequence[api.Object]) -> list[str]:
+    """The leaf of each pod, by the names that `make_leaves` gives."""
+    return [node_of(each).rpartition("-")[0] for each in pods]
+
+
+def runs_of(leaves: Sequence[str]) -> list[str]:
+    """The leaves in the order the ranks go through them; one that is left and entered again is there twice."""
+    return [leaf for index, leaf in enumerate(leaves) if index == 0 or leaves[index - 1] != leaf]

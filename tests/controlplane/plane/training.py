@@ -1,0 +1,163 @@
+"""Gangs for Volcano on leaves of nodes: the policy, the scheduler's configuration, jobs, and where their pods are.
+
+Pods are written as the webhook equips them, so that a test of placement needs no webhook. A node's name is its leaf's
+and a number; owns nothing that runs.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plane import api, door, nodes, plane, servers, site, volcano, waiting
+
+GPU = "nvidia.com/gpu"
+RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+LINGERS = "railwright.test/lingers"  # kwok lets a deleted pod with this annotation stay (kwok-stages.yaml)
+JOB = "batch.volcano.sh/v1alpha1/Job"
+POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
+WHOLE = {GPU: "8", **dict.fromkeys(RAILS, "1")}  # what a pod takes that takes a node's GPUs and rails
+
+
+def policy(**placement: Any) -> str:
+    """A policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
+    rails = [{"name": f"rail{k}", "resource": name, "device": f"mlx5_{k}"} for k, name in enumerate(RAILS)]
+    places = {"rails": "preferred", "domains": [LEAF, SPINE], **placement}
+    fabric = {"transport": "infiniband", "rails": rails, "placement": places}
+    document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"ib": fabric}}
+    return json.dumps(document)
+
+
+def conf(
+    url: str,
+    *,
+    actions: str = "enqueue, allocate, backfill",
+    without: Sequence[str] = (),
+    plugins: Sequence[Mapping[str, Any]] = (),
+    managed: tuple[str, ...] = RAILS,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """The chart's configuration with our extender behind `url`, these actions and further plugins, and without some."""
+    made = volcano.conf()
+    kept = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
+    ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
+    cached = [{"name": name, "arguments": {"predicateErrorCacheEnable": False}} for name in ("preempt", "reclaim")]
+    return {
+        "actions": actions,
+        "tiers": [{"plugins": each} for each in (*kept, [*plugins, ours])],
+        "configurations": [*made["configurations"], *cached],
+    }
+
+
+def job(
+    name: str,
+    workers: int,
+    *,
+    master: bool = False,
+    takes: Mapping[str, str] = WHOLE,
+    queue: str = "default",
+    priority: str = "",
+    least: int | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> api.Object:
+    """A Volcano Job whose pods all start or none, or at least so many workers; with a master it has one pod more."""
+    container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
+    metadata = {"labels": {"railwright.io/fabric": "ib"}, "annotations": dict(annotations or {})}
+    template = {"metadata": metadata, "spec": {"containers": [container]}}
+    if priority:
+        template["spec"]["priorityClassName"] = priority
+    counts = ({"master": 1} if master else {}) | {"worker": workers}
+    needed = counts | ({"worker": least} if least is not None else {})
+    tasks = [
+        {"name": role, "replicas": count, "minAvailable": needed[role], "template": template}
+        for role, count in counts.items()
+    ]
+    gang = {"minAvailable": sum(needed.values()), "schedulerName": "volcano", "queue": queue, "tasks": tasks}
+    classed = {"priorityClassName": priority} if priority else {}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {**gang, **classed, **spec},
+    }
+
+
+def holder(node: str, *, takes: Mapping[str, str] = WHOLE) -> api.Object:
+    """A pod that no scheduler placed and that holds a node's devices."""
+    container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
+    spec = {"nodeName": node, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
+
+
+async def make_leaf(fleet: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0) -> list[str]:
+    """Nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
+    names = [f"{leaf}-{number:02}" for number in range(first, first + size)]
+    labels = {LEAF: leaf, SPINE: spine}
+    await asyncio.gather(*(fleet.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
+    return names
+
+
+async def make_leaves(fleet: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
+    """Leaves by name, below one spine; the names of each one's nodes."""
+    return await asyncio.gather(*(make_leaf(fleet, leaf, size, first=first) for leaf, size in sizes.items()))
+
+
+async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
+    """The pods of a job, by rank: its master, then its workers by number."""
+    found = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
+    return sorted(found, key=_rank)
+
+
+async def running(client: api.Api, namespace: str, name: str, count: int, *, seconds: float = 90) -> api.Objects:
+    """Wait until exactly so many pods of a job run; by rank."""
+
+    async def all_running() -> api.Objects:
+        found = await pods(client, namespace, name)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in found}
+        assert list(phases.values()) == ["Running"] * count, phases
+        return found
+
+    return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods of job {name}")
+
+
+async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> str:
+    """Wait until Volcano has said of a job's PodGroup that it cannot be placed; its words."""
+
+    async def said() -> str:
+        groups = await client.list(POD_GROUP, namespace)
+        mine = [each for each in groups if each["metadata"]["name"].startswith(f"{name}-")]
+        conditions = [each for group in mine for each in group.get("status", {}).get("conditions", ())]
+        words = [each.get("message", "") for each in conditions if each["type"] == "Unschedulable"]
+        assert words, f"conditions {conditions}"
+        return str(words[-1])
+
+    return await waiting.wait(said, seconds=seconds, describe=f"job {name} to be found unschedulable")
+
+
+def leaf_of(pod: api.Object) -> str:
+    """The leaf of the node a pod is on; "" where it is on none."""
+    return str(pod["spec"].get("nodeName", "")).rpartition("-")[0]
+
+
+def leaves_of(found: api.Objects) -> list[str]:
+    """The leaves that pods are in, each once for each stretch of ranks in it."""
+    leaves = [leaf_of(pod) for pod in found]
+    return [leaf for number, leaf in enumerate(leaves) if number == 0 or leaf != leaves[number - 1]]
+
+
+async def install(
+    running_plane: plane.Plane, installation: site.Site, opened: door.Door, text: str, configuration: Mapping[str, Any]
+) -> servers.Server:
+    """The policy and the extender behind the door, and Volcano told of it."""
+    await installation.policy(text)
+    extender = await installation.start_extender()
+    opened.backend = extender.port
+    await running_plane.schedulers.volcano(conf=configuration)
+    return extender
+
+
+def _rank(pod: api.Object) -> tuple[bool, int]:
+    role, _, number = str(pod["metadata"]["name"]).rpartition("-")
+    return not role.endswith("master"), int(number)

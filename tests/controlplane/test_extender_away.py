@@ -1,0 +1,46 @@
+"""What becomes of pods of kube-scheduler while the extender is away."""
+
+import pytest
+import pytest_asyncio
+from plane import kube as kubes
+from plane import waiting
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def kube(plane, request):
+    async with kubes.running(plane, ignored=False, ignorable=request.param) as running:
+        yield running
+
+
+async def close(kube) -> None:
+    await kube.site.extender.kill()
+    kube.door.backend = None
+
+
+@pytest.mark.parametrize("kube", [True], indirect=True, ids=["ignorable"])
+async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay_counted(plane, kube, nodes, namespace):
+    await kubes.make_leaves(nodes, a=2)
+    await close(kube)
+    await kubes.create(plane.api, namespace, [kubes.pod(f"p-{index}", gpus=0) for index in range(3)])
+    await kubes.event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
+    placed = await plane.api.list("Pod", namespace)
+    assert sorted(map(kubes.node_of, placed)) == ["", "a-00", "a-01"]
+    assert kube.door.counts["/scheduler/filter"] >= 2
+
+
+@pytest.mark.parametrize("kube", [False], indirect=True, ids=["not ignorable"])
+async def test_pods_wait_for_an_extender_that_is_not_ignorable_and_only_those_that_ask_for_a_rail(
+    plane, kube, nodes, namespace
+):
+    await kubes.make_leaves(nodes, a=2)
+    await close(kube)
+    await kubes.create(plane.api, namespace, [kubes.pod("railed-0", gpus=0), kubes.pod("bare-0", gpus=1, rails={})])
+    await kubes.event(plane.api, namespace, "railed-0", "/scheduler/filter")
+
+    async def untouched():
+        return kubes.node_of(await plane.api.get("Pod", "bare-0", namespace))
+
+    assert await waiting.wait(untouched, describe="the pod without rails to be bound")
+    assert kubes.node_of(await plane.api.get("Pod", "railed-0", namespace)) == ""
+    await kube.restart_extender()
+    await kubes.bound(plane.api, namespace, 2)

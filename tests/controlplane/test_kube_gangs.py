@@ -1,0 +1,143 @@
+"""Gangs under kube-scheduler, which asks pod by pod, announces nothing and adds its own plugins' scores."""
+
+import asyncio
+import contextlib
+
+import pytest
+import pytest_asyncio
+from plane import kube as kubes
+
+GROUP, JOBSET = "scheduling.x-k8s.io/pod-group", "jobset.sigs.k8s.io/jobset-name"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def kube(plane):
+    async with kubes.running(plane, ignored=True) as running:
+        yield running
+
+
+def pods(name: str, size: int, label: str, **kinds) -> list[dict]:
+    labels = {label: name}
+    return [kubes.pod(f"{name}-{index}", labels=labels, **kinds) for index in range(size)]
+
+
+async def start(plane, namespace: str, name: str, size: int, source: str) -> str:
+    """Start a gang; returns the selector of its pods."""
+    if source == "batch Job":
+        await kubes.create(plane.api, namespace, [kubes.job(name, size)])
+        return f"{kubes.JOB_NAME}={name}"
+    label = GROUP if source == "PodGroup label" else JOBSET
+    await kubes.release(plane.api, namespace, pods(name, size, label))
+    return f"{label}={name}"
+
+
+async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
+    """Other jobs' pods that hold these on the nodes."""
+    container = {"name": "c", "image": "i", "resources": {"limits": resources}}
+    for name in names:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{name}", "labels": {"other": "job"}}}
+        await plane.api.create({**pod, "spec": {"nodeName": name, "containers": [container]}}, namespace=namespace)
+    await kubes.bound(plane.api, namespace, len(names), "other=job")
+
+
+@pytest.mark.parametrize("source", ["batch Job", "JobSet label", "PodGroup label"])
+async def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(plane, kube, nodes, namespace, source):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
+    await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
+    selector = await start(plane, namespace, "train", 8, source)
+    placed = await kubes.bound(plane.api, namespace, 8, selector)
+    assert set(kubes.leaves_of(placed)) == {"right"}
+
+
+ORDERS = {
+    "as a batch Job": None,
+    "in order": range(11),
+    "last first": range(10, -1, -1),
+    "mixed": (4, 10, 0, 7, 2, 9, 1, 8, 3, 6, 5),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
+    await kubes.make_leaves(nodes, few=3, some=6, more=7)
+    if order is None:
+        selector = await start(plane, namespace, "train", 11, "batch Job")
+    else:
+        made, selector = pods("train", 11, GROUP), f"{GROUP}=train"
+        await kubes.release(plane.api, namespace, [made[rank] for rank in order])
+    placed = await kubes.bound(plane.api, namespace, 11, selector)
+    leaves = kubes.leaves_of(placed)
+    assert sorted(kubes.runs_of(leaves)) == ["more", "some"], leaves
+
+
+async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespace):
+    await kubes.make_leaves(nodes, one=6, two=6, few=2)
+    await kubes.release(plane.api, namespace, *(pods(name, 6, GROUP) for name in ("left", "right")))
+    placed = [await kubes.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
+    leaves = [kubes.runs_of(kubes.leaves_of(each)) for each in placed]
+    assert sorted(leaves) == [["one"], ["two"]], leaves
+
+
+async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, nodes, namespace):
+    await kubes.make_leaves(nodes, kubes.SHARED, a=3)
+    await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
+    await occupy(plane, namespace, "a-01", resources={"nvidia.com/gpu": "4", "cpu": "4"})
+    half = kubes.pod("half-0", gpus=4, labels={"half": "one"})
+    await kubes.create(plane.api, namespace, [half])
+    (placed,) = await kubes.bound(plane.api, namespace, 1, "half=one")
+    assert kubes.node_of(placed) == "a-01"
+    for index in (1, 2):
+        await kubes.create(plane.api, namespace, [kubes.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
+        placed = await kubes.bound(plane.api, namespace, index, "half=two")
+    assert len({kubes.node_of(each) for each in placed}) == 1
+
+
+async def test_a_gang_short_of_one_rail_says_where_and_by_how_much(plane, kube, nodes, namespace):
+    await kubes.make_leaves(nodes, a=4)
+    await occupy(plane, namespace, "a-02", resources={kubes.RAILS[1]: "1"})
+    await kubes.release(plane.api, namespace, pods("train", 4, GROUP))
+    message = await kubes.event(
+        plane.api, namespace, "train-3", "1 railwright: rail1 is busy: 0 of 1 nvidia.com/mlx5_1 free, 1 needed"
+    )
+    assert message.startswith("0/4 nodes are available")
+    placed = await plane.api.list("Pod", namespace, labels=f"{GROUP}=train")
+    assert sorted(map(kubes.node_of, placed)) == ["", "a-00", "a-01", "a-03"]
+    await plane.api.delete("Pod", "on-a-02", namespace)
+    await kubes.bound(plane.api, namespace, 4, f"{GROUP}=train")
+
+
+@contextlib.contextmanager
+def struck(kube, path: str, number: int, act):
+    """`act` while kube-scheduler waits for its `number`-th answer by a path."""
+    before = kube.door.counts[path]
+
+    async def hook(request):
+        if request.path == path and kube.door.counts[path] == before + number:
+            await act()
+
+    kube.door.hook = hook
+    yield
+    kube.door.hook = None
+
+
+@pytest.mark.parametrize(("path", "most"), [("/scheduler/filter", 1), ("/scheduler/prioritize", 2)])
+async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted_within_it(
+    plane, kube, nodes, namespace, path, most
+):
+    await kubes.make_leaves(nodes, few=3, right=6, many=8)
+    killed = []
+
+    async def restart():
+        killed.append(await kube.site.extender.kill())
+        kube.door.backend = None
+        await kube.restart_extender()
+
+    with struck(kube, path, 3, restart):
+        await kubes.release(plane.api, namespace, pods("train", 6, GROUP))
+        placed = await kubes.bound(plane.api, namespace, 6, f"{GROUP}=train")
+    assert killed
+    leaves = kubes.leaves_of(placed)
+    # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.
+    assert len(set(leaves)) <= most, leaves
+    assert leaves[:2] == ["right", "right"]

@@ -1,0 +1,163 @@
+"""Pods that make room for others: their devices are theirs until they are gone, and then the gang lands well."""
+
+import uuid
+
+import msgspec
+import pytest_asyncio
+from plane import site as sites
+from plane import training, waiting
+
+QUEUE = "scheduling.volcano.sh/v1beta1/Queue"
+STAYS = {training.LINGERS: "true"}
+# Without `enqueue` and `overcommit` a job may ask for what is not free, as it must to preempt.
+PREEMPT = {"actions": "allocate, preempt, backfill", "without": ("overcommit",)}
+RECLAIM = {"actions": "allocate, reclaim, backfill", "without": ("overcommit",)}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def urgent(plane):
+    """A priority class above all others."""
+    name = f"urgent-{uuid.uuid4().hex[:8]}"
+    manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    await plane.api.create({**manifest, "value": 1000})
+    yield name
+    await plane.api.delete("PriorityClass", name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def queues(plane):
+    """Two queues that deserve half of the cluster each."""
+    names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("research", "product")]
+    for name in names:
+        spec = {"weight": 1, "reclaimable": True}
+        await plane.api.create(
+            {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+        )
+
+    async def opened():
+        found = [await plane.api.get(QUEUE, name) for name in names]
+        return all(each.get("status", {}).get("state") == "Open" for each in found)
+
+    await waiting.wait(opened, describe=f"queues {names} to be open")
+    yield names
+    for name in names:
+        await waiting.wait(lambda name=name: removed(plane, name), describe=f"queue {name} to be gone", seconds=60)
+
+
+async def removed(plane, queue: str) -> bool:
+    """Close a queue and delete it: Volcano refuses to delete one that is open or has PodGroups."""
+    await plane.api.delete(QUEUE, queue)
+    return await plane.api.get_or_none(QUEUE, queue) is None
+
+
+async def terminating(plane, namespace: str, name: str, count: int) -> list[dict]:
+    async def deleted():
+        found = await training.pods(plane.api, namespace, name)
+        going = [pod for pod in found if "deletionTimestamp" in pod["metadata"]]
+        assert len(going) == count, f"{len(going)} of {name} terminate"
+        return going
+
+    return await waiting.wait(deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
+
+
+async def let_go(plane, pods: list[dict]) -> None:
+    """What kubelet does at last: the pods end."""
+    change = {"metadata": {"annotations": {training.LINGERS: None}}}
+    for pod in pods:
+        metadata = pod["metadata"]
+        await plane.api.patch("Pod", metadata["name"], change, metadata["namespace"])
+
+    async def ended():
+        found = [await plane.api.get_or_none("Pod", p["metadata"]["name"], p["metadata"]["namespace"]) for p in pods]
+        return all(
+            now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
+            for now, old in zip(found, pods, strict=True)
+        )
+
+    await waiting.wait(ended, describe="the pods to be gone")
+
+
+async def unplaced(plane, namespace: str, name: str) -> None:
+    """Through two more sessions no pod of the job gets a node."""
+    for _ in range(2):
+        await plane.schedulers.volcano_session()
+    found = await training.pods(plane.api, namespace, name)
+    assert not [pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]]
+
+
+async def refused(plane, door, namespace: str, names: list[str]) -> dict[str, str]:
+    """What the extender says of nodes to a pod that takes a whole one, required rails given."""
+    container = {"name": "c", "resources": {"requests": training.WHOLE}}
+    metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
+    body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
+    headers = {"Content-Type": "application/json"}
+    url = f"{door.url}/scheduler/filter"
+    async with plane.session.post(url, data=msgspec.json.encode(body), headers=headers) as answer:
+        said = await answer.json()
+    return said["FailedNodes"]
+
+
+async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preemptor_has_the_leaf(
+    plane, nodes, namespace, site, schedulers, extender_door, urgent
+):
+    a, b = await training.make_leaves(nodes, a=4, b=4)
+    for name in b:  # no job of Volcano's: nothing it may preempt
+        await plane.api.create(training.holder(name), namespace=namespace)
+    conf = training.conf(extender_door.url, **PREEMPT)
+    extender = await training.install(plane, site, extender_door, training.policy(rails="required"), conf)
+    await plane.api.create(training.job("victim", 4, annotations=STAYS), namespace=namespace)
+    victims = await training.running(plane.api, namespace, "victim", 4)
+
+    await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
+    going = await terminating(plane, namespace, "victim", 4)
+    await unplaced(plane, namespace, "urgent")
+    said = await refused(plane, extender_door, namespace, a)
+    assert set(said) == set(a), said
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
+
+    await let_go(plane, going[:3])
+    await unplaced(plane, namespace, "urgent")  # all or none
+    await sites.wait_metric(extender, "railwright_ledger_entries", 3)  # announced in each session, never committed
+    assert set(await refused(plane, extender_door, namespace, a)) == set(a), "nor are they anybody else's"
+    await let_go(plane, going[3:])
+    found = await training.running(plane.api, namespace, "urgent", 4)
+    assert training.leaves_of(found) == ["a"]
+    assert {pod["spec"]["nodeName"] for pod in found} == {pod["spec"]["nodeName"] for pod in victims}
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+
+async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enough(
+    plane, nodes, namespace, site, schedulers, extender_door, urgent
+):
+    for number in range(4):  # Volcano goes through nodes as they came: never two of a leaf after each other
+        await training.make_leaves(nodes, first=number, a=1, b=1, c=1)
+    conf = training.conf(extender_door.url, **PREEMPT)
+    await training.install(plane, site, extender_door, training.policy(), conf)
+    for name in ("low-0", "low-1", "low-2"):
+        await plane.api.create(training.job(name, 4), namespace=namespace)
+        await training.running(plane.api, namespace, name, 4)
+    await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
+    found = await training.running(plane.api, namespace, "urgent", 4)
+    assert len(training.leaves_of(found)) == 1, [pod["spec"]["nodeName"] for pod in found]
+
+
+async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_no_rank_leaves_a_leaf_too_early(
+    plane, nodes, namespace, site, schedulers, extender_door, queues
+):
+    research, product = queues
+    await training.make_leaves(nodes, a=4, b=4)
+    conf = training.conf(extender_door.url, **RECLAIM)
+    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    await plane.api.create(training.job("elastic", 8, least=1, queue=research, annotations=STAYS), namespace=namespace)
+    await training.running(plane.api, namespace, "elastic", 8)
+
+    await plane.api.create(training.job("owed", 4, queue=product), namespace=namespace)
+    going = await terminating(plane, namespace, "elastic", 4)
+    await unplaced(plane, namespace, "owed")
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await let_go(plane, going)
+    found = await training.running(plane.api, namespace, "owed", 4)
+    freed = {training.leaf_of(pod) for pod in going}
+    assert len(training.leaves_of(found)) == len(freed), [pod["spec"]["nodeName"] for pod in found]
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)

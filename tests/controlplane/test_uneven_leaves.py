@@ -1,0 +1,91 @@
+"""Gangs on leaves of many sizes, part of their nodes taken: the 15 leaf groups of a published cluster of 64 nodes."""
+
+import asyncio
+import collections
+import itertools
+
+import pytest
+import pytest_asyncio
+from plane import door, training, waiting
+from plane import nodes as fleets
+from plane import site as sites
+
+# CoreWeave H100, marin-community/marin issue 6950: leaf groups of 1,1,2,2,2,3,3,3,5,5,6,6,6,8,11 in pods of 41 and 23
+SPINES = {"spine-a": (11, 8, 6, 6, 5, 5), "spine-b": (6, 3, 3, 3, 2, 2, 2, 1, 1)}
+LEAVES = {f"{spine[-1]}{number}": (spine, size) for spine, sizes in SPINES.items() for number, size in enumerate(sizes)}
+TAKEN = {"a0": 3, "a1": 1, "a3": 1, "a5": 2, "b1": 1, "b4": 1}  # leaf: nodes that other jobs hold
+FREE = {leaf: size - TAKEN.get(leaf, 0) for leaf, (_, size) in LEAVES.items()}  # a0 8, a1 7, a2 and b0 6, a3 and a4 5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def hall(plane):
+    """The cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
+    nodes, site, namespace = fleets.Nodes(plane.api), sites.Site(plane), "uneven-others"
+    opened = await door.Door().open()
+    await asyncio.gather(
+        *(training.make_leaf(nodes, leaf, size, spine=spine) for leaf, (spine, size) in LEAVES.items())
+    )
+    await plane.make_namespace(namespace)
+    busy = [f"{leaf}-{number:02}" for leaf, count in TAKEN.items() for number in range(count)]
+    await asyncio.gather(*(plane.api.create(training.holder(name), namespace=namespace) for name in busy))
+
+    async def held():
+        return all(pod["status"].get("phase") == "Running" for pod in await plane.api.list("Pod", namespace))
+
+    await waiting.wait(held, describe="the other jobs' pods to run")
+    await site.prepare()
+    yield await training.install(plane, site, opened, training.policy(), training.conf(opened.url))
+    await plane.schedulers.reset()
+    await site.remove()
+    await opened.close()
+    await plane.remove_namespace(namespace)
+    await nodes.remove()
+
+
+def fewest(size: int, rooms: dict[str, int]) -> int:
+    """How few leaves can hold so many pods."""
+    held = list(itertools.accumulate(sorted(rooms.values(), reverse=True)))
+    return next(count for count, room in enumerate(held, 1) if room >= size)
+
+
+@pytest.mark.parametrize("size", [8, 7, 5, 3])
+async def test_a_gang_that_one_leaf_can_hold_sits_in_the_tightest_such_leaf(plane, hall, namespace, size):
+    await plane.api.create(training.job("one", size), namespace=namespace)
+    (leaf,) = training.leaves_of(await training.running(plane.api, namespace, "one", size))
+    assert FREE[leaf] == min(room for room in FREE.values() if room >= size)
+
+
+async def test_gangs_that_come_one_after_another_each_sit_in_the_tightest_leaf_left(plane, hall, namespace):
+    rooms = dict(FREE)
+    for size in (5, 6, 4, 7, 6, 2):
+        name = f"of-{size}-{sum(rooms.values())}"
+        await plane.api.create(training.job(name, size), namespace=namespace)
+        (leaf,) = training.leaves_of(await training.running(plane.api, namespace, name, size))
+        assert rooms[leaf] == min(room for room in rooms.values() if room >= size), (size, leaf, rooms)
+        rooms[leaf] -= size
+
+
+@pytest.mark.parametrize("size", [13, 21])
+async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks_go_on_from_leaf_to_leaf(
+    plane, hall, namespace, size
+):
+    await plane.api.create(training.job("long", size - 1, master=True), namespace=namespace)
+    found = await training.running(plane.api, namespace, "long", size)
+    assert [pod["metadata"]["name"] for pod in found[:2]] == ["long-master-0", "long-worker-0"]
+    leaves = training.leaves_of(found)  # a leaf once for each stretch of ranks
+    assert len(leaves) == fewest(size, FREE), [training.leaf_of(pod) for pod in found]
+    assert {LEAVES[leaf][0] for leaf in leaves} == {"spine-a"}, "one spine holds it"
+
+
+@pytest.mark.parametrize("size", [6, 10])
+async def test_two_gangs_created_at_once_are_each_as_compact_as_alone_and_share_no_leaf(plane, hall, namespace, size):
+    names = ("first", "second")
+    await asyncio.gather(*(plane.api.create(training.job(name, size), namespace=namespace) for name in names))
+    leaves = {}
+    for name in names:
+        found = await training.running(plane.api, namespace, name, size)
+        leaves[name] = training.leaves_of(found)
+        assert len(leaves[name]) == fewest(size, FREE), (name, [training.leaf_of(pod) for pod in found])
+    used = collections.Counter(itertools.chain(*leaves.values()))
+    assert set(used.values()) == {1}, leaves
+    await sites.wait_metric(hall, "railwright_ledger_entries", 0)

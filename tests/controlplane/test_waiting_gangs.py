@@ -1,0 +1,93 @@
+"""A gang that must wait takes nothing meanwhile, says why, and starts close together when there is room."""
+
+import asyncio
+
+from plane import site as sites
+from plane import training, waiting
+
+
+async def hold(plane, namespace: str, names: list[str], takes: dict | None = None) -> None:
+    takes = takes or training.WHOLE
+    await asyncio.gather(*(plane.api.create(training.holder(name, takes=takes), namespace=namespace) for name in names))
+
+    async def held():
+        found = await plane.api.list("Pod", namespace, fields="status.phase=Running")
+        return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in found}
+
+    await waiting.wait(held, describe=f"pods on {names} to run")
+
+
+async def release(plane, namespace: str, names: list[str]) -> None:
+    await asyncio.gather(*(plane.api.delete("Pod", f"on-{name}", namespace, grace=0) for name in names))
+
+
+async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
+    """What Volcano says on each waiting pod of why it has no node."""
+    told = {}
+    for pod in await training.pods(plane.api, namespace, "waits"):
+        assert "nodeName" not in pod["spec"]
+        said = [each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+        told.update((pod["metadata"]["name"], each["message"]) for each in said if each["status"] == "False")
+    return told if len(told) == count else {}
+
+
+async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
+    plane, nodes, namespace, site, schedulers, extender_door
+):
+    a, b, c = await training.make_leaves(nodes, a=4, b=4, c=4)
+    held = [*a[1:], *b[2:], *c]  # three nodes are free, in two leaves
+    await hold(plane, namespace, held)
+    conf = training.conf(extender_door.url, without=("overcommit",), httpTimeout="60s")
+    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+
+    await plane.api.create(training.job("waits", 4), namespace=namespace)
+    words = await training.unschedulable(plane.api, namespace, "waits")
+    assert "4 tasks in gang unschedulable" in words, words
+    told = await waiting.wait(lambda: conditions(plane, namespace, 4), describe="conditions of all four pods")
+    assert "Insufficient nvidia.com/gpu" in told.pop("waits-worker-3"), told
+    for name, message in told.items():  # each has a node it could have, and none of them takes it
+        assert f"{namespace}/{name} can possibly be assigned to" in message, message
+    assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/deallocate")
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+    # What it was tried on is free for whoever fits.
+    await plane.api.create(training.job("passes", 2), namespace=namespace)
+    passing = await training.running(plane.api, namespace, "passes", 2)
+    assert training.leaves_of(passing) == ["b"]
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "waits"))
+
+    # Room for seven comes between two sessions: Volcano waits for this very answer.
+    freed = asyncio.Event()
+
+    async def between_sessions(request):
+        if request.path == "/volcano/session-close" and not freed.is_set():
+            await release(plane, namespace, [*a[1:], *c[:3]])
+            freed.set()
+
+    extender_door.hook = between_sessions
+    found = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(found) == ["a"]
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+
+async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_start_when_it_is_free(
+    plane, nodes, namespace, site, schedulers, extender_door
+):
+    """They ask for GPUs alone, so that the rails are the policy's and nobody but us can miss them."""
+    names = await training.make_leaf(nodes, "a", 2)
+    await hold(plane, namespace, names, takes={training.RAILS[1]: "1"})
+    conf = training.conf(extender_door.url, managed=(training.GPU,), predicateVerb="predicate")
+    await training.install(plane, site, extender_door, training.policy(rails="required"), conf)
+    await plane.api.create(training.job("waits", 2, takes={training.GPU: "8"}), namespace=namespace)
+    sentence = f"railwright: rail1 is busy: 0 of 1 {training.RAILS[1]} free, 1 needed"
+
+    async def told():
+        found = await training.pods(plane.api, namespace, "waits")
+        conditions = [each for pod in found for each in pod["status"].get("conditions", ())]
+        return any(sentence in each.get("message", "") for each in conditions)
+
+    await waiting.wait(told, describe="a pod's condition with our sentence", seconds=60)
+    assert sentence in await training.unschedulable(plane.api, namespace, "waits")
+    await release(plane, namespace, names)
+    await training.running(plane.api, namespace, "waits", 2)

@@ -1,0 +1,275 @@
+"""kube-scheduler's captured requests, changed in every way a release or a mistake might: served over a real socket."""
+
+import copy
+import http.client
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import LEAF, RAILS, RESOURCES, SPINE
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WIRE = ROOT / "tests" / "data" / "wire"
+VERBS = ("filter", "prioritize")
+BODIES = {verb: json.loads((WIRE / f"kube-scheduler-{verb}.json").read_bytes()) for verb in VERBS}
+# Objects whose keys are names that users choose: a new key there is no unknown field.
+FREE = {"labels", "annotations", "limits", "requests", "nodeSelector", "fieldsV1"}
+# What Go writes as null where it is empty: maps, slices, pointers, and times.
+NULLABLE = {
+    *("creationTimestamp", "labels", "annotations", "ownerReferences", "managedFields", "finalizers", "volumes"),
+    *("limits", "requests", "volumeMounts", "tolerations", "securityContext", "env", "ports", "affinity", "Nodes"),
+    *("nodeSelector", "initContainers", "controller", "priority", "defaultMode", "sources", "items"),
+}
+POLICY = {
+    "apiVersion": "railwright.io/v1alpha1",
+    "kind": "FabricPolicy",
+    "fabrics": {
+        "roce": {
+            "transport": "roce",
+            "rails": [{"name": n, "resource": r, "device": n} for n, r in zip(RAILS, RESOURCES, strict=True)],
+            "placement": {"rails": "required", "domains": [LEAF, SPINE]},
+        }
+    },
+}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def node(index: int) -> dict:
+    rails = {} if index == 7 else dict.fromkeys(RESOURCES, "1")  # the last has none: refused for good
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8", **rails}
+    labels = {LEAF: f"leaf-{index // 3}", SPINE: "spine"}
+    metadata = {"name": f"gpu-{index}", "uid": f"node-{index}", "labels": labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": {"allocatable": have, "capacity": have},
+    }
+
+
+def holder() -> dict:
+    container = {"name": "c", "image": "i", "resources": {"limits": {RESOURCES[2]: "1"}}}
+    metadata = {"name": "holder", "namespace": "prod", "uid": "holder"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": "gpu-6", "containers": [container]},
+        "status": {"phase": "Running"},
+    }
+
+
+class Served:
+    """The extender as a user runs it, spoken to over one connection."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.ports = {}
+        while len(self.ports) < 2:
+            line = process.stderr.readline()
+            assert line, "the extender ended at its start"
+            if found := re.match(r"(ops )?listening on \S+:(\d+)$", line.strip()):
+                self.ports[found[1] or ""] = int(found[2])
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.ports[""], timeout=20)
+
+    def post(self, verb: str, tree: object) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"}
+        self.connection.request("POST", f"/scheduler/{verb}", json.dumps(tree), headers)
+        answer = self.connection.getresponse()
+        return answer.status, answer.read()
+
+    def ops(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["ops "], timeout=20)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 20
+        while (told := self.ops("/readyz"))[0] != 200:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.02)
+
+    def entries(self) -> float:
+        """All allocations in the ledger, by the metric operators see."""
+        found = re.findall(r"^railwright_ledger_entries\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
+        assert found
+        return sum(map(float, found))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wire")
+    (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    items = [*(node(index) for index in range(8)), holder()]
+    (folder / "snapshot.yaml").write_text(yaml.safe_dump_all(items))
+    sources = [f"--snapshot={folder / 'snapshot.yaml'}", f"--policy={folder / 'policy.yaml'}"]
+    ports = ["--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=0"]
+    command = [sys.executable, "-m", "extender", *ports, *sources]
+    with (
+        (folder / "log").open("w+") as log,
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=log, text=True) as process,
+    ):
+        running = Served(process)
+        running.wait_ready()
+        yield running
+        running.connection.close()
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def asked(tree: object) -> set[str]:
+    return set(tree["NodeNames"])
+
+
+def check(verb: str, tree: object, status: int, body: bytes) -> None:
+    """An answer is what kube-scheduler can use, or says why not."""
+    told = json.loads(body)
+    if status == 400:
+        assert told["error"]["reason"]
+        return
+    assert status == 200, body
+    if verb == "prioritize":
+        assert {row["Host"] for row in told} == asked(tree)
+        assert all(type(row["Score"]) is int and 0 <= row["Score"] <= 10 for row in told)
+        return
+    groups = [told["NodeNames"], list(told["FailedNodes"]), list(told["FailedAndUnresolvableNodes"])]
+    names = [name for group in groups for name in group]
+    assert set(names) == asked(tree)
+    assert len(names) == len(set(names))
+    assert told["Error"] == ""
+    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(told, group))
+
+
+def told_reasons(told: dict, names: list[str]) -> list[str]:
+    return [{**told["FailedNodes"], **told["FailedAndUnresolvableNodes"]}[name] for name in names]
+
+
+def places(tree: object, path: tuple = ()) -> list[tuple]:
+    """The path of every value below a tree."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [found for key, value in items for found in ((*path, key), *places(value, (*path, key)))]
+
+
+def at(tree: object, path: tuple) -> object:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+STRUCTS = {
+    verb: [
+        path
+        for path in [(), *places(body)]
+        if isinstance(at(body, path), dict) and FREE.isdisjoint(map(str, path)) and "fieldsV1" not in path
+    ]
+    for verb, body in BODIES.items()
+}
+EMPTIED = {verb: [path for path in places(body) if path[-1] in NULLABLE] for verb, body in BODIES.items()}
+UNKNOWN = st.from_regex(r"[a-z]{3,8}Future[A-Z][a-z]{2,8}", fullmatch=True)
+verbs = pytest.mark.parametrize("verb", VERBS)
+
+
+def changed(verb: str, path: tuple, value: object) -> dict:
+    tree = copy.deepcopy(BODIES[verb])
+    at(tree, path[:-1])[path[-1]] = value
+    return tree
+
+
+def test_the_captured_requests_are_answered_with_all_three_outcomes(served):
+    status, body = served.post("filter", BODIES["filter"])
+    check("filter", BODIES["filter"], status, body)
+    told = json.loads(body)
+    assert told["NodeNames"] == [f"gpu-{index}" for index in range(6)]
+    assert list(told["FailedNodes"]) == ["gpu-6"]
+    assert list(told["FailedAndUnresolvableNodes"]) == ["gpu-7"]
+    status, body = served.post("prioritize", BODIES["prioritize"])
+    check("prioritize", BODIES["prioritize"], status, body)
+    assert max(row["Score"] for row in json.loads(body)) == 10
+
+
+@verbs
+@given(data=st.data())
+def test_fields_of_a_later_release_change_nothing(served, verb, data):
+    tree = copy.deepcopy(BODIES[verb])
+    for path in data.draw(st.lists(st.sampled_from(STRUCTS[verb]), min_size=1, max_size=6)):
+        at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)
+    assert served.post(verb, tree) == served.post(verb, BODIES[verb])
+
+
+@verbs
+@given(data=st.data())
+def test_what_go_leaves_empty_may_be_null(served, verb, data):
+    tree = copy.deepcopy(BODIES[verb])
+    for path in data.draw(st.sets(st.sampled_from(EMPTIED[verb]), min_size=1, max_size=6)):
+        if path in places(tree):  # not below one that is null by now
+            at(tree, path[:-1])[path[-1]] = None
+    status, body = served.post(verb, tree)
+    assert status == 200, body
+    check(verb, tree, status, body)
+
+
+@verbs
+@given(data=st.data())
+def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, verb, data):
+    path = data.draw(st.sampled_from([path for path in places(BODIES[verb]) if path[0] != "NodeNames"]))
+    tree = changed(verb, path, data.draw(VALUES))
+    check(verb, tree, *served.post(verb, tree))
+
+
+@verbs
+@given(
+    names=st.lists(
+        st.sampled_from([f"gpu-{index}" for index in range(9)]) | st.text(max_size=20), max_size=12, unique=True
+    )
+)
+def test_the_nodes_answered_are_the_nodes_asked_about(served, verb, names):
+    tree = BODIES[verb] | {"NodeNames": names}
+    status, body = served.post(verb, tree)
+    assert status == 200, body
+    check(verb, tree, status, body)
+
+
+@verbs
+@given(value=VALUES)
+def test_node_names_that_are_no_list_of_names_are_refused(served, verb, value):
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return
+    status, body = served.post(verb, BODIES[verb] | {"NodeNames": value})
+    assert (status, bool(json.loads(body)["error"]["reason"])) == (400, True)
+
+
+def member(index: int, of: str) -> dict:
+    tree = copy.deepcopy(BODIES["filter"])
+    metadata = {"name": f"{of}-{index}", "uid": f"{of}-{index}"}
+    tree["Pod"]["metadata"] |= metadata
+    tree["Pod"]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = of
+    return tree
+
+
+def test_asking_commits_to_nothing(served):
+    def answers() -> list[tuple[int, bytes]]:
+        return [served.post(verb, member(0, "first")) for verb in VERBS]
+
+    before = answers()
+    for number in range(300):
+        of = f"job-{number % 7}"
+        tree = member(number, of)
+        tree["NodeNames"] = tree["NodeNames"][number % 5 :]  # as a scheduler's dry runs hold nodes back
+        for verb in VERBS:
+            assert served.post(verb, tree)[0] == 200
+    assert served.entries() == 0
+    assert answers() == before

@@ -1,0 +1,212 @@
+"""Bodies that arrive in parts go the short way too, on both event loops, in plain and over TLS."""
+
+import asyncio
+import pathlib
+import random
+import sys
+
+import pytest
+import shell
+import uvloop
+
+from serving import bodies, routes
+
+LARGE = 3 << 20
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def on_every_loop(scenario):
+    """The scenario as a test on either event loop: they change protocols in ways of their own."""
+
+    @pytest.mark.parametrize("loop", LOOPS)
+    def test(loop, tmp_path):
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(scenario(tmp_path))
+
+    test.__name__ = scenario.__name__
+    return test
+
+
+def head(length: int, path: str = "/echo") -> bytes:
+    told = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{told}\r\n".encode()
+
+
+def text(length: int) -> bytes:
+    """No part of it is like another, so that a part in a wrong place shows."""
+    return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
+
+
+def taken_long(server) -> int:
+    return server.shell._service.requests_count
+
+
+@on_every_loop
+async def test_a_body_in_parts_is_whole_for_the_handler_and_takes_no_task_of_its_own(folder):
+    async with shell.running() as server:
+        caller = await server.open()
+        for length in (2, 9300, bodies.SMALL, bodies.SMALL + 1, LARGE, 100, LARGE - 1):
+            body = text(length)
+            await caller.send(head(length))
+            await asyncio.sleep(0.02)  # so that the head arrives alone
+            await caller.send(body[: length // 2])
+            await asyncio.sleep(0.02)
+            await caller.send(body[length // 2 :])
+            answer = await caller.answer()
+            assert (answer.status, answer.body == body) == (200, True)
+        assert taken_long(server) == 0
+        await caller.close()
+
+
+@on_every_loop
+async def test_over_tls_too(folder):
+    authority = shell.Authority(folder)
+    certificate, key = shell.write_pair(folder, authority.leaf("server"))
+    async with shell.running(shell.ECHO, f"--tls-cert={certificate}", f"--tls-key={key}") as server:
+        caller = await server.open(authority.context())
+        await caller.ask(b"1")  # the first one may come before its connection is ready for the short way
+        long = taken_long(server)
+        for length in (9300, LARGE, 100, LARGE + 7):
+            await caller.send(head(length))
+            await caller.send(text(length)[:50])
+            await asyncio.sleep(0.02)
+            await caller.send(text(length)[50:])
+            assert (await caller.answer()).body == text(length)
+        assert taken_long(server) == long
+        await caller.close()
+
+
+@on_every_loop
+async def test_the_request_behind_a_large_one_in_the_same_packet_is_the_next_one(folder):
+    async with shell.running() as server:
+        caller = await server.open()
+        await caller.send(head(LARGE) + text(LARGE)[:10])
+        await caller.send(text(LARGE)[10:] + head(3) + b"two" + head(LARGE) + text(LARGE) + head(4) + b"four")
+        answers = [(await caller.answer()).body for _ in range(4)]
+        assert answers == [text(LARGE), b"two", text(LARGE), b"four"]
+        await caller.close()
+
+
+@on_every_loop
+async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder):
+    async with shell.running() as server:
+        one, two = await server.open(), await server.open()
+        first, second = text(LARGE), text(LARGE + 1)
+        for _ in range(2):
+            await one.send(head(len(first)) + first[:1000])
+            await two.send(head(len(second)) + second[:1000])
+            await one.send(first[1000:])
+            assert (await one.answer()).body == first
+            await two.send(second[1000:])
+            assert (await two.answer()).body == second
+        await asyncio.sleep(0)
+        assert server.shell._service.rooms._spare is not None  # so the second time was into the room of the first
+        await one.close()
+        await two.close()
+
+
+@on_every_loop
+async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
+    kept = []
+
+    def keep(call: routes.Call) -> routes.Reply:
+        kept.append(memoryview(call.body))
+        return routes.Reply(b"{}")
+
+    async with shell.running((routes.Route("/echo", keep, immediate=True),)) as server:
+        caller = await server.open()
+        for length in (LARGE, LARGE - 1):
+            await caller.send(head(length))
+            await asyncio.sleep(0.02)
+            await caller.send(text(length))
+            assert (await caller.answer()).status == 200
+        assert [bytes(each) for each in kept] == [text(LARGE), text(LARGE - 1)]
+        await caller.close()
+        kept.clear()
+
+
+@on_every_loop
+async def test_a_caller_that_hangs_up_in_the_middle_leaves_nothing_behind(folder):
+    async with shell.running() as server:
+        caller = await server.open()
+        await caller.send(head(LARGE) + b"1")
+        await asyncio.sleep(0.02)
+        await caller.close()
+        await shell.until(lambda: not server.shell._service.connections)
+        other = await server.open()
+        assert (await other.ask(b"2")).body == b"2"
+        await other.close()
+
+
+@on_every_loop
+async def test_a_body_that_does_not_end_gets_408_and_one_that_is_announced_too_long_413(folder):
+    async with shell.running(body_seconds=0.3, max_body=LARGE, keepalive_seconds=0.2) as server:
+        caller = await server.open()
+        await caller.send(head(LARGE) + b"1")
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert b"did not arrive within 0.3 s" in answer.body
+        assert await caller.hung_up()
+        await caller.close()
+        caller = await server.open()
+        await caller.send(head(LARGE + 1) + b"1")
+        assert (await caller.answer()).status == 413
+        await caller.close()
+
+
+@on_every_loop
+async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
+    async with shell.running(keepalive_seconds=0.2) as server:
+        caller = await server.open()
+        assert (await caller.ask(b"1")).status == 200
+        await caller.send(head(4) + b"1")
+        await asyncio.sleep(0.5)
+        await caller.send(b"234")
+        assert (await caller.answer()).body == b"1234"
+        assert await caller.hung_up()  # then it counts again
+        await caller.close()
+
+
+@on_every_loop
+async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_let_go(folder):
+    async with shell.running() as server:
+        caller = await server.open()
+        await caller.send(head(LARGE) + text(LARGE)[:10])
+        await asyncio.sleep(0.05)
+        server.shell.stop()
+        await shell.until(lambda: server.shell._answers.closing)
+        await asyncio.sleep(0.1)
+        await caller.send(text(LARGE)[10:])
+        answer = await caller.answer()
+        assert (answer.body == text(LARGE), answer.headers["connection"]) == (True, "close")
+        assert await caller.hung_up()
+        await caller.close()
+        assert await server.ended == 0
+
+
+@on_every_loop
+async def test_a_path_with_parameters_goes_the_short_way_with_them(folder):
+    def shown(call: routes.Call) -> routes.Reply:
+        return routes.Reply(call.parameters["scope"].encode())
+
+    async with shell.running((routes.Route("/volcano/{scope}/allocate", shown, immediate=True),)) as server:
+        caller = await server.open()
+        for path, expected, long in (("/volcano/a/allocate", b"a", 0), ("/volcano/a%62/allocate", b"ab", 1)):
+            await caller.send(head(2, path) + b"{}")
+            assert (await caller.answer()).body == expected
+            assert taken_long(server) == long
+        await caller.close()
+
+
+def resident() -> int:
+    """KiB of this process that are in memory."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_room_that_was_announced_and_not_filled_takes_no_memory():
+    rooms, before = bodies.Rooms(), resident()
+    held = [rooms.take(256 << 20) for _ in range(8)]
+    assert resident() - before < 16 << 10
+    assert len(held) == 8

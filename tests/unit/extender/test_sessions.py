@@ -1,0 +1,101 @@
+"""An extender that starts within a session of Volcano's, and one that is asked whose pods should go."""
+
+import json
+
+import msgspec
+from placing import LEAF, RESOURCES, node, pod, policy
+
+from extender import schedulers, state
+from fabric import views
+
+TAKEN = {"errorMessage": ""}
+FULL = dict.fromkeys(("nvidia.com/gpu", *RESOURCES), 0)
+
+
+class Door:
+    """The handlers over two leaves of four nodes, with a gang of four seen and nothing announced."""
+
+    def __init__(self) -> None:
+        self.state = state.State(assume_seconds=30)
+        for leaf in "ab":
+            for index in range(4):
+                self.state.fleet.upsert_node(node(f"{leaf}-{index}", leaf, rails_each=1))
+        for index in range(4):
+            self.state.fleet.upsert_pod(mate(index))
+        chosen = policy(domains=[LEAF])
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+
+    def allocate(self, index: int, on: str = "a-0", scope: str = "", **task: object) -> dict:
+        body = json.dumps({"task": tasked(index) | {"NodeName": on, "Status": 2} | task}).encode()
+        return json.loads(self.verbs.volcano_allocate(body, scope))
+
+    def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
+        """Of nodes that are all full; on some of them a pod is pipelined to what others release."""
+        whole = {"ScalarResources": dict.fromkeys(FULL, 1000) | {"nvidia.com/gpu": 8000}}
+        nodes = [
+            {
+                "Name": name,
+                "Idle": {"ScalarResources": FULL},
+                "Allocatable": whole,
+                "Releasing": whole if name in pipelined else None,
+                "Pipelined": whole if name in pipelined else None,
+            }
+            for name in self.state.fleet.nodes
+        ]
+        body = json.dumps({"task": tasked(index), "nodes": nodes}).encode()
+        return json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
+
+
+def mate(index: int) -> views.Pod:
+    return pod(f"job-worker-{index}", group="gang")
+
+
+def tasked(index: int) -> dict:
+    made = mate(index)
+    amounts = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
+    tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
+    return {**tree, "InitResreq": amounts, "Pod": json.loads(msgspec.json.encode(made))}
+
+
+def test_a_gang_whose_first_pods_were_placed_before_we_started_is_sent_back_once():
+    door = Door()
+    said = door.allocate(2)["errorMessage"]
+    assert "has not seen where this gang's first pods are" in said
+    assert not list(door.state.ledger)
+    assert door.allocate(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
+
+
+def test_a_gang_seen_from_its_first_pod_is_taken():
+    door = Door()
+    assert [door.allocate(index, f"a-{index}") for index in range(4)] == [TAKEN] * 4
+
+
+def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
+    door = Door()
+    door.verbs.volcano_close(b"{}", "east")
+    assert door.allocate(2, scope="west") != TAKEN
+    assert Door().allocate(2) != TAKEN
+    assert door.allocate(2, scope="east") == TAKEN
+
+
+def test_bound_mates_and_those_of_another_role_with_the_same_number_are_no_reason():
+    door = Door()
+    door.state.fleet.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
+    door.state.fleet.upsert_pod(pod("job-master-1", group="gang", annotations={}))
+    assert door.allocate(1, "a-1") == TAKEN
+
+
+def test_what_is_only_pipelined_is_not_sent_back():
+    assert Door().allocate(2, Status=4) == TAKEN
+
+
+def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
+    door = Door()
+    first = door.scores(0, {})
+    best = max(first, key=first.__getitem__)
+    leaf = best[0]
+    assert {name for name, score in first.items() if score == first[best]} == {f"{leaf}-{i}" for i in range(4)}
+    door.allocate(0, best, Status=4)
+    second = door.scores(1, {best: 1})
+    assert max(second, key=second.__getitem__) in {f"{leaf}-{i}" for i in range(4)} - {best}
+    assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]

@@ -1,0 +1,48 @@
+"""What nodes of a Volcano request offer: read once where they write the same, refused where they write nonsense."""
+
+import json
+
+import pytest
+
+from extender import requests, volcano_wire
+
+
+def nodes(*given: dict) -> list[volcano_wire.Node]:
+    body = json.dumps({"task": {"UID": "u"}, "nodes": list(given)}).encode()
+    return volcano_wire.read_prioritize(memoryview(bytearray(body)))[1]  # a large body comes as a view
+
+
+def test_what_nodes_write_is_counted_in_milli_units_of_everything():
+    idle = {"MilliCPU": 190000, "Memory": 2048, "ScalarResources": {"nvidia.com/gpu": 8000, "pods": 98}, "New": None}
+    (node,) = nodes({"Name": "a", "Idle": idle})
+    offer = volcano_wire.offered(node)
+    assert offer.free == {"cpu": 190000, "memory": 2048000, "nvidia.com/gpu": 8000, "pods": 98000}
+    assert offer.promised is None
+
+
+def test_what_is_being_released_and_not_promised_to_another_comes_on_top():
+    node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
+    (found,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
+    assert volcano_wire.offered(found).promised["r"] == 2500
+
+
+def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():
+    one, two, three = nodes(
+        *({"Name": name, "Idle": {"MilliCPU": cpu}} for name, cpu in (("a", 1), ("b", 1), ("c", 2)))
+    )
+    assert volcano_wire.offered(one) is volcano_wire.offered(two)
+    assert volcano_wire.offered(one) != volcano_wire.offered(three)
+
+
+@pytest.mark.parametrize("absent", [{}, {"Idle": None}])
+def test_a_node_that_does_not_say_what_is_idle_offers_nothing_of_its_own(absent):
+    (node,) = nodes({"Name": "a", **absent, "Releasing": {"ScalarResources": {"r": 1}}})
+    assert volcano_wire.offered(node) is None
+
+
+@pytest.mark.parametrize("wrong", ["much", [], {"MilliCPU": "1"}, {"ScalarResources": {"r": "1"}}])
+@pytest.mark.parametrize("field", ["Idle", "Releasing", "Pipelined"])
+def test_nonsense_in_any_of_them_is_refused(field, wrong):
+    (node,) = nodes({"Name": "a", "Idle": {"MilliCPU": 1}} | {field: wrong})
+    with pytest.raises(requests.MalformedError, match="not the expected JSON"):
+        volcano_wire.offered(node)

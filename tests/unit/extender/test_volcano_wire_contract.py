@@ -1,0 +1,178 @@
+"""Volcano's bodies as it sends them, with fields we do not know and with null where Go may send it."""
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placing import LEAF, node, policy
+
+from extender import schedulers, state
+
+WIRE = Path(__file__).parents[2] / "data" / "wire"
+PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
+EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
+PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
+NAMES = [each["Name"] for each in PRIORITIZE["nodes"]]
+Path_ = tuple[str | int, ...]
+NOTHING_IDLE = ("node", "Idle", "ScalarResources")  # Go's nil map: there is none of any
+BUSY = 2
+# Maps of Go: a name in them is data, not a field; to add one is another matter.
+MAPS = {"labels", "annotations", "PodAnnotations", "ScalarResources", "requests", "limits", "allocatable", "capacity"}
+# Structs that v1.Pod and the protocol hold by value: Go has no null for them. A list's elements are none either.
+BY_VALUE = {("Pod", "metadata"), ("Pod", "spec"), ("Pod", "status")}
+BY_VALUE |= {("task",), ("node",), ("nodes",)}
+BY_VALUE |= {("containers", "resources"), ("containers", "securityContext")}
+
+
+def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
+    """Every object and list below a body, with the way to it."""
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, child in children:
+        if isinstance(child, (dict, list)):
+            yield (*at, key), child
+            yield from places(child, (*at, key))
+
+
+def nullable(tree: object) -> list[Path_]:
+    """Where Go's nil may come as null: maps, slices and pointers."""
+    found = []
+    for path, _ in places(tree):
+        named = tuple(key for key in path if isinstance(key, str))
+        if isinstance(path[-1], str) and named[-2:] not in BY_VALUE and named not in BY_VALUE:
+            found.append(path)
+    return found
+
+
+def nulled(tree: dict, paths: set[Path_]) -> dict:
+    """The body with null at these places; those inside another fall away with it."""
+    changed = copy.deepcopy(tree)
+    for path in paths:
+        inner = changed
+        for key in path[:-1]:
+            inner = inner[key] if inner is not None else None
+        if inner is not None:
+            inner[path[-1]] = None
+    return changed
+
+
+def widened(tree: object, field: str, value: object) -> object:
+    """The body with one field more in every object that is not a map."""
+    if isinstance(tree, list):
+        return [widened(each, field, value) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    more = {key: child if key in MAPS else widened(child, field, value) for key, child in tree.items()}
+    return {**more, field: value}
+
+
+class Door:
+    """The handlers over the eight captured nodes in two leaves, all free."""
+
+    def __init__(self) -> None:
+        self.state = state.State(assume_seconds=30)
+        for each in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
+            self.state.fleet.upsert_node(each)
+        chosen = policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+
+    def prioritize(self, body: object, scope: str = "") -> dict:
+        return json.loads(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope))
+
+    def predicate(self, body: object) -> dict:
+        return json.loads(self.verbs.volcano_predicate(json.dumps(body).encode(), ""))
+
+    def event(self, verb: str, body: object) -> dict:
+        handle = {"allocate": self.verbs.volcano_allocate, "deallocate": self.verbs.volcano_deallocate}[verb]
+        return json.loads(handle(json.dumps(body).encode(), ""))
+
+    def close(self, body: object) -> dict:
+        return json.loads(self.verbs.volcano_close(json.dumps(body).encode(), ""))
+
+
+def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:
+    return st.sets(st.sampled_from(nullable(tree)), min_size=1, max_size=8)
+
+
+unknown = st.tuples(
+    st.sampled_from(["ZNew", "zNew", "uid2", "résumé", "Name2", "TASK", "x" * 300]),
+    st.sampled_from([None, True, -1, 1e308, "", "text", [], [None], {}, {"Name": "gpu-0", "deep": [{"task": {}}]}]),
+)
+
+
+def assert_scored(answer: dict) -> None:
+    """What Volcano reads, of exactly the nodes it asked of."""
+    assert set(answer) == {"nodeScore", "errorMessage"}
+    assert answer["errorMessage"] == ""
+    assert list(answer["nodeScore"]) == NAMES
+    assert all(math.isfinite(score) and 0 <= score <= 1000 for score in answer["nodeScore"].values())
+
+
+@given(field=unknown)
+@settings(max_examples=30)
+def test_fields_that_are_not_known_change_no_answer(field):
+    assert Door().prioritize(widened(PRIORITIZE, *field)) == Door().prioritize(PRIORITIZE)
+    assert Door().predicate(widened(PREDICATE, *field)) == Door().predicate(PREDICATE)
+    door, plain = Door(), Door()
+    for verb in ("allocate", "deallocate"):
+        assert door.event(verb, widened(EVENT, *field)) == plain.event(verb, EVENT)
+        assert list(door.state.ledger) == list(plain.state.ledger)
+    assert door.close(widened({}, *field)) == {}
+
+
+@pytest.mark.parametrize("path", nullable(PREDICATE), ids=lambda path: ".".join(map(str, path)))
+def test_each_object_and_list_alone_may_be_null(path):
+    door = Door()
+    if path[0] == "task":
+        assert_scored(door.prioritize(nulled(PRIORITIZE, {path})))
+    else:
+        assert_scored(door.prioritize(nulled(PRIORITIZE, {("nodes", 0, *path[1:])})))
+    assert door.predicate(nulled(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
+
+
+@given(paths=some_of(PRIORITIZE))
+def test_scores_cover_exactly_the_nodes_asked_of_whatever_is_null(paths):
+    assert_scored(Door().prioritize(nulled(PRIORITIZE, paths)))
+
+
+@given(paths=some_of(PREDICATE))
+def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_idle(paths):
+    answer = Door().predicate(nulled(PREDICATE, paths))
+    assert set(answer) == {"status", "code"}
+    assert (answer["code"] == 0) == (answer["status"] == "")
+    assert answer["code"] == 0 or (answer["code"] == BUSY and NOTHING_IDLE in paths)
+
+
+@given(paths=some_of(EVENT))
+def test_an_event_is_booked_and_taken_back_whatever_is_null(paths):
+    door, body = Door(), nulled(EVENT, paths)
+    for _ in range(2):
+        assert door.event("allocate", body) == {"errorMessage": ""}
+    ((uid, place),) = [(entry.uid, entry.node) for entry in door.state.ledger]
+    assert (uid, place) == (EVENT["task"]["UID"], EVENT["task"]["NodeName"])
+    for _ in range(2):
+        assert door.event("deallocate", body) == {"errorMessage": ""}
+    assert not list(door.state.ledger)
+
+
+def test_a_session_closes_with_nothing_null_or_anything():
+    door = Door()
+    for body in ({}, None, {"Jobs": None}, {"a": {"b": []}}):
+        assert door.close(body) == {}
+
+
+def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
+    answer = Door().prioritize(nulled(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
+    assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
+
+
+def test_without_a_nodes_idle_the_cache_says_what_is_free():
+    door = Door()
+    answer = door.prioritize(nulled(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
+    assert answer == Door().prioritize(PRIORITIZE)
+    assert min(answer["nodeScore"].values()) > 0
+    assert door.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
