@@ -81,11 +81,14 @@ def render(told: Explanation) -> Group:
         _line(f"Pod {told.pod}: {_of(told)}", "bold underline"),
         _line(f"{told.outcome}{': ' + told.landed.told if told.landed else ''}", _colour(told)),
     ]
-    if told.leaves_planned and not told.landed:
+    if told.leaves_planned and told.outcome == "unplaceable":
+        parts.append(_line(f"leaves with some room: {', '.join(told.leaves_planned)}"))
+    elif told.leaves_planned and not told.landed:
         least = f"{told.leaves_used}, least possible {told.leaves_least}"
         parts.append(_line(f"leaves planned ({least}): {', '.join(told.leaves_planned)}"))
         parts.append(_line(f"modelled bandwidth {told.bandwidth:.2f} of at most {told.bound:.2f}, {_exact(told)}"))
-    parts += [_line(f"because {why}", "yellow" if is_finding(told) else "") for why in told.why]
+    when = "when it was planned" if told.landed else "because"
+    parts += [_line(f"{when}: {why}", "yellow" if is_finding(told) else "") for why in told.why]
     return Group(*parts, *_nodes(told))
 
 
