@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench bench-webhook bench-extender bench-volcano demo lock clean
+.PHONY: help setup check test fuzz bench bench-webhook bench-extender bench-volcano bench-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -64,6 +64,9 @@ bench-extender: setup ## the extender's requests on 5,000 nodes; options by BENC
 
 bench-volcano: setup ## pods a real Volcano binds a second, beside an extender that does nothing
 	$(BIN)/python tests/bench/volcano_throughput.py $(BENCH_ARGS)
+
+bench-placement: setup ## modelled quality of placements on every shape beside the targets; options by BENCH_ARGS="--week"
+	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

@@ -13,6 +13,7 @@ from fabric import names
 
 Tree = dict[str, Any]
 LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -22,6 +23,7 @@ class Shape(msgspec.Struct, frozen=True):
     gpus: int
     rails: Mapping[str, int]  # resource -> devices a node
     source: str
+    product: str = ""  # value of the label that a policy's node shapes match
 
     @property
     def size(self) -> int:
@@ -37,9 +39,9 @@ UNEVEN_64 = Shape(
 )
 
 
-def nodes(shape: Shape) -> Iterator[Tree]:
-    """The nodes, named by their leaf."""
-    leaf = 0
+def nodes(shape: Shape, first_leaf: int = 0) -> Iterator[Tree]:
+    """The nodes, named by their leaf; leaves are numbered from `first_leaf`."""
+    leaf = first_leaf
     for spine, sizes in shape.spines.items():
         for size in sizes:
             for index in range(size):
@@ -61,7 +63,12 @@ def _node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
         "metadata": {
             "name": name,
             "uid": f"node-{name}",
-            "labels": {LEAF_LABEL: leaf, SPINE_LABEL: spine, "kubernetes.io/hostname": name},
+            "labels": {
+                LEAF_LABEL: leaf,
+                SPINE_LABEL: spine,
+                "kubernetes.io/hostname": name,
+                **({PRODUCT_LABEL: shape.product} if shape.product else {}),
+            },
         },
         "spec": {},
         "status": {

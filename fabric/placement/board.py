@@ -39,6 +39,7 @@ class Board:
         self._locality = _weight(kind, locality.NAME) if kind.domains else 0.0
         self._total = self._locality + sum(self._weights.values())
         self._by_facts: dict[standing.Facts, int] = {}
+        self._amounts: dict[int, tuple[resources.Amounts, tuple[int, ...], int]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -93,15 +94,24 @@ class Board:
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
         """The amounts of the profile's devices, in its order."""
-        return tuple([given.get(name, 0) for name in self.profile.devices])
+        return self._counted(given)[1]
 
     def others(self, free: resources.Amounts) -> int:
         """Members that fit by what is not counted as a device."""
-        least = standing.MOST_MEMBERS
-        for name, amount in self._undivided:
-            room = free.get(name, 0) // amount
-            least = min(room, least)
-        return max(0, least)
+        return self._counted(free)[2]
+
+    def _counted(self, given: resources.Amounts) -> tuple[resources.Amounts, tuple[int, ...], int]:
+        """(the amounts, those of devices, members that fit by the others); nodes alike share their amounts (Fleet)."""
+        found = self._amounts.get(id(given))
+        if found is None or found[0] is not given:
+            least = standing.MOST_MEMBERS
+            for name, amount in self._undivided:
+                least = min(given.get(name, 0) // amount, least)
+            devices = tuple([given.get(name, 0) for name in self.profile.devices])
+            found = self._amounts[id(given)] = (given, devices, max(0, least))
+            if len(self._amounts) > _MOST_AMOUNTS:
+                self._amounts = {id(given): found}
+        return found
 
     def index(self, facts: standing.Facts) -> int:
         """The standing of nodes with these facts."""
@@ -222,6 +232,7 @@ def _weight(kind: profile.Profile, term: str) -> float:
     return float(getattr(kind.fabric.placement.weights, term))
 
 
+_MOST_AMOUNTS = 8192  # different amounts of nodes, likewise
 _MOST_STANDINGS = 20_000  # different facts; old ones are dropped by starting over
 _PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where the policy does not
 

@@ -42,20 +42,22 @@ class Claims:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
-    def solved(
+    def solved(  # noqa: PLR0913 - one argument a fact
         self,
         gang: workload.GangKey,
         found: planner.Plan,
         remaining: int,
         supply: planner.Supply,
         mates: list[topology.Domain],
+        *,
+        reached: planner.Value,
     ) -> planner.Plan:
         """The plan, or one as good that leaves to other gangs what they are planned to take."""
         others = self._of_others(gang)
         if others.keys().isdisjoint(found.leaves) or not found.complete:
             return found
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
-        apart = planner.solve(remaining, msgspec.structs.replace(supply, leaves=leaves), mates)
+        apart = planner.solve(remaining, msgspec.structs.replace(supply, leaves=leaves), mates, reached=reached)
         as_good = apart.bandwidth >= found.bandwidth and len(apart.leaves) <= len(found.leaves)
         return msgspec.structs.replace(apart, least=found.least) if apart.complete and as_good else found
 

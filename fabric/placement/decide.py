@@ -69,16 +69,16 @@ class _View:
                 break
             if name in scores:
                 chosen[name] = None
-        standings = self.board.standings
+        standings, all_kinds = self.board.standings, self.kinds()
         unfit = {kind for kind, stands in enumerate(standings) if stands.refusal}
         if unfit:
-            some = (name for name in scores if self.index(name) in unfit)
+            some = (name for name, kind in zip(scores, map(all_kinds.get, scores), strict=True) if kind in unfit)
             refused = dict.fromkeys(itertools.islice(some, most))
         lacking: dict[int | None, bool] = {}  # the nodes of a leaf are of few kinds
-        leaves, kinds, exceptions = self.board.leaves, self.board.kinds, self.exceptions
+        leaves = self.board.leaves
         rows = []
         for name in {**chosen, **refused}:
-            kind = exceptions[name] if name in exceptions else kinds.get(name)
+            kind = all_kinds.get(name)
             stands = None if kind is None else standings[kind]
             if kind not in lacking:
                 lacking[kind] = _lacks_rail(stands)
@@ -90,9 +90,15 @@ class _View:
         leaves = self.board.leaves
         return {leaves[name] for name in self.question.nodes if name in leaves}
 
-    def each(self) -> Iterable[tuple[str, standing.Standing | None]]:
-        for name in self.question.nodes:
-            yield name, self.stands(name)
+    def kinds(self) -> Mapping[str, int]:
+        """Node -> index of its standing, the ask's own exceptions in it."""
+        if not self.exceptions:
+            return self.board.kinds
+        return {name: kind for name in self.question.nodes if (kind := self.index(name)) is not None}
+
+    def unknown(self) -> int:
+        """How many of the nodes the cache has not seen."""
+        return len(self.question.nodes) - sum(map(self.kinds().__contains__, self.question.nodes))
 
 
 def _lacks_rail(stands: standing.Standing | None) -> bool:
@@ -124,7 +130,7 @@ class Decision:
     @property
     def unknown(self) -> int:
         """How many of the nodes the cache has not seen."""
-        return sum(1 for name in self.scores if self._view.index(name) is None)
+        return self._view.unknown()
 
     def reasons(self) -> account.Account:
         """Why the plan is no better. To be asked at once: the boards go with the cluster."""
@@ -200,14 +206,18 @@ class Desk:
         """Only which nodes fit; the gang is not planned."""
         nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests)
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
+        nodes, standings = question.nodes, view.board.standings
         refused: dict[bool, dict[str, str]] = {False: {}, True: {}}
-        kept, unknown = [], 0
-        for name, stands in view.each():
-            if stands is None or not stands.refusal:
-                kept.append(name)
-                unknown += stands is None
-            else:
-                refused[stands.unresolvable][name] = stands.refusal
+        kept: Sequence[str] = nodes
+        if any(stands.refusal for stands in standings):
+            fits = [*(not stands.refusal for stands in standings), True]  # the last one: the cache has not seen it
+            kinds = view.kinds()
+            found = [kinds.get(name, -1) for name in nodes]
+            kept = list(itertools.compress(nodes, map(fits.__getitem__, found)))
+            for name, kind in zip(nodes, found, strict=True):
+                if not fits[kind]:
+                    refused[standings[kind].unresolvable][name] = standings[kind].refusal
+        unknown = view.unknown()
         shown = [view.row(name, 0.0) for name in itertools.islice((*refused[False], *refused[True]), ROWS)]
         return Screening(kept=kept, busy=refused[False], never=refused[True], unknown=unknown, rows=shown)
 
@@ -234,10 +244,12 @@ class Desk:
         supply = _supply(question, view)
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
-            found = planner.solve(gang.remaining, supply, near)
-            found = self._claims.solved(question.gang, found, gang.remaining, supply, near)
+            reached = self._standing_plans.reached(question.gang, gang)
+            found = planner.solve(gang.remaining, supply, near, reached=reached)
+            found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, found)
+        self._standing_plans.planned(question.gang, found)
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
@@ -256,6 +268,7 @@ class Desk:
             mates=mates,
             remaining=gang.remaining,
             counted=gang.member is question.requests,
+            started=due is not None and _begun(supply, due, found),
         )
 
 
@@ -276,8 +289,12 @@ def _exceptions(
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
+    agreed: dict[tuple[int | None, int], bool] = {}  # equal offers are one object (volcano_wire.offered)
     for name, offer in question.offers.items():
-        if name in state.nodes and not _agrees(current, name, offer):
+        pair = (current.kinds.get(name), id(offer))
+        if (agrees := agreed.get(pair)) is None:
+            agrees = agreed[pair] = _agrees(current, pair[0], offer)
+        if not agrees and name in state.nodes:
             free = _offered(current, offer)
             facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
             found[name] = current.index(facts)
@@ -290,9 +307,8 @@ def _exceptions(
     return found
 
 
-def _agrees(current: board.Board, name: str, offer: ask.Offer) -> bool:
+def _agrees(current: board.Board, kind: int | None, offer: ask.Offer) -> bool:
     """Whether what the scheduler says is free is what the board has worked out."""
-    kind = current.kinds.get(name)
     if kind is None:
         return False
     facts = current.standings[kind].facts
@@ -379,12 +395,27 @@ def _scores(question: ask.Ask, view: _View, found: planner.Plan, gang: locality.
     ]
     for leaf, names in _leaves_in_play(current, gang):
         tier = locality.tier(leaf, gang)
-        points = current.points(tier)
+        points = [current.points(tier)] * len(current.standings)
+        if leaf == gang.due and gang.started:
+            spared = current.points(locality.PLANNED)
+            points = [
+                spared if stands.grade.untouched else each
+                for each, stands in zip(points, current.standings, strict=True)
+            ]
         good: Sequence[bool] = worth if tier >= locality.PLANNED else usable
         for name in names:
-            if name in scores and good[_index(view, name)]:
-                scores[name] += points
+            if name in scores and good[index := _index(view, name)]:
+                scores[name] += points[index]
     return scores
+
+
+def _begun(supply: planner.Supply, due: topology.Domain, found: planner.Plan) -> bool:
+    """Whether nodes in use can take the pod in the leaf it is due in: whole ones are for those that need them whole."""
+    kinds = supply.leaves.get(due, {})
+    return any(
+        nodes > 0 and not supply.grades[kind].untouched and found.worth(supply.grades[kind])
+        for kind, nodes in kinds.items()
+    )
 
 
 def _index(view: _View, name: str) -> int:

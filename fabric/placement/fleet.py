@@ -87,7 +87,7 @@ class Fleet:
         if found is None:
             found = self._nodes[node].allocatable
             if used := self._used.get(node):
-                found = {**found, **{name: found.get(name, 0) - amount for name, amount in used.items()}}
+                found = self._shared({**found, **{name: found.get(name, 0) - amount for name, amount in used.items()}})
             self._free[node] = found
         return found
 
@@ -304,6 +304,7 @@ class Fleet:
                 self._used.pop(entry.node, None)
 
     def _shared(self, amounts: dict[str, int]) -> dict[str, int]:
+        """The same amounts, one object for all nodes that have them."""
         if len(self._amounts) >= _KEPT_AMOUNTS:
             self._amounts.clear()
         return self._amounts.setdefault(tuple(amounts.items()), amounts)

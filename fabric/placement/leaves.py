@@ -7,7 +7,7 @@ tightest fit are looked for, exactly where that is affordable (`Choice.exact`).
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -104,7 +104,7 @@ def _fewest(left: int, pool: Rooms, question: Question) -> Choice:
     count = next(index for index, held in enumerate(itertools.accumulate(order), 1) if held >= left)
     if count == 1:
         return _one(left, pool, question)
-    chosen, exact = _of_fewest_spines(left, count, pool)
+    chosen, exact = _of_fewest_spines(left, count, pool, {_spine(leaf) for leaf in question.used})
     return Choice(leaves=chosen, cost=_cost(chosen, pool, question, left), exact=exact)
 
 
@@ -119,7 +119,13 @@ def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, le
     """Fewest leaves, spines, the closest to the mates, fewest members on untouched nodes, least room left over."""
     away = topology.distance(question.used[0], chosen[0]) if question.used else 0
     fresh = max(0, left - sum(question.started.get(leaf, 0) for leaf in chosen)) if question.started else 0
-    return len(chosen), len({_spine(leaf) for leaf in chosen}), away, fresh, sum(pool[leaf] for leaf in chosen)
+    return (
+        len(chosen),
+        len({_spine(leaf) for leaf in (*chosen, *question.used)}),
+        away,
+        fresh,
+        sum(pool[leaf] for leaf in chosen),
+    )
 
 
 def _spine(leaf: topology.Domain) -> topology.Domain:
@@ -127,18 +133,24 @@ def _spine(leaf: topology.Domain) -> topology.Domain:
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
-def _of_fewest_spines(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain, ...], bool]:
+def _of_fewest_spines(
+    left: int, count: int, pool: Rooms, mates: Collection[topology.Domain]
+) -> tuple[tuple[topology.Domain, ...], bool]:
+    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more."""
     spines: dict[topology.Domain, list[topology.Domain]] = {}
     for leaf in sorted(pool, key=lambda leaf: (-pool[leaf], leaf)):
         spines.setdefault(_spine(leaf), []).append(leaf)
     if len(spines) == 1:
         return _tightest(left, count, pool)
     most = {spine: sum(pool[leaf] for leaf in own[:count]) for spine, own in spines.items()}
-    for size in range(1, min(count, len(spines)) + 1):
-        if math.comb(len(spines), size) > _SPINE_CHOICES:
+    free = [spine for spine in spines if spine in mates]
+    others = sorted(spine for spine in spines if spine not in mates)
+    for size in range(min(count, len(others)) + 1):
+        if math.comb(len(others), size) > _SPINE_CHOICES:
             break
         best = None
-        for some in itertools.combinations(sorted(spines), size):
+        for more in itertools.combinations(others, size):
+            some = (*free, *more)
             if sum(most[spine] for spine in some) < left:
                 continue
             inside = {leaf: pool[leaf] for spine in some for leaf in spines[spine]}

@@ -67,13 +67,16 @@ def members(grade: Grade, rails: int, least: Value) -> int:
     return sum(1 for alignment in grade.alignments if alignment * whole >= least - _CLOSE)
 
 
-def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = ()) -> Plan:
-    """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first."""
+def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (), *, reached: Value = 1.0) -> Plan:
+    """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first.
+
+    `reached` is what the mates can have where they are: better nodes than that gain the gang nothing.
+    """
     best: tuple[Value, int] | None = None
     used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
     sets, exact = _rail_sets(supply.grades)
     for rails in sets:
-        problem = _Problem(remaining, supply, used, rails)
+        problem = _Problem(remaining, supply, used, rails, reached)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
             continue
         found = problem.highest()
@@ -82,7 +85,7 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = ())
     if best is None:
         return _incomplete(remaining, supply, used)
     value, rails = best
-    problem = _Problem(remaining, supply, used, rails)
+    problem = _Problem(remaining, supply, used, rails, reached)
     choice, rooms = problem.choose(value)
     return Plan(
         leaves=choice.leaves,
@@ -146,13 +149,15 @@ def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
 class _Problem:
     """One set of common rails: the bandwidth that can be had, and the leaves for it."""
 
-    def __init__(self, remaining: int, supply: Supply, used: tuple[topology.Domain, ...], rails: int) -> None:
+    def __init__(
+        self, remaining: int, supply: Supply, used: tuple[topology.Domain, ...], rails: int, reached: Value
+    ) -> None:
         self._remaining = remaining
         self._supply = supply
         self._used = used
         self._rails = rails
         self._oversubscribed = any(ratio > 1 for ratio in supply.oversubscription)
-        self._values = _values(supply.grades, rails)
+        self._values = {min(value, reached) for value in _values(supply.grades, rails)}
         self.ceiling = max(self._values, default=0.0)
 
     def highest(self) -> Value | None:

@@ -28,6 +28,19 @@ class Plans:
     def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
         self._journals = (state.journal, book.journal)
         self._kept: OrderedDict[Hashable, _Standing] = OrderedDict()
+        self._reached: OrderedDict[workload.GangKey, planner.Value] = OrderedDict()
+
+    def reached(self, gang: workload.GangKey, members: crew.Crew) -> planner.Value:
+        """The bandwidth that the placed mates were planned at; 1 where none is placed or none was planned here."""
+        return self._reached.get(gang, 1.0) if members.placed else 1.0
+
+    def planned(self, gang: workload.GangKey, plan: planner.Plan) -> None:
+        """Remember what a plan reaches."""
+        if gang and plan.complete:
+            self._reached[gang] = plan.bandwidth
+            self._reached.move_to_end(gang)
+            if len(self._reached) > _KEPT:
+                self._reached.popitem(last=False)
 
     def keep(self, gang: workload.GangKey, current: board.Board, members: crew.Crew, plan: planner.Plan) -> None:
         """Remember a plan just made."""

@@ -170,8 +170,8 @@ def _sharing(pool: RailStanding, own: int, kind: profile.Profile) -> int:
     """Pods of other gangs on each NIC, if devices are handed out evenly over the pool's NICs."""
     nics = sum(1 for rail in kind.fabric.rails if rail.resource == pool.need.resource) or 1
     held = max(0, pool.allocatable - pool.free - own) // resources.UNIT
-    wanted = len(pool.need.rails)
-    return max(0, -(-(held + wanted) // nics) - 1)
+    wanted = min(nics, pool.need.amount // resources.UNIT)
+    return 0 if held + wanted <= nics else -(-held // nics)
 
 
 def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[str, bool]:

@@ -78,7 +78,10 @@ class Wording(msgspec.Struct, frozen=True):
         terms = {}
         if self.gang.located:
             terms[locality.NAME] = locality.told(
-                leaf, self.gang, worth=not self.gang.counted or self.plan.worth(stands.grade)
+                leaf,
+                self.gang,
+                worth=not self.gang.counted or self.plan.worth(stands.grade),
+                untouched=stands.grade.untouched,
             )
         return terms | {term.NAME: term.value(stands) for term in self.terms}
 

@@ -23,6 +23,7 @@ class GangStanding(msgspec.Struct, frozen=True):
     mates: Mapping[topology.Domain, int]  # leaf -> placed mates
     remaining: int
     counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
+    started: bool = False  # nodes in use can take the pod in the leaf that is due: untouched ones are spared
     located: bool = True  # False: the policy names no domains, so that locality does not count
 
 
@@ -42,12 +43,14 @@ def is_beside(leaf: topology.Domain, due: topology.Domain) -> bool:
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == due[1:])
 
 
-def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool) -> tuple[float, str]:
+def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, untouched: bool = False) -> tuple[float, str]:
     """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
     shown = topology.name_of(leaf)
     value = tier(leaf, gang)
     if value >= PLANNED and not worth:
         return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
+    if value == DUE and gang.started and untouched:
+        return PLANNED, f"{shown} is the leaf that is due, but nodes in use there have room: this one stays whole"
     if value == DUE:
         mates = gang.mates.get(leaf, 0)
         if gang.remaining == 1 and not mates:

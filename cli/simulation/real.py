@@ -1,0 +1,24 @@
+"""A real cluster's nodes and policy from files, as a site to simulate on."""
+
+from cli import output
+from cluster import manifests, policies, snapshots
+from fabric import views
+from simulator import sites
+
+
+def read(nodes_path: str, policy_path: str) -> sites.Site:
+    """The site. Raises UnreadableError, and SiteError where the nodes make no simulation."""
+    policy = manifests.read(output.read_text(policy_path))
+    if isinstance(policy, policies.Rejected):
+        first = policy.errors[0]
+        place = policy_path if first.line is None else f"{policy_path}:{first.line}"
+        raise output.UnreadableError(
+            f"{place}: {first.path}: {first.message}; `railwright policy validate {policy_path}` shows all errors"
+        )
+    try:
+        found: list[views.Node] = snapshots.read(output.read_text(nodes_path))["Node"]
+    except snapshots.SnapshotError as error:
+        raise output.UnreadableError(f"{nodes_path}: {error}") from None
+    if not found:
+        raise output.UnreadableError(f"{nodes_path}: holds no Node; `kubectl get nodes -o yaml` writes them")
+    return sites.given(found, policy.document, f"nodes of {output.visible(nodes_path)}")

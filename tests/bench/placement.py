@@ -1,0 +1,129 @@
+"""The modelled quality of placements on every shape, beside the targets: `make bench-placement`.
+
+Owns the targets and the verdict. All bandwidths are modelled; equal seeds give equal figures on any machine. With
+`--week` also a week of Acme-Seren-like jobs on 847 hosts, for its time (CPU seconds of one core).
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from simulator import schedulers, sites, studies, world
+
+LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
+WEEK_SECONDS = 300.0
+WEEK_JOBS = 25_200  # 3,600 GPU jobs a day (Acme Seren)
+RATIOS = (1.0, 7.0)
+_ROW = "{:<12} {:>5} {:>8} {:<8} {:>5} {:>9.4f} {:>9.4f} {:>6.2f} {:>8.3f} {:>6} {:>6} {:>6} {:>7.2f}  {}"
+_HEAD = (
+    "shape        over: pod GPUs stream   gangs of optimum  per gang  worst leaves x  cross  order   NUMA "
+    "ms/task  verdict"
+)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One run of railwright."""
+
+    shape: str
+    ratio: float
+    pod_gpus: int
+    stream: str
+    result: studies.Result
+
+    @property
+    def missed(self) -> Sequence[str]:
+        """The targets this run misses."""
+        it = self.result.summary
+        faults = {
+            f"busbw below {LEAST_SHARE}": it.modelled_busbw_of_optimum < LEAST_SHARE,
+            "avoidable crossings": it.avoidable_crossings > 0,
+            "rank order": it.disordered > 0,
+            "NUMA splits": it.avoidable_splits > 0,
+        }
+        return [name for name, there in faults.items() if there]
+
+    def line(self) -> str:
+        """The run as text."""
+        it, asked = self.result.summary, self.result
+        each = 1000 * asked.decision_seconds / max(1, asked.decisions)
+        return _ROW.format(
+            self.shape,
+            f"{self.ratio:g}:1",
+            self.pod_gpus,
+            self.stream,
+            it.gangs,
+            it.modelled_busbw_of_optimum,
+            it.modelled_busbw_of_optimum_per_gang,
+            it.worst_gang,
+            it.leaves_of_fewest,
+            it.avoidable_crossings,
+            it.disordered,
+            it.avoidable_splits,
+            each,
+            "misses " + ", ".join(self.missed) if self.missed else "ok",
+        )
+
+
+def main() -> int:
+    """0 when all targets are met, 1 when not."""
+    arguments = _arguments()
+    print(f"modelled, not measured; {arguments.jobs} jobs a run, load {arguments.load:g}, Volcano, all nodes offered")
+    print(_HEAD)
+    missed = False
+    for row in _rows(arguments):
+        print(row.line(), flush=True)
+        missed = missed or bool(row.missed)
+    if arguments.week:
+        missed = not _week() or missed
+    return int(missed)
+
+
+def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    for shape in arguments.shapes.split(","):
+        for ratio in RATIOS:
+            for stream, pod_gpus in (("seren", 8), ("helios", 4)):
+                yield _run(shape, ratio, stream, pod_gpus, arguments)
+
+
+def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argparse.Namespace) -> Row:
+    question = studies.Question(
+        site=sites.published(shape, (ratio,)),
+        stream=stream,
+        load=arguments.load,
+        jobs=arguments.jobs,
+        pod_gpus=pod_gpus,
+        settings=schedulers.Settings(seed=arguments.seed),
+    )
+    return Row(shape, ratio, pod_gpus, stream, studies.run(question, "railwright", studies.drawn(question)))
+
+
+def _week() -> bool:
+    question = studies.Question(site=sites.published("lingjun", (7.0,)), jobs=WEEK_JOBS)
+    started = time.process_time()
+    result = studies.run(question, "railwright", studies.drawn(question))
+    seconds = time.process_time() - started
+    hosts = len(world.World(question.site).hosts)
+    fine = seconds < WEEK_SECONDS
+    print(
+        f"{WEEK_JOBS} Seren jobs on {hosts} hosts: {seconds:.0f} CPU s, of them {result.decision_seconds:.0f} in "
+        f"{result.decisions} decisions; {result.summary.modelled_busbw_of_optimum:.4f} of the optimum; "
+        f"target {WEEK_SECONDS:g} s: {'ok' if fine else 'missed'}"
+    )
+    return fine
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", default=",".join(sites.CATALOGUE))
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--load", type=float, default=0.9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--week", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

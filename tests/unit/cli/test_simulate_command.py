@@ -1,0 +1,134 @@
+"""The command `simulate`: what it prints, draws and refuses."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import yaml
+
+from cli import __main__ as command_line
+from cli import output
+from fabric.policy import model
+from simulator import shapes, sites
+
+ROOT = pathlib.Path(__file__).parents[3]
+QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
+
+
+def test_it_says_modelled_and_names_every_policy(capsys):
+    assert command_line.main(QUICK) == output.OK
+    told = capsys.readouterr()
+    assert "Modelled, not measured" in told.out
+    for name in ("no extender", "binpack", "greedy", "railwright", "exact optimum", "oversubscription 7:1, 7:1"):
+        assert name in told.out
+
+
+def test_json_has_the_figures_of_each_policy(capsys):
+    assert command_line.main([*QUICK, "--policies", "none,optimum", "-o", "json", "--scheduler", "kube"]) == output.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["modelled"] is True
+    assert found["scheduler"] == "kube"
+    assert list(found["policies"]) == ["none", "optimum"]
+    assert found["policies"]["optimum"]["modelled_busbw_of_optimum"] == 1.0
+    assert found["policies"]["none"]["jobs"] == 40
+
+
+def test_parameters_and_shapes_come_with_their_sources(capsys):
+    assert command_line.main(["simulate", "--parameters", "-o", "json"]) == output.OK
+    assert all(row["source"] for row in json.loads(capsys.readouterr().out))
+    assert command_line.main(["simulate", "--parameters"]) == output.OK
+    assert "google/dranet" in capsys.readouterr().out
+    assert command_line.main(["simulate", "--shapes", "-o", "json"]) == output.OK
+    assert {row["name"]: row["nodes"] for row in json.loads(capsys.readouterr().out)}["lingjun"] == 847
+    assert command_line.main(["simulate", "--shapes"]) == output.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--shape", "x"], "--shape x: is none of superpod-2"),
+        (["--stream", "x"], "--stream x: is none of seren"),
+        (["--policies", "none,x"], "choose of none, binpack"),
+        (["--policies", ","], "choose of none, binpack"),
+        (["--load", "0"], "--load 0: must be a number above 0"),
+        (["--load", "nan"], "--load nan"),
+        (["--oversubscription", "7,x"], "--oversubscription x: must be a number above 0 such as 7 or 1,7"),
+        (["--jobs", "0"], "--jobs 0"),
+        (["--days", "-1"], "--days -1"),
+        (["--days", "0.0000001"], "no job arrives in that time"),
+        (["--nodes", "nowhere.yaml"], "needs --policy"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named_with_its_value(options, word, capsys):
+    assert command_line.main(["simulate", *options]) == output.UNUSABLE
+    assert word in capsys.readouterr().err
+
+
+def a_cluster(folder, count):
+    shape = shapes.Shape({"a": (count,)}, 8, {sites.POOL: 8}, "a test", product="8x8")
+    (folder / "nodes.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.nodes(shape)]})
+    )
+    document = msgspec.to_builtins(msgspec.convert(sites._document(mixed=False), model.FabricPolicy))
+    (folder / "policy.yaml").write_text(yaml.safe_dump(without_defaults(document)))
+    return ["--nodes", str(folder / "nodes.json"), "--policy", str(folder / "policy.yaml")]
+
+
+def without_defaults(document):
+    fabric = document["fabrics"][sites.FABRIC]
+    kept = {key: fabric[key] for key in ("transport", "railsPerPod", "gpusPerNode")}
+    kept["rails"] = [{"name": rail["name"], "resource": rail["resource"]} for rail in fabric["rails"]]
+    kept["placement"] = {"domains": list(fabric["placement"]["domains"])}
+    return {key: document[key] for key in ("apiVersion", "kind", "defaultFabric")} | {"fabrics": {sites.FABRIC: kept}}
+
+
+def test_a_real_clusters_nodes_are_read_from_a_file(tmp_path, capsys):
+    options = [*a_cluster(tmp_path, 4), "--jobs", "20", "-o", "json"]
+    assert command_line.main(["simulate", *options]) == output.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["site"]["nodes"] == 4
+    assert str(tmp_path / "nodes.json") in found["site"]["source"]
+
+
+def test_files_that_hold_no_cluster_are_refused(tmp_path, capsys):
+    options = a_cluster(tmp_path, 4)
+    (tmp_path / "nodes.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
+    assert command_line.main(["simulate", *options]) == output.UNUSABLE
+    assert "holds no Node" in capsys.readouterr().err
+    (tmp_path / "policy.yaml").write_text("kind: FabricPolicy")
+    assert command_line.main(["simulate", *options]) == output.UNUSABLE
+    assert "railwright policy validate" in capsys.readouterr().err
+
+
+def test_pictures_are_drawn_as_png_and_svg(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert command_line.main([*QUICK, "--policies", "none,railwright", "--plot", str(tmp_path / "new")]) == output.OK
+    written = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert written == [f"superpod-2-{name}.{kind}" for name in ("busbw-cdf", "busbw") for kind in ("png", "svg")]
+    assert (tmp_path / "new" / "superpod-2-busbw.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_says_what_to_install_before_it_simulates(tmp_path):
+    (tmp_path / "matplotlib.py").write_text('raise ModuleNotFoundError("as if it were not there", name="matplotlib")')
+    found = subprocess.run(
+        [sys.executable, "-m", "cli", *QUICK, "--plot", str(tmp_path / "new")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == output.UNUSABLE
+    assert "pip install 'railwright[plots]'" in found.stderr
+    assert not found.stdout
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("")
+    assert command_line.main([*QUICK, "--plot", str(tmp_path / "file")]) == output.UNUSABLE
+    assert str(tmp_path / "file") in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""The modelled bandwidth of placements worked out by hand, and kubelet's choice on a node."""
+
+import pytest
+from towns import fill, mixed_nodes, town
+
+from fabric.placement import bandwidth
+from simulator import kubelet, model, parameters, world
+
+NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
+
+
+def placed(on: world.World, hosts, gpus=8) -> model.Value:
+    book = on.book(on.demand(gpus))
+    return model.of_gang(on, book.demand, model.from_free(book.free(), hosts))
+
+
+def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
+    value = placed(town({"s": (4,)}, (7.0,)), [0, 1, 2, 3])
+    assert (value.total, value.leaves, value.crossings) == (1.0, 1, 0)
+
+
+def test_a_crossing_at_one_to_one_costs_nothing():
+    value = placed(town({"s": (2, 2)}), [0, 1, 2, 3])
+    assert (value.total, value.leaves, value.crossings) == (1.0, 2, 2)
+
+
+def test_a_crossing_at_seven_to_one_leaves_what_the_smaller_leafs_uplinks_carry():
+    on = town({"s": (5, 2)}, (7.0, 1.0))
+    assert placed(on, [0, 1, 5]).total == pytest.approx(2 / 7)
+    assert placed(town({"s": (8, 7)}, (7.0, 1.0)), [0, 8]).total == 1.0
+
+
+def test_ranks_out_of_order_share_the_uplinks_and_are_counted():
+    on = town({"s": (4, 4)}, (7.0, 1.0))
+    assert placed(on, [0, 1, 4, 5]).total == pytest.approx(4 / 7)
+    mixed_up = placed(on, [0, 4, 1, 5])
+    assert mixed_up.total == pytest.approx(4 / 14)
+    assert (mixed_up.crossings, mixed_up.disordered) == (4, 2)
+
+
+def test_a_spine_is_crossed_at_its_own_oversubscription():
+    on = town({"a": (8,), "b": (8,)}, (1.0, 16.0))
+    assert placed(on, [0, 8]).total == pytest.approx(8 / 16)
+
+
+def test_ranks_that_come_back_to_a_spine_are_out_of_order():
+    on = town({"a": (1, 1), "b": (1,)})
+    assert placed(on, [0, 2, 1]).disordered == 0  # the ring closes from the second leaf of a to the first
+    on = town({"a": (1, 1), "b": (1, 1)})
+    assert placed(on, [0, 2, 1, 3]).disordered == 2
+
+
+def test_a_gang_runs_over_the_rails_that_all_its_members_have():
+    on = town({"s": (1,)}, mixed=True, nodes=mixed_nodes())
+    assert placed(on, [0]).member == 1.0
+    assert placed(on, [1]).member == 0.5
+    assert placed(on, [0, 1]).member == 0.5
+
+
+def test_rails_that_only_some_members_have_do_not_count():
+    demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
+    left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
+    right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
+    grants = [kubelet.sequence(each, each.empty, demand)[0] for each in (left, right)]
+    assert [grant.value for grant in grants] == [0.5, 0.5]
+    assert model.weakest(grants, demand) == 0.0
+
+
+def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
+    first, second = kubelet.sequence(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
+    assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
+    assert not first.split
+    assert first.value == second.value == 1.0
+
+
+def test_a_pod_on_what_is_left_of_two_numa_nodes_is_split():
+    left = ((2, 2), (1, 1, 0, 0, 1, 1, 0, 0))
+    (only,) = kubelet.sequence(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    assert only.split
+    assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
+
+
+def test_rails_of_the_other_numa_node_give_less():
+    left = ((4, 0), (1, 1, 0, 0, 1, 1, 0, 0))
+    (only,) = kubelet.sequence(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    assert only.misaligned == 2
+    assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
+
+
+def test_gangs_on_one_nic_divide_it_and_mates_do_not():
+    shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
+    demand = kubelet.Demand(gpus=4, rails=2, named=True)
+    mates = kubelet.sequence(shared, shared.empty, demand)
+    assert [grant.value for grant in mates] == [1.0, 1.0]
+    (stranger,) = kubelet.sequence(shared, mates[0].after, demand)
+    assert stranger.value == 0.5
+
+
+def test_what_a_pod_took_is_free_again_when_it_is_gone():
+    on = town({"s": (2,)})
+    before = list(on.states)
+    grant = on.take(1, on.demand(4))
+    assert on.states != before
+    on.give_back(1, grant)
+    assert on.states == before
+    assert on.book(on.demand(4)).total == 4
+
+
+def test_the_book_counts_what_still_fits():
+    on = town({"s": (2,)})
+    book = on.book(on.demand(8))
+    assert (book.total, book.rooms) == (2, [1, 1])
+    fill(on, 0, 1)
+    assert (book.total, book.rooms) == (1, [0, 1])
+
+
+def test_every_parameter_has_a_source():
+    assert all(row.name and row.value and row.source for row in parameters.table())
+    assert str(bandwidth.MISALIGNED) in {row.value for row in parameters.table()}

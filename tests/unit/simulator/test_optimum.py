@@ -1,0 +1,84 @@
+"""The optimum against all placements there are, on clusters small enough to try them."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+from towns import fill, mixed_nodes, town
+
+from simulator import model, optimum
+
+
+@st.composite
+def situations(draw):
+    """(world, pods, GPUs a pod): up to six nodes in a small tree, some partly taken."""
+    spines = draw(
+        st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
+    )
+    over = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
+    on = town(spines, over)
+    for host in range(len(on.hosts)):
+        for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
+            if on.book(on.demand(gpus)).rooms[host]:
+                fill(on, host, gpus)
+    return on, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
+
+
+def every_placement(on, book, pods):
+    free = book.free()
+    for hosts in itertools.product([host for host, room in enumerate(book.rooms) if room], repeat=pods):
+        if all(hosts.count(host) <= book.rooms[host] for host in set(hosts)):
+            yield model.of_gang(on, book.demand, model.from_free(free, hosts))
+
+
+@given(situations())
+def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situation):
+    on, pods, gpus = situation
+    book = on.book(on.demand(gpus))
+    found = optimum.best(on, book.free(), pods)
+    tried = list(every_placement(on, book, pods))
+    if not tried:
+        assert found is None
+        return
+    most = max(value.total for value in tried)
+    assert found is not None
+    assert found.value == most
+    assert found.leaves == min(value.leaves for value in tried if value.total == most)
+    assert model.of_gang(on, book.demand, model.from_free(book.free(), found.hosts)).total == found.value
+    assert optimum.fewest_leaves(on, book.free(), pods) == min(value.leaves for value in tried)
+    alone = any(value.leaves == 1 and value.total >= most for value in tried)
+    assert optimum.holds_in_one_leaf(on, book.free(), pods, most) == alone
+
+
+def test_on_nodes_of_different_rails_the_common_ones_count():
+    on = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
+    free = on.book(on.demand(8)).free()
+    assert optimum.best(on, free, 2).value == 1.0
+    assert set(optimum.best(on, free, 2).hosts) == {0, 2}
+    assert optimum.best(on, free, 3).value == 0.5
+
+
+def renamed(trees, suffix):
+    for tree in trees:
+        tree["metadata"]["name"] += suffix
+        yield tree
+
+
+def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
+    on = town({"s": (3, 7, 7)}, (7.0, 1.0))
+    for host in range(3, 7):
+        fill(on, host, 8)
+    found = optimum.best(on, on.book(on.demand(8)).free(), 9)
+    assert found.value == 1.0
+    assert {on.hosts[host].chain[0] for host in found.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
+
+
+def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
+    on = town({"s": (3,)})
+    fill(on, 0, 2, 4, 1)  # (1, 0) left
+    fill(on, 1, 2)
+    grant = on.take(1, on.demand(4))
+    on.take(1, on.demand(1))
+    on.give_back(1, grant)
+    free = on.book(on.demand(4)).free()
+    assert all(not grant.split for _, grant in model.from_free(free, optimum.best(on, free, 2).hosts))

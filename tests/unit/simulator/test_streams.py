@@ -1,0 +1,80 @@
+"""Generated streams against the published tables."""
+
+import pytest
+
+from simulator import distributions, streams
+
+MANY = 60_000
+
+
+@pytest.fixture(scope="module", params=sorted(distributions.TRACES))
+def drawn(request):
+    of = streams.stream(request.param, largest=4096)
+    return distributions.TRACES[request.param], of, list(streams.jobs(of, seed=3, rate=1.0, count=MANY))
+
+
+def cumulated(jobs, weight, limits, measure):
+    total = sum(map(weight, jobs))
+    return [100 * sum(weight(job) for job in jobs if measure(job) <= limit) / total for limit in limits]
+
+
+def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
+    trace, _, jobs = drawn
+    found = cumulated(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
+    assert found == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
+
+
+def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
+    trace, of, jobs = drawn
+    share = {each.gpus: each.share * each.gpus * each.mean / of.gpu_seconds for each in of.classes}
+    expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in distributions.SIZES]
+    assert expected == pytest.approx(trace.gpu_time, abs=0.5)
+    found = cumulated(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
+    assert found == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
+
+
+def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
+    trace, _, jobs = drawn
+    found = cumulated(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
+    assert found == pytest.approx(trace.ended, abs=10.0)
+    assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
+
+
+def test_four_jobs_in_ten_die_early(drawn):
+    _, _, jobs = drawn
+    assert sum(job.died for job in jobs) / MANY == pytest.approx(distributions.FAILED, abs=0.02)
+    dead = sum(job.gpu_seconds for job in jobs if job.died) / sum(job.gpu_seconds for job in jobs)
+    assert dead == pytest.approx(distributions.FAILED_GPU_TIME, abs=0.03)
+
+
+def test_arrivals_offer_the_load_that_was_asked_for(drawn):
+    _, of, _ = drawn
+    jobs = list(streams.jobs(of, seed=5, rate=streams.rate_for(of, 0.5, 800), count=MANY))
+    assert sum(job.gpu_seconds for job in jobs) / (jobs[-1].arrival * 800) == pytest.approx(0.5, rel=0.3)
+
+
+def test_a_run_begins_with_the_jobs_that_would_be_running(drawn):
+    _, of, _ = drawn
+    running = streams.running(of, seed=5, rate=streams.rate_for(of, 0.5, 40_000))
+    assert sum(job.size for job in running) / 40_000 == pytest.approx(0.5, rel=0.3)
+    assert all(job.before and job.arrival == 0 for job in running)
+
+
+def test_equal_seeds_give_equal_jobs_and_others_do_not():
+    of = streams.stream("seren", largest=64)
+    one, same, other = (list(streams.jobs(of, seed=seed, rate=1.0, count=50)) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_no_job_is_larger_than_asked_for_and_large_ones_are_gangs_of_whole_nodes():
+    of = streams.stream("seren", largest=64)
+    jobs = list(streams.jobs(of, seed=1, rate=1.0, count=5000))
+    assert max(job.size for job in jobs) == 64
+    assert {(job.pods, job.gpus) for job in jobs if job.size > 8} == {(2, 8), (4, 8), (8, 8)}
+    halves = streams.jobs(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
+    assert {(job.pods, job.gpus) for job in halves if job.size > 8} == {(4, 4), (8, 4), (16, 4)}
+
+
+def test_a_stream_ends_at_the_time_asked_for():
+    of = streams.stream("seren", largest=64)
+    assert all(job.arrival <= 100 for job in streams.jobs(of, seed=1, rate=1.0, until=100.0))
