@@ -1,20 +1,22 @@
 """The extender's only wiring: settings, sources, state, verbs, routes, server."""
 
 import asyncio
+import datetime as dt
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from cluster import errors, resources, sinks, sources
-from extender import app, gaps, schedulers
+from cluster import errors, events, resources, sinks, sources
+from extender import app, gang_events, gangs, gaps, schedulers
 from extender import state as states
 from fabric.placement import ledger, size_kinds
 from serving import logs, metrics, probes, processes, server, settings, tuning
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
+_LOOK_EVERY_SECONDS = 1.0  # at what became of the gangs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,12 +34,13 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     """One extender on these settings."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
+    groups = gang_events.PodGroups()
     try:
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=_wanted(state),
+            wanted=[groups.beside(each) for each in _wanted(state)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
         )
     except errors.ClusterError as error:
@@ -61,6 +64,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
                 frozen = True
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
+    posting = _posting(origin, counters)
+    look = _looking(verbs, counters, gang_events.telling(posting, groups))
     unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)
 
     def refresh() -> None:
@@ -72,10 +77,41 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     post = origin.client.post if origin.client is not None else None
     running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
     try:
-        return await run(running, [*origin.tasks, expire, unlabelled.watch])
+        telling = [posting.run] if posting else []
+        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *telling])
     finally:
         if origin.client is not None:
             await origin.client.close()
+
+
+def _looking(
+    verbs: schedulers.Schedulers, counters: metrics.Metrics, tell: Callable[[gangs.Outcome], None]
+) -> server.Task:
+    """Looks at what became of the gangs, for ever; counts it and tells it."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+            for outcome in verbs.gangs.look(time.monotonic()):
+                tell(outcome)
+                if outcome.landed is not None:
+                    counters.gang_bandwidth.observe(outcome.bandwidth)
+                if not outcome.again:
+                    counters.gangs.labels(outcome.word).inc()
+
+    return look
+
+
+def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
+    """Events, where there is a cluster to tell."""
+    if origin.client is None:
+        return None
+    return events.Events(
+        origin.client,
+        "railwright-extender",
+        now=lambda: dt.datetime.now(dt.UTC),
+        became=lambda outcome, count: counters.extender_notices.labels(outcome).inc(count),
+    )
 
 
 def _wanted(state: states.State) -> list[sources.Wanted]:

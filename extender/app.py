@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from extender import access, requests, schedulers
+from fabric import names
 from serving import routes
 
 _MALFORMED = (requests.MalformedError,)
@@ -70,10 +71,12 @@ def _volcano(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:
 def _explain(verbs: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:
     async def answer(call: routes.Call) -> routes.Reply:
         namespace, pod = call.parameters["namespace"], call.parameters["pod"]
-        denial = await access.denied(call.headers.get("Authorization", ""), namespace, call.peer, post)
+        headers = call.headers
+        authorization = headers.get("Authorization") or headers.get(names.PROXIED_AUTHORIZATION, "")
+        denial = await access.denied(authorization, namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)
-        told = verbs.explanations.of(namespace, pod)
+        told = verbs.explanations.of(namespace, pod, verbs.gangs)
         if told is None:
             raise routes.HttpError(404, f"no decision on {namespace}/{pod} is kept (the last 1,000 are)")
         return routes.Reply(msgspec.json.encode(told))

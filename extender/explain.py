@@ -1,4 +1,8 @@
-"""The last decisions and why: what `/explain` shows, bounded in number and size."""
+"""The last decisions and why: what `/explain` shows, bounded in number and size.
+
+Owns what is kept of a decision and its form as JSON. The words are found when somebody asks: of the nodes by
+`verdicts`, of the gang by `account` and `landing`.
+"""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,19 +10,21 @@ from typing import Any
 
 import msgspec
 
-from fabric import resources, topology
-from fabric.placement import ask, decide, planner, verdicts
+from extender import gangs
+from fabric import resources, topology, workload
+from fabric.placement import account, ask, decide, landing, planner, rails, standing, verdicts
 from fabric.placement.terms import locality
 
-KEPT = 1000  # pods; with decide.ROWS about 30 MB at most
+KEPT = 1000  # pods; their rows of decide.ROWS nodes each refer to standings that are there anyway
 LEAVES_SHOWN = 50
+PLACEABLE = "placeable"  # the outcome of a gang that is not whole yet, and of a pod without one
 
 _NO_GANG = locality.GangStanding(due=None, plan=(), rooms={}, mates={}, remaining=0, located=False)
 _NO_PLAN = verdicts.Wording(plan=planner.NOTHING, gang=_NO_GANG, terms=())
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What was decided on a pod, as shown to people and machines."""
+    """What was decided on a pod, as shown to people and machines. Bandwidths are modelled, 0..1."""
 
     pod: str
     scheduler: str
@@ -27,6 +33,8 @@ class Explanation(msgspec.Struct, frozen=True):
     gang_size: int
     remaining: int
     needs: Sequence[str]
+    outcome: str  # placeable | unplaceable | compact | spread | degraded
+    why: Sequence[str]  # the plan is no better, or the gang does not fit
     leaves_planned: Sequence[str]
     leaves_used: int
     leaves_least: int
@@ -34,6 +42,7 @@ class Explanation(msgspec.Struct, frozen=True):
     bound: float
     exact: bool
     complete: bool
+    landed: dict[str, Any] | None  # where the whole gang is, once it is
     nodes_judged: int
     nodes: Sequence[dict[str, Any]]
 
@@ -41,7 +50,15 @@ class Explanation(msgspec.Struct, frozen=True):
 class _Kept(msgspec.Struct):
     """What stays of the decisions on one pod: neither the offers nor the pod, which may be megabytes."""
 
-    told: Explanation  # but for the nodes
+    pod: str
+    scheduler: str
+    fabric: str
+    gang: workload.GangKey
+    needs: Sequence[rails.Need]
+    judged: int
+    size: int = 0
+    decided: bool = False
+    fitting: Sequence[str] = ()  # some of the nodes that were not refused
     wording: verdicts.Wording = _NO_PLAN
     scored: Sequence[verdicts.Row] = ()
     refused: Sequence[verdicts.Row] = ()  # by a filter or predicate before
@@ -51,55 +68,75 @@ class Explanations:
     """The decisions on the last KEPT pods; a pod's newer one replaces its older one."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def decided(self, scheduler: str, question: ask.Ask, decision: decide.Decision) -> None:
-        """Remember a decision; its nodes are put in words when somebody asks."""
+        """Remember a decision; it is put in words when somebody asks."""
         kept = self._of(scheduler, question)
-        kept.told = _explained(scheduler, question, decision)
+        kept.decided, kept.size, kept.judged = True, decision.gang_size, len(question.nodes)
         kept.wording, kept.scored = decision.wording, decision.rows(decide.ROWS)
 
     def screened(self, scheduler: str, question: ask.Ask, screening: decide.Screening) -> None:
         """Remember what was refused; volcano asks node by node, so that those rows add up."""
         kept = self._of(scheduler, question)
+        asked_alone = len(question.nodes) == 1  # Volcano's predicate: one call a node
+        kept.fitting = (*screening.kept[: decide.ROWS], *(kept.fitting if asked_alone else ()))[: decide.ROWS]
+        if not kept.decided:
+            kept.judged = len(question.nodes)
         fresh = {row.node: row for row in screening.rows}
         judged = set(question.nodes)
         older = [row for row in kept.refused if row.node not in judged]
         kept.refused = (*fresh.values(), *older)[: decide.ROWS]
 
-    def _of(self, scheduler: str, question: ask.Ask) -> _Kept:
-        key = (question.namespace, question.name)
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = _Kept(told=_explained(scheduler, question, None))
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return kept
+    def standing(self, pod: str, node: str) -> standing.Standing | None:
+        """How a node stood to a pod (namespace/name) when it was last decided on; None where that is not kept."""
+        kept = self._kept.get(pod)
+        return next((row.stands for row in kept.scored if row.node == node), None) if kept else None
 
-    def of(self, namespace: str, name: str) -> Explanation | None:
+    def of(self, namespace: str, name: str, known: gangs.Gangs | None = None) -> Explanation | None:
         """The last decision on a pod, in words; None where none is kept."""
-        kept = self._kept.get((namespace, name))
+        kept = self._kept.get(f"{namespace}/{name}")
         if kept is None:
             return None
         rows = {row.node: row for row in (*kept.refused, *kept.scored)}
-        told = [kept.wording.verdict(row) for row in rows.values()]
-        told.sort(key=lambda each: (bool(each.refusal), -each.score, each.node))
-        return msgspec.structs.replace(kept.told, nodes=[_node(verdict) for verdict in told])
+        unscored = [] if kept.decided else [name for name in dict.fromkeys(kept.fitting) if name not in rows]
+        told = [(kept.wording.verdict(row), row) for row in rows.values()]
+        told.sort(key=lambda each: (bool(each[0].refusal), -each[0].score, each[0].node))
+        gang = known.of(kept.gang, kept.pod) if known is not None else None
+        return _explained(kept, gang, [*map(_fitting, unscored), *(_node(*each) for each in told)])
+
+    def _of(self, scheduler: str, question: ask.Ask) -> _Kept:
+        kept = self._kept.get(question.key)
+        if kept is None:
+            kept = self._kept[question.key] = _Kept(
+                pod=question.key,
+                scheduler=scheduler,
+                fabric=question.fabric_name,
+                gang=question.gang,
+                needs=question.needs,
+                judged=len(question.nodes),
+            )
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        kept.scheduler, kept.fabric = scheduler, question.fabric_name
+        kept.gang, kept.needs = question.gang, question.needs
+        self._kept.move_to_end(question.key)
+        return kept
 
 
-def _explained(scheduler: str, question: ask.Ask, decision: decide.Decision | None) -> Explanation:
-    gang = decision.gang if decision else _NO_GANG
-    plan = decision.plan if decision else planner.NOTHING
+def _explained(kept: _Kept, known: gangs.Kept | None, nodes: Sequence[dict[str, Any]]) -> Explanation:
+    plan, gang = kept.wording.plan, kept.wording.gang
     leaves = dict.fromkeys((*(leaf for leaf, mates in gang.mates.items() if mates and leaf), *plan.leaves))
     return Explanation(
-        pod=question.key,
-        scheduler=scheduler,
-        fabric=question.fabric_name,
-        gang=question.gang,
-        gang_size=decision.gang_size if decision else 0,
+        pod=kept.pod,
+        scheduler=kept.scheduler,
+        fabric=kept.fabric,
+        gang=kept.gang,
+        gang_size=kept.size,
         remaining=gang.remaining,
-        needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in question.needs],
+        needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in kept.needs],
+        outcome=_outcome(kept, known),
+        why=_why(kept, known),
         leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:LEAVES_SHOWN]],
         leaves_used=len(leaves),
         leaves_least=plan.least,
@@ -107,27 +144,76 @@ def _explained(scheduler: str, question: ask.Ask, decision: decide.Decision | No
         bound=round(plan.bound, 3),
         exact=plan.exact,
         complete=plan.complete,
-        nodes_judged=len(question.nodes),
-        nodes=(),
+        landed=_landed(known),
+        nodes_judged=kept.judged,
+        nodes=nodes,
     )
 
 
-def _node(verdict: verdicts.Verdict) -> dict[str, Any]:
+def _outcome(kept: _Kept, known: gangs.Kept | None) -> str:
+    if not kept.decided and not kept.fitting:
+        return gangs.UNPLACEABLE
+    if known is not None and known.outcome is not None and known.outcome.word != gangs.UNPLACEABLE:
+        return known.outcome.word
+    fits = known.reasons.fits if known is not None else kept.wording.plan.complete
+    return PLACEABLE if fits or not kept.decided or not kept.wording.gang.located else gangs.UNPLACEABLE
+
+
+def _why(kept: _Kept, known: gangs.Kept | None) -> Sequence[str]:
+    if not kept.decided and not kept.fitting:
+        return ("every node that was asked about was refused, each for the reason beside it",)
+    return known.reasons.why if known is not None else ()
+
+
+def _landed(known: gangs.Kept | None) -> dict[str, Any] | None:
+    if known is None or known.outcome is None or known.outcome.landed is None or known.promise is None:
+        return None
+    landed, promise = known.outcome.landed, known.promise
+    return {
+        "members": landed.members,
+        "leaves": {topology.name_of(leaf): count for leaf, count in [*landed.leaves.items()][:LEAVES_SHOWN]},
+        "leaves_used": len(landed.leaves),
+        "leaves_possible": len(promise.leaves),
+        "bandwidth": round(landed.bandwidth, 3),
+        "bandwidth_possible": round(promise.bandwidth, 3),
+        "why": landed.why,
+        "outside_plan": landed.outside[:LEAVES_SHOWN],
+        "told": landing.sentence(landed, promise),
+    }
+
+
+def _node(verdict: verdicts.Verdict, seen: verdicts.Row) -> dict[str, Any]:
     row: dict[str, Any] = {"node": verdict.node, "score": round(verdict.score, 1)}
     if not verdict.known:
         return {**row, "reason": "not in the cache yet: kept, scored 0"}
+    row["leaf"] = topology.name_of(seen.leaf)
     if verdict.refusal:
         row["refused"] = verdict.refusal
-    short = [rail for rail in verdict.rails if not rail.sufficient]
-    if short:
+    lacking = [rail for rail in verdict.rails if not rail.sufficient]
+    if lacking:
         row["rails"] = [
             f"{rail.need.label} has {max(0, rail.free) // resources.UNIT} of {rail.allocatable // resources.UNIT} free"
             + _held(rail.holders)
-            for rail in short
+            for rail in lacking
         ]
+    if seen.stands is not None:
+        row |= _shortfalls(seen.stands)
     if verdict.terms:
         row["terms"] = {name: {"value": round(value, 3), "reason": why} for name, (value, why) in verdict.terms.items()}
     return row
+
+
+def _fitting(name: str) -> dict[str, Any]:
+    """A node that a filter let pass and nobody asked the score of: a scheduler with one choice does not."""
+    return {"node": name, "reason": "not refused; no score was asked for"}
+
+
+def _shortfalls(stands: standing.Standing) -> dict[str, Any]:
+    """What else is wrong with a node, in numbers; nothing where nothing is."""
+    pools = {rail.need.resource for rail in stands.rails}
+    short = [account.shortage(stands, name) for name in account.short(stands) if name not in pools]
+    flaws = [flaw for flaw in account.flaws(stands) if not flaw.endswith("not free")]
+    return ({"short": short} if short else {}) | ({"flaws": flaws} if flaws else {})
 
 
 def _held(holders: Sequence[str]) -> str:

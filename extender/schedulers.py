@@ -6,7 +6,7 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
-from extender import asks, explain, kube_wire, sessions, unseen, volcano_wire
+from extender import asks, explain, gangs, kube_wire, sessions, unseen, volcano_wire
 from extender import state as states
 from fabric import workload
 from fabric.placement import ask, decide, ledger
@@ -35,6 +35,7 @@ class Schedulers:
         self._desk = decide.Desk(state.fleet, state.ledger)
         self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
+        self.gangs = gangs.Gangs(state, self._desk, self.explanations.standing)
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 
@@ -52,7 +53,7 @@ class Schedulers:
         found = self._desk.screen(question)
         self._unseen.left(self._asked(question), found.kept)
         self._counted("filter", len(nodes), found.unknown)
-        self.explanations.screened("kube-scheduler", question, found)
+        self._screened("kube-scheduler", question, found)
         return kube_wire.filtered(found.kept, found.busy, found.never), bool(nodes) and not found.kept
 
     def prioritize(self, body: bytes) -> bytes:
@@ -86,7 +87,7 @@ class Schedulers:
             return volcano_wire.predicated("", unresolvable=False)
         found = self._desk.screen(question)
         self._counted("predicate", 1, found.unknown)
-        self.explanations.screened(_volcano(scope), question, found)
+        self._screened(_volcano(scope), question, found)
         refusal = found.busy.get(node.name) or found.never.get(node.name, "")
         return volcano_wire.predicated(refusal, unresolvable=node.name in found.never)
 
@@ -112,6 +113,7 @@ class Schedulers:
         volcano_wire.read_close(body)
         self._sessions.ended(scope)
         self._state.ledger.close(scope, self._clock())
+        self.gangs.closed()
         return volcano_wire.NOTHING
 
     def _entry(self, task: volcano_wire.Task) -> ledger.Entry:
@@ -143,7 +145,13 @@ class Schedulers:
         decision = self._desk.decide(question)
         self._counted(verb, len(question.nodes), decision.unknown)
         self.explanations.decided(scheduler, question, decision)
+        self.gangs.decided(question, decision, self._clock())
         return decision
+
+    def _screened(self, scheduler: str, question: ask.Ask, found: decide.Screening) -> None:
+        self.explanations.screened(scheduler, question, found)
+        if not found.kept:
+            self.gangs.refused(question, self._clock())
 
 
 def _volcano(scope: str) -> str:

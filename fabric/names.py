@@ -21,8 +21,12 @@ FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
 VOLUME_PREFIX = "railwright-"  # of the volumes we add to a pod
 
+PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token by way of the API server's proxy, which
+# takes the standard one for itself (k8s.io/apiserver, endpoints/filters/authentication.go)
+
 # --- where the policy lives ---------------------------------------------------------------------------
 NAMESPACE = "railwright-system"
+EXTENDER_SERVICE, EXTENDER_PORT = "railwright-extender", 8713
 POLICY_CONFIGMAP = "railwright-policy"
 POLICY_KEY = "policy.yaml"
 POLICY_API_VERSION = f"{DOMAIN}/v1alpha1"

@@ -20,6 +20,7 @@ VERSION = importlib.metadata.version("railwright")
 
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 _OPERATIONS = (0, 1, 2, 5, 10, 20, 50, 100)  # a whole injection is 12 to 40 operations
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 1.0)
 _NODES = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series each, asked for by nobody
@@ -121,6 +122,15 @@ class Metrics:
         "nodes_without_domain", "Nodes of a fabric that have no value of a domain.", "domain", only="extender"
     )
     ledger_expired = _counter("ledger_expired", "Announced allocations nobody ever confirmed.", only="extender")
+    gangs = _counter(
+        "gangs", "Gangs placed, by leaves and bandwidth against what was possible; or not.", "outcome", only="extender"
+    )
+    gang_bandwidth = _histogram(
+        "gang_bandwidth", "Modelled bandwidth of placed gangs, of the whole.", buckets=_SHARES, only="extender"
+    )
+    extender_notices = _counter(
+        "extender_notices", "Kubernetes Events, by what became of them.", "outcome", only="extender"
+    )
     # fmt: on
 
     def __init__(self, server: ServerName) -> None:

@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fabric import resources, topology
-from fabric.placement import ask, board, claims, crew, fleet, ledger, planner, plans, profile, standing, verdicts
+from fabric.placement import (
+    account,
+    ask,
+    board,
+    claims,
+    crew,
+    fleet,
+    ledger,
+    planner,
+    plans,
+    profile,
+    standing,
+    verdicts,
+)
 from fabric.placement.terms import locality
 
 ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
@@ -29,7 +42,7 @@ class _View:
         holders: Callable[[str], tuple[verdicts.Holder, ...]],
     ) -> None:
         self.question = question
-        self._holders = holders
+        self.holders = holders
         self.board = current
         self.exceptions = exceptions  # node -> index of its standing
 
@@ -46,8 +59,7 @@ class _View:
 
     def row(self, node: str, score: float) -> verdicts.Row:
         stands = self.stands(node)
-        short = stands is not None and any(not rail.sufficient for rail in stands.rails)
-        return verdicts.Row(node, score, stands, self.leaf(node), self._holders(node) if short else ())
+        return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if _lacks_rail(stands) else ())
 
     def refused_row(self, node: str) -> verdicts.Row:
         return verdicts.Row(node, 0.0, self.stands(node), self.leaf(node), self._holders(node))
@@ -60,12 +72,22 @@ class _View:
                 break
             if name in scores:
                 chosen[name] = None
-        bad = {kind for kind, stands in enumerate(self.board.standings) if stands.refusal}
-        if bad:
-            kinds = self.kinds()
-            some = (name for name, kind in zip(scores, map(kinds.get, scores), strict=True) if kind in bad)
+        standings, all_kinds = self.board.standings, self.kinds()
+        unfit = {kind for kind, stands in enumerate(standings) if stands.refusal}
+        if unfit:
+            some = (name for name, kind in zip(scores, map(all_kinds.get, scores), strict=True) if kind in unfit)
             refused = dict.fromkeys(itertools.islice(some, most))
-        return [self.row(name, scores[name]) for name in {**chosen, **refused}]
+        lacking: dict[int | None, bool] = {}  # the nodes of a leaf are of few kinds
+        leaves = self.board.leaves
+        rows = []
+        for name in {**chosen, **refused}:
+            kind = all_kinds.get(name)
+            stands = None if kind is None else standings[kind]
+            if kind not in lacking:
+                lacking[kind] = _lacks_rail(stands)
+            holders = self.holders(name) if lacking[kind] else ()
+            rows.append(verdicts.Row(name, scores[name], stands, leaves.get(name, topology.NOWHERE), holders))
+        return rows
 
     def offered_leaves(self) -> set[topology.Domain]:
         leaves = self.board.leaves
@@ -83,14 +105,21 @@ class _View:
         return len(nodes) - len(self.board.kinds.keys() & nodes) if nodes else 0
 
 
+def _lacks_rail(stands: standing.Standing | None) -> bool:
+    return stands is not None and any(not rail.sufficient for rail in stands.rails)
+
+
 class Decision:
     """The outcome for all nodes of one ask. Words are found only when somebody asks for them."""
 
-    def __init__(self, view: _View, scores: dict[str, float], wording: verdicts.Wording, size: int) -> None:
+    def __init__(
+        self, view: _View, planning: _View, scores: dict[str, float], wording: verdicts.Wording, size: int
+    ) -> None:
         self.scores = scores  # node -> 0..100, 0 for refused and unknown ones
         self.wording = wording
         self.gang_size = size
         self._view = view
+        self._planning = planning  # the same for the members that the plan is made for
 
     @property
     def plan(self) -> planner.Plan:
@@ -106,6 +135,22 @@ class Decision:
     def unknown(self) -> int:
         """How many of the nodes the cache has not seen."""
         return self._view.unknown()
+
+    def reasons(self) -> account.Account:
+        """Why the plan is no better. To be asked at once: the boards go with the cluster."""
+        view, gang = self._planning, self.wording.gang
+        return account.of(
+            account.Ground(
+                remaining=gang.remaining,
+                plan=self.plan,
+                supply=_supply(view.question, view),
+                standings=view.board.standings,
+                nodes=view.board.kinds,
+                mates=gang.mates,
+                held=view.holders,
+                offered=view.offered_leaves,
+            )
+        )
 
     def rows(self, most: int) -> list[verdicts.Row]:
         """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
@@ -154,7 +199,12 @@ class Desk:
             planning = self._view(question, gang.member, gang, alone=alone)
         found, standing_ = self._plan(question, gang, planning)
         wording = verdicts.Wording(plan=found, gang=standing_, terms=view.board.terms)
-        return Decision(view, _scores(question, view, found, standing_), wording, gang.size)
+        return Decision(view, planning, _scores(question, view, found, standing_), wording, gang.size)
+
+    def towards(self, question: ask.Ask) -> board.Board:
+        """How all nodes stand now to pods like the asking one."""
+        alone = crew.is_alone(question, self._state)
+        return self._boards.of(profile.of(question, question.requests, alone=alone))
 
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""

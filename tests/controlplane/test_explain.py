@@ -1,8 +1,11 @@
-"""Who may read why a pod was placed: whoever the real API server lets get pods in its namespace."""
+"""Who may read why a pod was placed, and what is told unasked: Events of the extender's own account on the PodGroup."""
 
+import asyncio
 import json
+import sys
 
 import pytest
+import pytest_asyncio
 from plane import waiting
 
 POLICY = """
@@ -12,8 +15,10 @@ fabrics:
   ib:
     transport: infiniband
     rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-    placement: {rails: required}
+    placement: {rails: required, domains: [fabric.topograph.run/tier-0], oversubscription: [4]}
 """
+LEAF = "fabric.topograph.run/tier-0"
+PATIENCE = 90  # seconds: the gang has to wait for ten, and the machine may be busy
 
 
 def question(namespace: str) -> dict:
@@ -81,3 +86,146 @@ async def test_other_explain_paths_do_not_exist(plane, site, path):
     extender = await site.start_extender()
     async with plane.session.get(f"http://127.0.0.1:{extender.port}{path}") as answer:
         assert answer.status == 404
+
+
+class Gang:
+    """Pods of one Volcano PodGroup that nobody schedules; the test asks the extender and binds, as a scheduler does."""
+
+    def __init__(self, plane, namespace: str, extender, name: str, size: int):
+        self.plane, self.namespace, self.name, self.size = plane, namespace, name, size
+        self.url = f"http://127.0.0.1:{extender.port}"
+
+    async def make(self):
+        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": self.name}}
+        made = await self.plane.api.create({**group, "spec": {"minMember": self.size}}, namespace=self.namespace)
+        self.uid = made["metadata"]["uid"]
+        self.pods = []
+        for rank in range(self.size):
+            requests = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1"}
+            container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+            tree = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{self.name}-{rank}",
+                    "labels": {"railwright.io/fabric": "ib"},
+                    "annotations": {"scheduling.k8s.io/group-name": self.name},
+                },
+                "spec": {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0, "containers": [container]},
+            }
+            self.pods.append(await self.plane.api.create(tree, namespace=self.namespace))
+        return self
+
+    async def ask(self, rank: int, nodes: list[str]) -> None:
+        body = {"Pod": self.pods[rank], "Nodes": None, "NodeNames": nodes}
+        async with self.plane.session.post(f"{self.url}/scheduler/prioritize", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def bind(self, rank: int, node: str) -> None:
+        pod = self.pods[rank]["metadata"]["name"]
+        target = {"kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        await self.plane.api.request("POST", f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding", body=body)
+
+    async def told(self, reason: str) -> dict:
+        """The extender's Event on the PodGroup."""
+
+        async def posted():
+            every = await self.plane.api.list("Event", self.namespace)
+            ours = [each for each in every if each["source"].get("component") == "railwright-extender"]
+            found = [each for each in ours if each["reason"] == reason]
+            assert found, f"Events of ours: {[(each['reason'], each['message']) for each in ours]}"
+            return found[0]
+
+        return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)
+
+    async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cli", "explain", "pod", f"{self.namespace}/{self.name}-{rank}",
+            "--extender", self.url, "--token-file", "-", *options,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(bearer.encode()), PATIENCE)
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reader(plane, namespace):
+    """A token of whom may get pods in the test's namespace."""
+    account = f"--serviceaccount={namespace}:default"
+    await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
+    return await token(plane, namespace)
+
+
+async def leaf_of(nodes, leaf: str, count: int) -> list[str]:
+    names = [f"{leaf}-{at}" for at in range(count)]
+    for name in names:
+        await nodes.make(name, rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: leaf})
+    return names
+
+
+async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, namespace, nodes, site, reader):
+    names = await leaf_of(nodes, "leaf-a", 3)
+    await site.policy(POLICY)
+    extender = await site.start_extender()
+    holder = await Gang(plane, namespace, extender, "llm", 1).make()
+    await holder.bind(0, "leaf-a-2")
+    gang = await Gang(plane, namespace, extender, "train", 3).make()
+
+    async def seen_as_held():
+        await gang.ask(0, names)
+        code, out, err = await gang.explain(reader, 0, "-o", "json")
+        assert code == 1, out + err
+        told = json.loads(out)
+        assert told["outcome"] == "unplaceable"
+        return told
+
+    told = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
+    assert told["why"][0] == "3 pods remain, each with rail0; the free nodes hold 2"
+    event = await gang.told("GangUnplaceable")
+    assert event["type"] == "Warning"
+    involved = event["involvedObject"]
+    assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
+    assert involved["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert f"leaf-a-2 is held by {namespace}/llm-0" in event["message"]
+    described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "train", "-n", namespace)
+    assert "GangUnplaceable" in described
+    code, out, _ = await gang.explain(reader, 0)
+    assert code == 1
+    assert "unplaceable" in out
+    assert f"nvidia.com/gpu of leaf-a-2 is held by {namespace}/llm-0" in out
+
+
+async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plane, namespace, nodes, site, reader):
+    names = [*await leaf_of(nodes, "leaf-a", 2), *await leaf_of(nodes, "leaf-b", 2)]
+    await site.policy(POLICY)
+    extender = await site.start_extender()
+    gang = await Gang(plane, namespace, extender, "spread", 2).make()
+
+    async def planned_whole():
+        await gang.ask(0, names)
+        code, out, err = await gang.explain(reader, 0, "-o", "json")
+        assert code == 0, out + err
+        told = json.loads(out)
+        assert (told["gang_size"], told["leaves_used"], told["leaves_least"]) == (2, 1, 1), told
+        return True
+
+    await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)
+    await gang.bind(0, "leaf-a-0")
+    await gang.bind(1, "leaf-b-0")
+    event = await gang.told("GangSpread")
+    assert event["involvedObject"]["uid"] == gang.uid
+    assert "2 pods are on 2 leaves (leaf-a 1, leaf-b 1); 1 had been possible" in event["message"]
+    assert "carry 0.50" in event["message"]
+    code, out, _ = await gang.explain(reader, 0)
+    assert code == 1
+    assert "spread: 2 pods are on 2 leaves" in out
+
+
+async def test_without_a_right_to_the_pod_the_command_says_so(plane, namespace, nodes, site):
+    await site.policy(POLICY)
+    extender = await site.start_extender()
+    gang = Gang(plane, namespace, extender, "any", 1)
+    code, out, err = await gang.explain(await token(plane, namespace), 0)
+    assert (code, out) == (2, "")
+    assert f"may not get pods in namespace {namespace}" in err

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from cluster import errors
-from extender import access
+from extender import access, app, schedulers, state
+from serving import routes
 
 USER = {"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["a"]}}
 KNOWN = {"status": {"authenticated": True, "user": USER}}
@@ -36,6 +37,20 @@ async def test_a_known_user_who_may_get_pods_there_reads():
     assert access_review == "subjectaccessreviews"
     assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == tuple(USER.values())
     assert spec["resourceAttributes"] == {"namespace": "prod", "verb": "get", "version": "v1", "resource": "pods"}
+
+
+@pytest.mark.parametrize("header", ["Authorization", "X-Railwright-Authorization"])
+async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(header):
+    """The proxy keeps the standard header for itself."""
+    server = ApiServer(KNOWN, ALLOWED)
+    verbs = schedulers.Schedulers(
+        state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, counted=lambda *_: None
+    )
+    route = next(each for each in app.offered(verbs, server.post) if each.path.startswith("/explain"))
+    call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header: "Bearer t0ken"}, "10.0.0.1")
+    with pytest.raises(routes.HttpError, match="no decision on prod/p"):
+        await route.handle(call)
+    assert server.asked[0] == ("tokenreviews", {"token": "t0ken"})
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic dTpw", "t0ken"])

@@ -1,0 +1,240 @@
+"""`railwright explain pod` as people run it: a real extender on a snapshot, and an API server's proxy on its way."""
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import aiohttp
+import api_stub
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+from aiohttp import web
+from placing import leaves, pod
+
+from cli import __main__ as command_line
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce:
+    transport: roce
+    rails: [{name: rail0, resource: nvidia.com/mlx5_0}, {name: rail1, resource: nvidia.com/mlx5_1}]
+    placement:
+      rails: required
+      domains: [fabric.topograph.run/tier-0, fabric.topograph.run/tier-1]
+      oversubscription: [8]
+"""
+GROUP = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"namespace": "train", "name": "g"},
+    "spec": {"minMember": 4},
+}
+
+
+def plain(kind: str, view) -> dict:
+    tree = json.loads(msgspec.json.encode(view))
+    return {"apiVersion": "v1", **{key: value for key, value in tree.items() if value is not None}, "kind": kind}
+
+
+class Running:
+    def __init__(self, folder):
+        self.folder = folder
+        self.nodes = leaves(a=4, b=4)
+        self.names = [each.metadata.name for each in self.nodes]
+        (folder / "policy.yaml").write_text(POLICY)
+        self.snapshot()
+
+    def snapshot(self, where=("", "", "", ""), others=()) -> None:
+        pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
+        trees = [
+            *(plain("Node", each) for each in self.nodes),
+            *(plain("Pod", each) for each in (*pods, *others)),
+            GROUP,
+        ]
+        path = self.folder / "new.yaml"
+        path.write_text(yaml.safe_dump_all(trees))
+        path.rename(self.folder / "snapshot.yaml")
+
+    async def start(self):
+        options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
+        sources = (f"--policy={self.folder}/policy.yaml", f"--snapshot={self.folder}/snapshot.yaml")
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
+        )
+        addresses = {}
+        while len(addresses) < 2:
+            line = (await asyncio.wait_for(self.process.stderr.readline(), 60)).decode()
+            assert line, "the extender ended"
+            for words in ("ops listening on ", "listening on "):
+                if line.startswith(words):
+                    addresses[words] = f"http://{line.removeprefix(words).strip()}"
+        self.url, self.ops = addresses["listening on "], addresses["ops listening on "]
+        self.log = asyncio.create_task(self.process.stderr.read())
+        await self.shown("/readyz", "")
+        return self
+
+    async def get(self, url: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    async def ask(self, verb: str, rank: int, nodes=None) -> object:
+        body = {"Pod": plain("Pod", pod(f"w-{rank}", group="g")), "Nodes": None, "NodeNames": nodes or self.names}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/scheduler/{verb}", json=body) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def explain(self, *arguments: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cli", "explain", "pod", *arguments, "--extender", self.url,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        return process.returncode, out.decode(), err.decode()
+
+    async def shown(self, path: str, line: str) -> None:
+        """Wait until a line is in the answer of a good probe or of the metrics."""
+
+        async def seen() -> bool:
+            status, text = await self.get(f"{self.ops}{path}")
+            return status == 200 and line in text
+
+        await soon(seen)
+
+
+async def soon(condition) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.1)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def running(tmp_path):
+    made = await Running(tmp_path).start()
+    yield made
+    made.process.terminate()
+    await asyncio.wait_for(made.process.wait(), 30)
+    await made.log
+
+
+async def test_a_gang_that_can_be_placed_is_explained_and_no_finding(running):
+    await running.ask("prioritize", 0)
+    code, out, _ = await running.explain("train/w-0")
+    assert code == 0
+    assert "placeable" in out
+    assert "leaves planned (1, least possible 1): a in s-a" in out
+    assert "modelled bandwidth 1.00 of at most 1.00, exact" in out
+
+
+async def test_a_gang_the_scheduler_spread_is_a_finding_counted_and_says_where(running):
+    for rank in range(4):
+        await running.ask("prioritize", rank)
+    running.snapshot(["a-00", "a-01", "a-02", "b-00"])
+    await running.shown("/metrics", 'railwright_gangs_total{outcome="spread"} 1.0')
+    code, out, _ = await running.explain("w-3", "-n", "train")
+    assert code == 1
+    assert "spread: 4 pods are on 2 leaves (a in s-a 3, b in s-b 1); 1 had been possible" in out
+    assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
+    code, out, _ = await running.explain("train/w-3", "-o", "json")
+    assert code == 1
+    told = json.loads(out)
+    assert told["landed"]["bandwidth"] == 0.5
+    assert told["landed"]["leaves_possible"] == 1
+
+
+async def test_each_refused_node_is_told_with_numbers_and_holders(running):
+    running.snapshot(others=[pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
+
+    async def all_refused() -> bool:
+        return not (await running.ask("filter", 0))["NodeNames"]
+
+    await soon(all_refused)
+    code, out, _ = await running.explain("train/w-0")
+    assert code == 1
+    assert "unplaceable" in out
+    line = next(each for each in out.splitlines() if each.startswith("a-00"))
+    assert "rail0 has 0 of 1 free, held by train/llm-0" in line
+
+
+async def test_a_pod_nobody_asked_about_is_unknown(running):
+    code, out, err = await running.explain("train/other")
+    assert (code, out) == (2, "")
+    assert "no decision on train/other is kept" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "NAMESPACE/NAME"),
+        (("a/b/c",), "NAMESPACE/NAME"),
+        (("a/b", "-n", "c"), "another namespace"),
+        (("a/b", "--policy", "p"), "--policy: only of `explain FILE`"),
+        (("--extender", "http://192.0.2.1:1", "--token", "t", "a/b"), "unencrypted"),
+        (("--extender", "http://127.0.0.1:1", "a/b"), "port-forward"),
+        (("a/b", "--extender", "localhost:8713"), "an address such as"),
+        (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_with_the_way_out(arguments, said, capsys):
+    assert command_line.main(["explain", "pod", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_kubeconfig_is_looked_for_where_kubectl_does(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert command_line.main(["explain", "pod", "a/b"]) == 2
+    assert "no kubeconfig, so the extender has to be named: kubectl -n railwright-system" in capsys.readouterr().err
+
+
+def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "pod").write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
+    assert command_line.main(["explain", "./pod", "--policy", "policy.yaml"]) == 0
+    assert "unchanged: it did not opt in" in capsys.readouterr().out
+
+
+@contextlib.asynccontextmanager
+async def api_server(running, tmp_path, seen):
+    """An API server that does with a call to a Service what a real one does: it keeps the caller's Authorization."""
+
+    async def proxied(request: web.Request) -> web.Response:
+        seen.append((request.match_info["service"], dict(request.headers)))
+        if request.match_info["service"].startswith("https:"):
+            return web.json_response(
+                {"kind": "Status", "message": "tls: first record does not look like TLS"}, status=502
+            )
+        passed = {name: value for name, value in request.headers.items() if name != "Authorization"}
+        url = f"{running.url}/{request.match_info['path']}"
+        async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
+            return web.Response(status=answer.status, body=await answer.read())
+
+    application = web.Application()
+    application.router.add_get("/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}", proxied)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
+    await runner.cleanup()
+
+
+async def test_without_an_address_the_api_server_passes_the_call_on_and_the_token_beside_it(running, tmp_path):
+    await running.ask("prioritize", 0)
+    seen: list = []
+    async with api_server(running, tmp_path, seen) as kubeconfig:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cli", "explain", "pod", "train/w-0", "--kubeconfig", kubeconfig,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    assert "placeable" in out.decode()
+    assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
+    assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}

@@ -1,0 +1,219 @@
+"""What became of the gangs schedulers asked about, by the cluster's own state and a clock the test owns."""
+
+import json
+
+import msgspec
+import pytest
+from placing import LEAF, SPINE, leaves, node, pod, policy
+
+from cluster import event_pace, resources, sources
+from extender import gang_events, gangs, schedulers, state
+from fabric import views
+from fabric.placement import landing
+
+GANG = "train/g"
+
+
+class Site:
+    """The extender's verbs over a fleet of leaves, asked by kube-scheduler, with a clock of the test's own."""
+
+    def __init__(self, nodes, size, **placement):
+        self.state = state.State(assume_seconds=30)
+        self.now = 0.0
+        self.state.fleet.replace_nodes(nodes)
+        self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
+        group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
+        self.state.fleet.upsert_pod_group(msgspec.convert(group, views.PodGroup))
+        for each in self.pods:
+            self.state.fleet.upsert_pod(each)
+        given = policy(domains=[LEAF, SPINE], **placement)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+
+    def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
+        given = json.loads(msgspec.json.encode(self.pods[rank]))
+        body = {"Pod": given, "Nodes": None, "NodeNames": nodes or list(self.state.fleet.nodes)}
+        return json.loads(getattr(self.verbs, verb)(json.dumps(body).encode()))
+
+    def bind(self, rank: int, to: str) -> None:
+        self.state.fleet.upsert_pod(pod(f"w-{rank}", group="g", on=to))
+
+    def place(self, *where: str) -> None:
+        for rank, to in enumerate(where):
+            self.ask(rank, nodes=[name for name in self.state.fleet.nodes if not self.state.fleet.used(name)])
+            self.bind(rank, to)
+
+    def look(self, after: float = 1.0):
+        self.now += after
+        return [outcome.word for outcome in self.verbs.gangs.look(self.now)]
+
+    def told(self, rank: int = 0):
+        return self.verbs.explanations.of("train", f"w-{rank}", self.verbs.gangs)
+
+
+def test_a_gang_placed_as_planned_is_compact_once():
+    site = Site(leaves(a=4, b=4), 4)
+    site.place("a-00", "a-01", "a-02", "a-03")
+    assert site.look() == [landing.COMPACT]
+    assert site.look() == []
+    told = site.told(3)
+    assert told.outcome == "compact"
+    assert told.landed["leaves"] == {"a in s-a": 4}
+    assert told.landed["leaves_used"] == told.landed["leaves_possible"] == 1
+
+
+def test_a_gang_that_a_scheduler_put_elsewhere_is_spread():
+    site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
+    site.place("a-00", "a-01", "a-02", "b-00")
+    assert site.look() == [landing.SPREAD]
+    told = site.told()
+    assert told.outcome == "spread"
+    assert told.landed["leaves_possible"] == 1
+    assert told.landed["bandwidth"] == 0.5
+    assert told.landed["outside_plan"] == ("w-3 on b-00 (b in s-b)",)
+
+
+def test_two_leaves_that_are_the_fewest_possible_are_compact():
+    site = Site(leaves(a=3, b=3), 4)
+    site.place("a-00", "a-01", "a-02", "b-00")
+    assert site.look() == [landing.COMPACT]
+    assert site.told().why == (
+        "4 pods remain; the largest leaf with room at full bandwidth, a in s-a, holds 3; 2 leaves is the least",
+    )
+
+
+def test_a_gang_half_bound_is_nothing_yet():
+    site = Site(leaves(a=4), 4)
+    site.place("a-00", "a-01")
+    assert site.look() == []
+    assert site.told().outcome == "placeable"
+
+
+def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once():
+    site = Site(leaves(a=3), 4)
+    site.ask(0)
+    assert site.told().outcome == "unplaceable", "the explanation does not wait"
+    assert site.look(after=gangs.WAITING_SECONDS - 1) == []
+    (found,) = site.verbs.gangs.look(site.now + 1)
+    assert (found.word, found.pod, found.again) == (gangs.UNPLACEABLE, "w-0", False)
+    assert found.message == "4 pods remain, each with rail0..rail3; the free nodes hold 3"
+    assert site.look(after=30) == []
+    (found,) = site.verbs.gangs.look(site.now + gangs.AGAIN_SECONDS)
+    assert found.again
+
+
+def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
+    """Volcano tries each HyperNode; what does not fit into one may fit into the next."""
+    site = Site(leaves(a=3, b=8), 4)
+    site.ask(0, nodes=["a-00", "a-01", "a-02"])
+    assert site.look(after=gangs.WAITING_SECONDS + 1) == []
+
+
+def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_waited():
+    site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
+    assert site.ask(0, "filter")["NodeNames"] == []
+    assert site.told().outcome == "unplaceable"
+    assert site.look(after=1) == []
+    assert site.look(after=gangs.WAITING_SECONDS) == [gangs.UNPLACEABLE]
+
+
+def test_a_node_that_filter_let_pass_is_shown_without_a_score():
+    site = Site([node("bare", "a", rails_each=0), *leaves(a=1)], 1, rails="required")
+    assert site.ask(0, "filter")["NodeNames"] == ["a-00"]
+    told = site.told()
+    assert told.outcome == "placeable"
+    assert [row["node"] for row in told.nodes] == ["a-00", "bare"]
+    assert told.nodes[0]["reason"] == "not refused; no score was asked for"
+
+
+def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
+    site = Site(leaves(a=2), 1)
+    site.state.fleet.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
+    site.ask(0)
+    row = next(row for row in site.told().nodes if row["node"] == "a-01")
+    assert row["rails"][2] == "rail2 has 0 of 1 free, held by train/llm-3"
+    assert row["leaf"] == "a in s-a"
+
+
+def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
+    site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
+    for each in site.pods:
+        site.state.fleet.remove_pod(each.metadata.uid)
+    site.ask(0, "filter")
+    assert site.look(after=gangs.WAITING_SECONDS + 1) == []
+
+
+def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
+    site = Site(leaves(a=3), 4)
+    site.ask(0)
+    assert site.look(after=gangs.WAITING_SECONDS + 1) == [gangs.UNPLACEABLE]
+    site.state.fleet.upsert_node(node("a-03", "a", spine="s-a"))
+    site.place("a-00", "a-01", "a-02", "a-03")
+    assert site.look() == [landing.COMPACT]
+
+
+def test_no_more_gangs_are_kept_than_are_said():
+    site = Site(leaves(a=2), 1)
+    for number in range(gangs.KEPT + 20):
+        site.pods = [pod("w-0", group=f"g{number}")]
+        site.ask(0)
+    assert len(site.verbs.gangs._kept) == gangs.KEPT
+
+
+class Posting:
+    """Takes what would be queued."""
+
+    def __init__(self):
+        self.notes = []
+
+    def post(self, involved, *, warning, reason, message):
+        self.notes.append((involved, warning, reason, message))
+
+
+def test_events_go_to_the_pod_group_and_else_to_the_pod():
+    groups, posting = gang_events.PodGroups(), Posting()
+    wanted = sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=Sink())
+    beside = groups.beside(wanted)
+    meta = {"namespace": "train", "name": "g", "uid": "u-g"}
+    beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
+    assert len(wanted.sink.seen) == 1, "the sink behind it hears it, too"
+    tell = gang_events.telling(posting, groups)
+    for gang in (GANG, "train/other"):
+        tell(gangs.Outcome(gangs.UNPLACEABLE, gang, "train", "w-0", "u-0", "why", 0.0))
+    assert [note[0] for note in posting.notes] == [
+        event_pace.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
+        event_pace.Involved("Pod", "v1", "train", "w-0", "u-0"),
+    ]
+    assert {note[1:] for note in posting.notes} == {(True, "GangUnplaceable", "why")}
+    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
+    assert groups.of(GANG) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "bandwidth", "said"),
+    [
+        (landing.SPREAD, 1.0, ("GangSpread", True)),
+        (landing.DEGRADED, 0.5, ("GangDegraded", True)),
+        (landing.COMPACT, 0.5, ("GangLimited", False)),
+        (landing.COMPACT, 1.0, None),
+    ],
+)
+def test_only_what_is_worth_a_look_becomes_an_event(word, bandwidth, said):
+    posting = Posting()
+    gang_events.telling(posting, gang_events.PodGroups())(
+        gangs.Outcome(word, GANG, "train", "w-0", "u", "m", bandwidth)
+    )
+    assert [(reason, warning) for _, warning, reason, _ in posting.notes] == ([said] if said else [])
+
+
+class Sink:
+    def __init__(self):
+        self.seen = []
+
+    def replace(self, objects):
+        self.seen = list(objects)
+
+    def upsert(self, obj):
+        self.seen.append(obj)
+
+    def remove(self, _obj):
+        self.seen.clear()

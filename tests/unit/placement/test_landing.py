@@ -1,0 +1,77 @@
+"""Where a gang is once it is whole: leaves and modelled bandwidth against what had been possible."""
+
+import msgspec
+import pytest
+from placing import RESOURCES, asked, book, fleet_of, node, pod
+
+from fabric.placement import decide, landing
+
+LEAF_A, LEAF_B = ("a", "s"), ("b", "s")
+SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}
+WHOLE = landing.Promise(leaves=(LEAF_A,), bandwidth=1.0, bound=1.0, exact=True, members=4)
+
+
+def stands(**changed):
+    """How a node stands to a gang's member."""
+    state = fleet_of([node("n", "a", **changed)], (), {"train/gang": 4})
+    decision = decide.Desk(state, book()).decide(asked(pod("w-0", group="gang"), ["n"]))
+    return decision.rows(1)[0].stands
+
+
+def places(*where, **stood):
+    return [landing.Place(f"w-{i}", f"n-{i}", leaf, stood.get(f"n{i}", stands())) for i, leaf in enumerate(where)]
+
+
+def test_a_gang_on_the_planned_leaf_is_compact():
+    landed = landing.of(places(*[LEAF_A] * 4), WHOLE, SIZES, [7])
+    assert landing.outcome(landed, WHOLE) == landing.COMPACT
+    assert (landed.bandwidth, landed.why, landed.outside) == (1.0, (), ())
+
+
+def test_a_member_on_another_leaf_makes_it_spread_and_is_named():
+    landed = landing.of(places(LEAF_A, LEAF_A, LEAF_A, LEAF_B), WHOLE, SIZES, [7])
+    assert landing.outcome(landed, WHOLE) == landing.SPREAD
+    assert landing.sentence(landed, WHOLE) == (
+        "4 pods are on 2 leaves (a in s 3, b in s 1); 1 had been possible; modelled bandwidth 0.14 of 1.00 possible: "
+        "the uplinks of b in s (1 node, 7:1) carry 0.14; not on the planned leaves: w-3 on n-3 (b in s)"
+    )
+
+
+def test_ranks_out_of_order_cross_more_often():
+    promise = msgspec.structs.replace(WHOLE, leaves=(LEAF_A, LEAF_B))
+    sizes = SIZES | {LEAF_B: 4}
+    in_order = landing.of(places(LEAF_A, LEAF_A, LEAF_B, LEAF_B), promise, sizes, [7])
+    mixed = landing.of(places(LEAF_A, LEAF_B, LEAF_A, LEAF_B), promise, sizes, [7])
+    assert in_order.bandwidth == pytest.approx(4 / 7)
+    assert mixed.bandwidth == pytest.approx(2 / 7)
+    assert "carry 0.29 for each of 2 crossings" in mixed.why[0]
+
+
+def test_a_degraded_rail_of_one_member_slows_all():
+    bad = stands(capacity={RESOURCES[2]: "2"})
+    landed = landing.of(places(*[LEAF_A] * 4, n2=bad), WHOLE, SIZES, [1])
+    assert landing.outcome(landed, WHOLE) == landing.DEGRADED
+    assert landed.bandwidth == pytest.approx(0.875)
+    assert landed.why == ("n-2: rail2 degraded",)
+
+
+def test_a_rail_that_one_member_lacks_is_lost_to_all():
+    bad = stands(rails_each=dict.fromkeys(RESOURCES[:3], 1))
+    lacking = msgspec.structs.replace(bad, grade=msgspec.structs.replace(bad.grade, alignments=(1.0,)))
+    landed = landing.of(places(*[LEAF_A] * 4, n2=lacking), WHOLE, SIZES, [1])
+    assert landed.bandwidth == pytest.approx(0.75)
+    assert "n-2: rail3 not free" in landed.why
+
+
+def test_members_that_lack_different_rails_have_only_the_others_in_common():
+    def without(*lost):
+        bad = stands(rails_each={each: 1 for each in RESOURCES if each not in lost})
+        return msgspec.structs.replace(bad, grade=msgspec.structs.replace(bad.grade, alignments=(1.0,)))
+
+    lacking = {"n0": without(RESOURCES[0]), "n1": without(RESOURCES[3])}
+    assert landing.of(places(*[LEAF_A] * 4, **lacking), WHOLE, SIZES, [1]).bandwidth == pytest.approx(0.5)
+
+
+def test_a_node_nobody_remembers_is_not_blamed():
+    landed = landing.of(places(*[LEAF_A] * 2, n1=None), WHOLE, SIZES, [1])
+    assert landed.bandwidth == 1.0
