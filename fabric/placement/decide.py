@@ -62,7 +62,7 @@ class _View:
         return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if _lacks_rail(stands) else ())
 
     def refused_row(self, node: str) -> verdicts.Row:
-        return verdicts.Row(node, 0.0, self.stands(node), self.leaf(node), self._holders(node))
+        return verdicts.Row(node, 0.0, self.stands(node), self.leaf(node), self.holders(node))
 
     def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
         chosen: dict[str, None] = {}
