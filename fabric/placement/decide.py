@@ -248,7 +248,7 @@ class Desk:
             )
             return planner.NOTHING, nothing
         near = crew.nearest(question.rank, gang.placed, view.board.leaves)
-        sampled = len(question.nodes) >= FULL_OFFER and not view.exceptions
+        sampled = len(question.nodes) >= FULL_OFFER
         supply = _supply(question, view)
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
