@@ -276,7 +276,7 @@ class Desk:
             mates=mates,
             remaining=gang.remaining,
             counted=gang.member is question.requests,
-            started=due is not None and _begun(supply, due, found),
+            reserve=locality.NO_RESERVE if due is None else _least_reserve(supply, due, found),
         )
 
 
@@ -396,10 +396,10 @@ def _scores(question: ask.Ask, view: _View, found: planner.Plan, gang: locality.
     for leaf, names in _leaves_in_play(current, gang):
         tier = locality.tier(leaf, gang)
         points = [current.points(tier)] * len(current.standings)
-        if leaf == gang.due and gang.started:
+        if leaf == gang.due and gang.counted:
             spared = current.points(locality.PLANNED)
             points = [
-                spared if stands.grade.untouched else each
+                spared if stands.grade.reserve > gang.reserve else each
                 for each, stands in zip(points, current.standings, strict=True)
             ]
         good: Sequence[bool] = worth if tier >= locality.PLANNED else usable
@@ -409,13 +409,10 @@ def _scores(question: ask.Ask, view: _View, found: planner.Plan, gang: locality.
     return scores
 
 
-def _begun(supply: planner.Supply, due: topology.Domain, found: planner.Plan) -> bool:
-    """Whether nodes in use can take the pod in the leaf it is due in: whole ones are for those that need them whole."""
-    kinds = supply.leaves.get(due, {})
-    return any(
-        nodes > 0 and not supply.grades[kind].untouched and found.worth(supply.grades[kind])
-        for kind, nodes in kinds.items()
-    )
+def _least_reserve(supply: planner.Supply, due: topology.Domain, found: planner.Plan) -> int:
+    """Of the nodes that can take the pod in the leaf it is due in, those that are to be taken first."""
+    grades = (supply.grades[kind] for kind, nodes in supply.leaves.get(due, {}).items() if nodes > 0)
+    return min((grade.reserve for grade in grades if found.worth(grade)), default=locality.NO_RESERVE)
 
 
 def _index(view: _View, name: str) -> int:

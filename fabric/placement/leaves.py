@@ -24,7 +24,8 @@ class Question(msgspec.Struct, frozen=True):
 
     remaining: int
     rooms: Rooms  # labelled leaves with room
-    started: Rooms  # of that room, what is on nodes already in use; a leaf not named has none
+    compact: Rooms  # of that room, what takes no more NUMA nodes than needed; a leaf not named has none
+    started: Rooms  # of that in turn, what is on nodes already in use; likewise
     used: tuple[topology.Domain, ...]  # leaves of placed mates, the nearest in rank first
     carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): its uplinks bear a crossing; None: all do
 
@@ -56,7 +57,7 @@ def choose(question: Question) -> Choice | None:
             if missing > 0:
                 needed.append(leaf)
                 missing -= question.rooms[leaf]
-        return Choice(leaves=tuple(needed), cost=(0, 0, 0, 0, 0), exact=True)
+        return Choice(leaves=tuple(needed), cost=(0,) * 6, exact=True)
     best: Choice | None = None
     for _, pool in _pools(question):
         if sum(pool.values()) < left:
@@ -116,13 +117,17 @@ def _one(left: int, pool: Rooms, question: Question) -> Choice:
 
 
 def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int) -> tuple[int, ...]:
-    """Fewest leaves, spines, the closest to the mates, fewest members on untouched nodes, least room left over."""
+    """Fewest leaves and spines, closest to the mates, fewest members split over NUMA nodes or on whole nodes, least room."""
     away = topology.distance(question.used[0], chosen[0]) if question.used else 0
+    split = 0
+    if question.compact is not question.rooms:
+        split = max(0, left - sum(question.compact.get(leaf, 0) for leaf in chosen))
     fresh = max(0, left - sum(question.started.get(leaf, 0) for leaf in chosen)) if question.started else 0
     return (
         len(chosen),
         len({_spine(leaf) for leaf in (*chosen, *question.used)}),
         away,
+        split,
         fresh,
         sum(pool[leaf] for leaf in chosen),
     )

@@ -28,6 +28,12 @@ class Grade(msgspec.Struct, frozen=True):
     shares: tuple[float, ...]  # what each wanted rail gives, of the whole of all wanted rails
     alignments: tuple[float, ...]  # for each further member that fits, best first: 1 beside its NICs, less where split
     untouched: bool  # no accelerator or rail of the node is in use
+    compact: int = 1 << 30  # of those members, how many take no more NUMA nodes than they need
+
+    @property
+    def reserve(self) -> int:
+        """Which nodes of a leaf are taken first, the lower: splits over NUMA nodes last, nodes in use before whole."""
+        return 2 * (self.compact <= 0) + self.untouched
 
 
 class Supply(msgspec.Struct, frozen=True):
@@ -206,10 +212,12 @@ class _Problem:
         ]
         rooms = _held(self._supply, counts)
         rooms.pop(topology.NOWHERE, None)
-        begun = [0 if grade.untouched else count for grade, count in zip(self._supply.grades, counts, strict=True)]
+        whole = [min(grade.compact, count) for grade, count in zip(self._supply.grades, counts, strict=True)]
+        begun = [0 if grade.untouched else count for grade, count in zip(self._supply.grades, whole, strict=True)]
         return leaves.Question(
             remaining=self._remaining,
             rooms=rooms,
+            compact=rooms if whole == counts or counting_only else _held(self._supply, whole),
             started=_held(self._supply, begun) if any(begun) and not counting_only else {},
             used=self._used,
             carries=(lambda domain, level: self._cap(domain, level) >= least - _CLOSE)

@@ -120,16 +120,18 @@ def _grade(
     shares = () if kind.alone else _shares(kind, facts, pools)
     untouched = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     if kind.fabric.placement.numa == "ignore" or not spots:
-        alignments = (1.0,) * slots
+        alignments, compact = (1.0,) * slots, slots
     else:
         fewest = _fewest_zones(kind, facts)
         alignments = tuple(sorted((_alignment(kind, spot, fewest) for spot in spots[:slots]), reverse=True))
+        compact = sum(1 for spot in spots[:slots] if len(spot.zones) <= fewest)
     return planner.Grade(
         shape=facts.shape,
         rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
         shares=shares,
         alignments=alignments,
         untouched=untouched,
+        compact=compact,
     )
 
 

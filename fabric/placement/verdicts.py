@@ -81,7 +81,7 @@ class Wording(msgspec.Struct, frozen=True):
                 leaf,
                 self.gang,
                 worth=not self.gang.counted or self.plan.worth(stands.grade),
-                untouched=stands.grade.untouched,
+                reserve=stands.grade.reserve,
             )
         return terms | {term.NAME: term.value(stands) for term in self.terms}
 

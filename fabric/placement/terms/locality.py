@@ -12,6 +12,7 @@ from fabric import topology
 
 NAME = "locality"
 DUE, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0
+NO_RESERVE = 1 << 30
 
 
 class GangStanding(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ class GangStanding(msgspec.Struct, frozen=True):
     mates: Mapping[topology.Domain, int]  # leaf -> placed mates
     remaining: int
     counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
-    started: bool = False  # nodes in use can take the pod in the leaf that is due: untouched ones are spared
+    reserve: int = NO_RESERVE  # of nodes in the leaf that is due: those of a higher one are spared (planner.Grade)
     located: bool = True  # False: the policy names no domains, so that locality does not count
 
 
@@ -43,14 +44,14 @@ def is_beside(leaf: topology.Domain, due: topology.Domain) -> bool:
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == due[1:])
 
 
-def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, untouched: bool = False) -> tuple[float, str]:
+def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, reserve: int = 0) -> tuple[float, str]:
     """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
     shown = topology.name_of(leaf)
     value = tier(leaf, gang)
     if value >= PLANNED and not worth:
         return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
-    if value == DUE and gang.started and untouched:
-        return PLANNED, f"{shown} is the leaf that is due, but nodes in use there have room: this one stays whole"
+    if value == DUE and gang.counted and reserve > gang.reserve:
+        return PLANNED, f"{shown} is the leaf that is due, but others there lose less: this one stays whole or is split"
     if value == DUE:
         mates = gang.mates.get(leaf, 0)
         if gang.remaining == 1 and not mates:

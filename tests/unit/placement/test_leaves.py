@@ -15,7 +15,9 @@ ROOMS = st.dictionaries(
 
 
 def asked(remaining, rooms, used=(), started=None, carries=lambda *_: True):
-    return leaves.Question(remaining=remaining, rooms=rooms, started=started or {}, used=tuple(used), carries=carries)
+    return leaves.Question(
+        remaining=remaining, rooms=rooms, compact=rooms, started=started or {}, used=tuple(used), carries=carries
+    )
 
 
 def every_choice(rooms, remaining, carries=lambda *_: True):
@@ -96,3 +98,11 @@ def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
     rooms = {(f"l{i}", "s"): Room(1) for i in range(2000)}
     assert len(leaves.choose(asked(500, rooms)).leaves) == 500
     assert compared < 10 * len(rooms)
+
+
+def test_of_equal_leaves_the_one_that_splits_nobody_over_numa_nodes_wins():
+    rooms = {("a", "s"): 4, ("b", "s"): 5}
+    question = leaves.Question(
+        remaining=4, rooms=rooms, compact={("a", "s"): 3, ("b", "s"): 5}, started={}, used=(), carries=None
+    )
+    assert leaves.choose(question).leaves == (("b", "s"),)
