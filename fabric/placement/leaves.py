@@ -117,7 +117,7 @@ def _one(left: int, pool: Rooms, question: Question) -> Choice:
 
 
 def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int) -> tuple[int, ...]:
-    """Fewest leaves and spines, closest to the mates, fewest members split over NUMA nodes or on whole nodes, least room."""
+    """Fewest leaves and spines, closest to the mates, fewest members split or on whole nodes, least room left over."""
     away = topology.distance(question.used[0], chosen[0]) if question.used else 0
     split = 0
     if question.compact is not question.rooms:
