@@ -256,8 +256,8 @@ class Desk:
             found = planner.solve(gang.remaining, supply, near, reached=reached)
             found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
             if sampled:
-                self._standing_plans.keep(question.gang, view.board, gang, found)
-        self._standing_plans.planned(question.gang, found)
+                self._standing_plans.keep(question.gang, view.board, gang, supply, found)
+        self._standing_plans.planned(question.gang, gang, found)
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )

@@ -6,6 +6,8 @@ fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf co
 knows nothing of pods, nodes or scores. Solved anew for every pod, so it needs no memory (placement study, points 1, 2).
 """
 
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -74,7 +76,7 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
     """
     best: tuple[Value, int] | None = None
     used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
-    sets, exact = _rail_sets(supply.grades)
+    sets, exact = _rail_sets(supply)
     for rails in sets:
         problem = _Problem(remaining, supply, used, rails, reached)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
@@ -119,15 +121,35 @@ def _least(remaining: int, supply: Supply) -> int:
     return len(rooms)
 
 
-def _rail_sets(grades: Sequence[Grade]) -> tuple[Sequence[int], bool]:
-    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them."""
-    masks = {grade.rails for grade in grades if grade.alignments}
+def _rail_sets(supply: Supply) -> tuple[Sequence[int], bool]:
+    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them.
+
+    Where there are too many, those of the most rails, and those that more and more nodes have in common: one of them
+    is what all nodes have, so that no gang is left without a set that the cluster could hold it on.
+    """
+    masks = _masks(supply)
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         closed |= {mask & other for other in closed}
         if len(closed) > _RAIL_SETS:
-            return sorted(closed, key=int.bit_count, reverse=True)[:_RAIL_SETS], False
+            common = itertools.accumulate(sorted(masks, key=lambda each: (-masks[each], -each)), operator.and_)
+            most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_RAIL_SETS]
+            return sorted({*most, *common}, key=int.bit_count, reverse=True), False
     return sorted(closed, key=int.bit_count, reverse=True), True
+
+
+def _masks(supply: Supply) -> Mapping[int, int]:
+    """The sets of rails of the nodes with room -> members they hold; grades of nodes that were do not count."""
+    all_masks = {grade.rails for grade in supply.grades if grade.alignments}
+    if len(all_masks) <= 1:
+        return dict.fromkeys(all_masks, 1)
+    masks: dict[int, int] = {}
+    for kinds in supply.leaves.values():
+        for kind, nodes in kinds.items():
+            grade = supply.grades[kind]
+            if nodes and grade.alignments:
+                masks[grade.rails] = masks.get(grade.rails, 0) + nodes * len(grade.alignments)
+    return masks
 
 
 def _all_held(supply: Supply) -> dict[topology.Domain, int]:
