@@ -52,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     complete: bool  # False: the cluster has no room for all that remain
     least: int  # the fewest leaves that could hold the remainder, whatever the bandwidth
     rails: int  # bit mask of the rails that every member has
+    least_with_mates: int = 0  # as `least`, of the whole gang, where the mates are on theirs already
 
     def worth(self, grade: Grade) -> bool:
         """True where a node of this grade is as good as the plan counts on."""
@@ -87,6 +88,7 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
     if best is None:
         return _incomplete(remaining, supply, used)
     value, rails = best
+    least, least_with_mates = _least(remaining, supply, used)
     problem = _Problem(remaining, supply, used, rails, reached)
     choice, rooms = problem.choose(value)
     return Plan(
@@ -96,8 +98,9 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
         bound=value if exact else max(value, problem.ceiling),
         exact=exact and choice.exact,
         complete=True,
-        least=_least(remaining, supply),
+        least=least,
         rails=rails,
+        least_with_mates=least_with_mates,
     )
 
 
@@ -107,13 +110,32 @@ def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain])
     fresh = sorted(rooms.keys() - set(used), key=lambda leaf: (leaf == topology.NOWHERE, -rooms[leaf], leaf))
     order = [leaf for leaf in (*used, *fresh) if rooms.get(leaf)]
     held = sum(rooms.values())
+    least, least_with_mates = _least(remaining, supply, used)
     return msgspec.structs.replace(
-        NOTHING, leaves=tuple(order), rooms=rooms, complete=held >= remaining, least=_least(remaining, supply)
+        NOTHING,
+        leaves=tuple(order),
+        rooms=rooms,
+        complete=held >= remaining,
+        least=least,
+        least_with_mates=least_with_mates,
     )
 
 
-def _least(remaining: int, supply: Supply) -> int:
-    rooms = sorted(_all_held(supply).values(), reverse=True)
+def _least(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> tuple[int, int]:
+    """The fewest leaves for what remains, and for the whole gang with its mates where they are."""
+    held = _all_held(supply)
+    alone = _fewest(remaining, list(held.values()))
+    if not used:
+        return alone, alone
+    beside = sum(held.get(leaf, 0) for leaf in used)
+    fresh = _fewest(remaining - beside, [room for leaf, room in held.items() if leaf not in used])
+    return alone, len(used) + fresh
+
+
+def _fewest(remaining: int, rooms: list[int]) -> int:
+    if remaining <= 0:
+        return 0
+    rooms.sort(reverse=True)
     for count, room in enumerate(rooms, 1):
         remaining -= room
         if remaining <= 0:
