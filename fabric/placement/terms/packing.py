@@ -7,9 +7,7 @@ NAME = "packing"
 
 def value(node: standing.Standing) -> tuple[float, str]:
     """Mean share in use afterwards over the accelerators and pools the pod takes, and the sentence that says it."""
-    shares = [
-        min(1.0, max(0.0, (total - free + taken) / total)) for free, total, taken in node.packed.values() if total > 0
-    ]
+    shares = [min(1.0, (total - free + taken) / total) for free, total, taken in node.packed.values() if total > 0]
     if not shares:
         return 0.0, "takes no accelerator or rail"
     share = sum(shares) / len(shares)

@@ -415,13 +415,6 @@ def test_a_number_that_is_no_amount_is_the_largest_amount(door):
     assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_no_score_is_below_0_where_more_is_idle_than_the_cache_thinks_there_is(door):
-    given = body("volcano-prioritize")
-    for each in given["nodes"]:
-        each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1e9)
-    assert min(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"].values()) >= 0
-
-
 def test_a_node_named_twice_is_one_node(door):
     given = body("volcano-prioritize")
     given["nodes"] = [given["nodes"][0]] * 8
