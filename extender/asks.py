@@ -52,7 +52,7 @@ def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
 
 def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: Pools) -> ask.Ask | None:
     """The ask of kube-scheduler: names only, so the fleet says what is free."""
-    return from_pod(pod, policy, pools, nodes, requests=resources.requests_of(pod.spec))
+    return from_pod(pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec))
 
 
 def from_volcano(
@@ -76,7 +76,7 @@ def from_volcano(
         task.pod,
         policy,
         state.pools,
-        [node.name for node in nodes],
+        list(dict.fromkeys(node.name for node in nodes)),  # named twice, a node would count as room for two
         offers=offers,
         requests=wanted,
         volcano_job=task.job,

@@ -83,6 +83,12 @@ class Explanations:
         kept.fitting = (*screening.kept[: decide.ROWS], *(kept.fitting if asked_alone else ()))[: decide.ROWS]
         if not kept.decided:
             kept.judged = len(question.nodes)
+        gone = screening.busy.keys() | screening.never.keys()
+        if gone and kept.decided:  # an older decision says nothing of a node that is refused by now
+            kept.scored = [row for row in kept.scored if row.node not in gone]
+            kept.decided = bool(kept.scored)
+        if gone:
+            kept.fitting = [name for name in kept.fitting if name not in gone]
         fresh = {row.node: row for row in screening.rows}
         judged = set(question.nodes)
         older = [row for row in kept.refused if row.node not in judged]
@@ -139,7 +145,7 @@ def _explained(kept: _Kept, known: gangs.Kept | None, nodes: Sequence[dict[str, 
         why=_why(kept, known),
         leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:LEAVES_SHOWN]],
         leaves_used=len(leaves),
-        leaves_least=plan.least,
+        leaves_least=plan.least_with_mates,
         bandwidth=round(plan.bandwidth, 3),
         bound=round(plan.bound, 3),
         exact=plan.exact,

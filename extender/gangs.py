@@ -61,7 +61,7 @@ class Gangs:
 
     def __init__(self, state: states.State, desk: decide.Desk, remembered: Remembered) -> None:
         self._state, self._desk, self._remembered = state, desk, remembered
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()  # by gang, or by pod
         self._session = 0
         self._next = 0
 
@@ -95,7 +95,7 @@ class Gangs:
         self._session += 1
 
     def _of(self, question: ask.Ask, now: float) -> Kept:
-        key = question.gang or question.key
+        key = _key(question.gang, question.key)
         kept = self._kept.get(key)
         if kept is None or kept.question.policy != question.policy:
             kept = self._kept[key] = Kept(question=_slim(question), since=now, look_after=now + WAITING_SECONDS)
@@ -128,7 +128,7 @@ class Gangs:
 
     def of(self, gang: workload.GangKey, pod: str) -> Kept | None:
         """What is known of a gang, or of a pod (namespace/name) without one."""
-        return self._kept.get(gang or pod)
+        return self._kept.get(_key(gang, pod))
 
     # --- what the cluster shows -----------------------------------------------------------------------------
 
@@ -224,6 +224,11 @@ class Gangs:
             needs=needs,
             nodes=tuple(self._state.fleet.nodes),
         )
+
+
+def _key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
+    """A pod on its own may have the name of a PodGroup beside it."""
+    return (gang, "") if gang else ("", pod)
 
 
 def _slim(question: ask.Ask) -> ask.Ask:

@@ -13,6 +13,7 @@ import msgspec
 from fabric.placement import fleet, ledger
 
 SCOPE = "/scheduler"  # no name of a Volcano instance holds a slash (ruling 25)
+_KEPT = 1000  # pods; a scheduler that has one node to choose from asks nothing but filter
 SECONDS = 5.0  # a binding takes milliseconds, unless volumes are bound before it
 
 
@@ -39,6 +40,8 @@ class Unseen:
         missing = last.nodes.difference(nodes)
         if len(missing) == 1:
             self._placed[last.entry.uid] = msgspec.structs.replace(last.entry, node=min(missing), since=now)
+            if len(self._placed) > _KEPT:
+                del self._placed[next(iter(self._placed))]
 
     def left(self, entry: ledger.Entry, nodes: Iterable[str]) -> None:
         """These nodes were left to the pod that is asked about."""
@@ -48,13 +51,14 @@ class Unseen:
     def counted(self, book: ledger.Ledger, pods: Mapping[str, fleet.FleetPod], now: float) -> Iterator[None]:
         """Within it the ledger holds these pods too; what the cluster shows by now is forgotten."""
         self._placed = {uid: each for uid, each in self._placed.items() if _open(each, pods.get(uid), now)}
-        for entry in self._placed.values():
+        lent = [each for uid, each in self._placed.items() if book.entry(uid) is None]
+        for entry in lent:
             book.allocate(entry, SCOPE)
         try:
             yield
         finally:
-            for uid in self._placed:
-                book.deallocate(uid)
+            for entry in lent:
+                book.deallocate(entry.uid)
 
 
 def _open(entry: ledger.Entry, pod: fleet.FleetPod | None, now: float) -> bool:

@@ -39,6 +39,8 @@ class Task(msgspec.Struct, frozen=True):
     pod: placed_pods.Pod | None = msgspec.field(default=None, name="Pod")
 
 
+_MOST = 2.0**63  # Kubernetes has no larger amount; a float may be one that no integer is
+
 _NULL = msgspec.Raw(b"null")
 
 
@@ -128,10 +130,14 @@ def amounts(given: Amounts | None) -> dict[str, int]:
     """Volcano's Resource as milli-units of everything. Values may be negative where a node is over-committed."""
     if given is None:
         return {}
-    result = {"cpu": round(given.milli_cpu or 0), "memory": round((given.memory or 0) * resources.UNIT)}
+    result = {"cpu": _whole(given.milli_cpu or 0), "memory": _whole(given.memory or 0, resources.UNIT)}
     for name, value in (given.scalars or {}).items():
-        result[name] = round(value * resources.UNIT if name == resources.PODS else value)
+        result[name] = _whole(value, resources.UNIT if name == resources.PODS else 1)
     return result
+
+
+def _whole(value: float, unit: int = 1) -> int:
+    return round(max(-_MOST, min(_MOST, value)) * unit)
 
 
 def offered(node: Node) -> ask.Offer | None:
@@ -175,7 +181,7 @@ def _emptied(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
     left = amounts(total)
     for name, amount in amounts(coming).items():
         left[name] = left.get(name, 0) - amount
-    return ask.Offer(free=left)
+    return ask.Offer(free=left, emptied=True)
 
 
 def _task(task: Task | None) -> Task:

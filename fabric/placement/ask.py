@@ -20,6 +20,7 @@ class Offer(msgspec.Struct, frozen=True):
 
     free: resources.Amounts
     promised: resources.Amounts | None = None
+    emptied: bool = False  # True: not what is free, but what would be without the node's pods (preemption)
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -92,9 +92,11 @@ class Board:
             hopeless=told[1],
         )
 
-    def with_free(self, facts: standing.Facts, free: resources.Amounts) -> standing.Facts:
-        """The same facts with this much free."""
+    def with_free(self, facts: standing.Facts, free: resources.Amounts, *, emptied: bool = False) -> standing.Facts:
+        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more."""
         _, devices, others = self._counted(free)
+        if emptied:
+            facts = facts._replace(zones=facts.whole, kubelet=facts.kubelet if facts.hopeless else "")
         return facts._replace(free=devices, others=others, eligible=True)
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:

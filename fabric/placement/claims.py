@@ -59,7 +59,9 @@ class Claims:
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
         apart = planner.solve(remaining, msgspec.structs.replace(supply, leaves=leaves), mates, reached=reached)
         as_good = apart.bandwidth >= found.bandwidth and len(apart.leaves) <= len(found.leaves)
-        return msgspec.structs.replace(apart, least=found.least) if apart.complete and as_good else found
+        if not apart.complete or not as_good:
+            return found
+        return msgspec.structs.replace(apart, least=found.least, least_with_mates=found.least_with_mates)
 
     def _of_others(self, gang: workload.GangKey) -> Nodes:
         nodes: dict[topology.Domain, int] = {}

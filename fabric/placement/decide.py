@@ -232,10 +232,12 @@ class Desk:
     def _view(self, question: ask.Ask, requests: resources.Amounts, gang: crew.Crew, *, alone: bool) -> _View:
         current = self._boards.of(profile.of(question, requests, alone=alone))
         exceptions = _exceptions(question, current, gang, self._state, self._book)
-        return _View(question, current, exceptions, self._holders)
 
-    def _holders(self, node: str) -> tuple[verdicts.Holder, ...]:
-        return (*self._state.on_node(node), *self._book.on_node(node))
+        def holders(node: str) -> tuple[verdicts.Holder, ...]:
+            everybody: tuple[verdicts.Holder, ...] = (*self._state.on_node(node), *self._book.on_node(node))
+            return tuple(each for each in everybody if each.uid != question.uid)
+
+        return _View(question, current, exceptions, holders)
 
     def _plan(self, question: ask.Ask, gang: crew.Crew, view: _View) -> tuple[planner.Plan, locality.GangStanding]:
         mates: dict[topology.Domain, int] = {}
@@ -256,8 +258,8 @@ class Desk:
             found = planner.solve(gang.remaining, supply, near, reached=reached)
             found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
             if sampled:
-                self._standing_plans.keep(question.gang, view.board, gang, found)
-        self._standing_plans.planned(question.gang, found)
+                self._standing_plans.keep(question.gang, view.board, gang, supply, found)
+        self._standing_plans.planned(question.gang, gang, found)
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
@@ -297,23 +299,24 @@ def _exceptions(
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
+    home = {entry.node for entry in (book.entry(question.uid),) if entry}
+    home |= {pod.node for pod in (state.pods.get(question.uid),) if pod and pod.node}
     made: dict[tuple[int, int], int] = {}  # equal offers are one object (asks)
     for name, offer in question.offers.items():
         kind = current.kinds.get(name)
         if kind is None:
             continue
-        if name in owned:
-            facts = current.facts(state.nodes[name], _offered(current, offer), owned[name], mine=question.uid)
-            found[name] = current.index(facts)
+        if name in owned or name in home:
+            free = _offered(current, offer)
+            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
+            found[name] = current.index(current.with_free(facts, free, emptied=offer.emptied))
             continue
         pair = (kind, id(offer))
         if (index := made.get(pair)) is None:
             index = made[pair] = _as_offered(current, kind, offer)
         if index != kind:
             found[name] = index
-    own = [entry.node for entry in (book.entry(question.uid),) if entry]
-    bound = state.pods.get(question.uid)
-    for name in {*owned, *own, *([bound.node] if bound and bound.node else ())} - found.keys():
+    for name in {*owned, *home} - found.keys():
         if name in state.nodes:
             free = current.free_of(name, mine=question.uid)
             found[name] = current.index(current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid))
@@ -323,7 +326,7 @@ def _exceptions(
 def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
     """The standing of a node of this kind with what its scheduler says is free; mostly the same."""
     facts = current.standings[kind].facts
-    said = current.with_free(facts, _offered(current, offer))
+    said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied)
     return kind if said == facts else current.index(said)
 
 

@@ -169,7 +169,7 @@ class Fleet:
         """A node appeared or changed."""
         conditions = node.status.conditions or ()
         ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
-        self._nodes[node.metadata.name] = FleetNode(
+        found = FleetNode(
             name=node.metadata.name,
             uid=node.metadata.uid,
             labels=dict(node.metadata.labels),
@@ -178,7 +178,9 @@ class Fleet:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        self._touched(node.metadata.name)
+        if found != self._nodes.get(found.name):  # most changes are heartbeats, and plans hold through them
+            self._nodes[found.name] = found
+            self._touched(found.name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
@@ -192,7 +194,6 @@ class Fleet:
         if pod.status.phase in _ENDED:
             self.remove_pod(uid)
             return
-        self._forget(uid)
         entry = FleetPod(
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
@@ -202,10 +203,15 @@ class Fleet:
             requests=resources.requests_of(pod.spec),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
         )
+        joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # one on its way out is replaced, not joined
+        size = sizes.told_by_pod(pod) if joins else 0
+        if not size and entry == self._pods.get(uid) and joins == (uid in self.gang(entry.gang)):
+            return  # its status changed, and nothing that a placement reads
+        self._forget(uid)
         self._pods[uid] = entry
-        if entry.gang and not pod.metadata.deletion_timestamp:  # one on its way out is replaced, not joined
+        if joins:
             self._gangs[entry.gang][uid] = entry
-            if size := sizes.told_by_pod(pod):
+            if size:
                 self._sizes.file(sizes.PODS, entry.gang, {entry.gang: size})
         if entry.node:
             self._on_node[entry.node][uid] = entry
@@ -250,8 +256,9 @@ class Fleet:
 
     def upsert_topology(self, found: views.NodeResourceTopology) -> None:
         """A NodeResourceTopology appeared or changed; it has its node's name."""
-        self._topologies[found.metadata.name] = found
-        self._touched(found.metadata.name)
+        if found != self._topologies.get(found.metadata.name):  # exporters write on time, changed or not
+            self._topologies[found.metadata.name] = found
+            self._touched(found.metadata.name)
 
     def remove_topology(self, name: str) -> None:
         """A NodeResourceTopology is gone."""

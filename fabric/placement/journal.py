@@ -4,7 +4,7 @@ Owns an order of touches and nothing of what they were. Readers keep a position 
 many touches is told to look at everything again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 _KEPT = 65536  # touches; a reader further behind would gain nothing over looking at every node
 
@@ -34,7 +34,7 @@ class Journal:
         self._start = self.position + 1
         self._names.clear()
 
-    def since(self, position: int) -> Iterable[str] | None:
+    def since(self, position: int) -> Collection[str] | None:
         """The nodes touched after that position, each once; None where everything has to be looked at."""
         if position < self._start:
             return None

@@ -108,7 +108,9 @@ def _affinity(
         needs = ", ".join(f"{_count(name, amount)} on {least[name]}" for name, amount in asked)
         return (), f"the least NUMA nodes differ ({needs}), which {policy} does not take"
     size = next(iter(least.values()))
-    for nodes in itertools.combinations(sorted(free), size):
+    having = [node for node in free if any(free[node].get(name, 0) > 0 for name, _ in asked)]
+    others = sorted(free.keys() - having)[:size]  # one like the other: a node of dozens must not cost all their sets
+    for nodes in itertools.combinations(sorted([*having, *others]), size):
         if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in asked):
             return nodes, ""
     together = ", ".join(_count(name, amount) for name, amount in asked)

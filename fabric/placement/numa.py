@@ -171,9 +171,10 @@ def _held(zones: Zones, pod: Pairs) -> Zones:
     free = [dict(zone.free) for zone in zones]
     there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
     there.sort(key=lambda each: -each[1])  # which are accelerators nobody says: what it holds most of is paired
-    rows = _rows(free, range(len(free)), there)
-    split = pairs.best(rows[:1], rows[1:], len(free))
-    return _taken([zone.node for zone in zones], there, split.laid) if split else ()
+    order = _having(free, there)
+    rows = _rows(free, order, there)
+    split = pairs.best(rows[:1], rows[1:], len(order)) if order else None
+    return _taken([zones[at].node for at in order], there, split.laid) if split else ()
 
 
 def without(zones: Zones, taken: Zones) -> Zones:
@@ -213,8 +214,8 @@ def spot(zones: Zones, want: Want) -> Spot | None:
         node = zones[min(enough, key=fullness) if len(enough) > 1 else enough[0]].node
         alone = Zone(node, tuple(sorted(asked)))
         return Spot(aligned=True, local=_devices(want.pools), taken=(alone,), zones=(node,))
-    order = sorted(range(len(free)), key=fullness)
-    split = pairs.best(_rows(free, order, gpus), _rows(free, order, rails), len(order))
+    order = sorted(_having(free, asked), key=fullness)
+    split = pairs.best(_rows(free, order, gpus), _rows(free, order, rails), len(order)) if order else None
     if split is None:
         return None
     taken = _taken([zones[at].node for at in order], (*gpus, *rails), split.laid)
@@ -233,6 +234,11 @@ def members(zones: Zones, want: Want, limit: int) -> tuple[Spot, ...]:
 def _named(free: Sequence[Mapping[str, int]], wanted: Pairs) -> list[tuple[str, int]]:
     """What is asked of resources that some NUMA node has."""
     return [(name, amount) for name, amount in wanted if amount > 0 and any(name in here for here in free)]
+
+
+def _having(free: Sequence[Mapping[str, int]], wanted: Sequence[tuple[str, int]]) -> list[int]:
+    """The places that have any of it: a Grace-Blackwell node reports dozens of NUMA nodes, most of memory alone."""
+    return [at for at, here in enumerate(free) if any(here.get(name, 0) > 0 for name, _ in wanted)]
 
 
 def _devices(wanted: Iterable[tuple[str, int]]) -> int:

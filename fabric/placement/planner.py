@@ -6,6 +6,8 @@ fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf co
 knows nothing of pods, nodes or scores. Solved anew for every pod, so it needs no memory (placement study, points 1, 2).
 """
 
+import itertools
+import operator
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -56,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
     complete: bool  # False: the cluster has no room for all that remain
     least: int  # the fewest leaves that could hold the remainder, whatever the bandwidth
     rails: int  # bit mask of the rails that every member has
+    least_with_mates: int = 0  # as `least`, of the whole gang, where the mates are on theirs already
 
     def worth(self, grade: Grade) -> bool:
         """True where a node of this grade is as good as the plan counts on."""
@@ -80,7 +83,7 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
     """
     best: tuple[Value, int] | None = None
     used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
-    sets, exact = _rail_sets(supply.grades)
+    sets, exact = _rail_sets(supply)
     for rails in sets:
         problem = _Problem(remaining, supply, used, rails, reached)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
@@ -91,6 +94,7 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
     if best is None:
         return _incomplete(remaining, supply, used)
     value, rails = best
+    least, least_with_mates = _least(remaining, supply, used)
     problem = _Problem(remaining, supply, used, rails, reached)
     choice, rooms = problem.choose(value)
     return Plan(
@@ -100,8 +104,9 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
         bound=value if exact else max(value, problem.ceiling),
         exact=exact and choice.exact,
         complete=True,
-        least=_least(remaining, supply),
+        least=least,
         rails=rails,
+        least_with_mates=least_with_mates,
     )
 
 
@@ -111,13 +116,32 @@ def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain])
     fresh = sorted(rooms.keys() - set(used), key=lambda leaf: (leaf == topology.NOWHERE, -rooms[leaf], leaf))
     order = [leaf for leaf in (*used, *fresh) if rooms.get(leaf)]
     held = sum(rooms.values())
+    least, least_with_mates = _least(remaining, supply, used)
     return msgspec.structs.replace(
-        NOTHING, leaves=tuple(order), rooms=rooms, complete=held >= remaining, least=_least(remaining, supply)
+        NOTHING,
+        leaves=tuple(order),
+        rooms=rooms,
+        complete=held >= remaining,
+        least=least,
+        least_with_mates=least_with_mates,
     )
 
 
-def _least(remaining: int, supply: Supply) -> int:
-    rooms = sorted(_all_held(supply).values(), reverse=True)
+def _least(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> tuple[int, int]:
+    """The fewest leaves for what remains, and for the whole gang with its mates where they are."""
+    held = _all_held(supply)
+    alone = _fewest(remaining, list(held.values()))
+    if not used:
+        return alone, alone
+    beside = sum(held.get(leaf, 0) for leaf in used)
+    fresh = _fewest(remaining - beside, [room for leaf, room in held.items() if leaf not in used])
+    return alone, len(used) + fresh
+
+
+def _fewest(remaining: int, rooms: list[int]) -> int:
+    if remaining <= 0:
+        return 0
+    rooms.sort(reverse=True)
     for count, room in enumerate(rooms, 1):
         remaining -= room
         if remaining <= 0:
@@ -125,15 +149,35 @@ def _least(remaining: int, supply: Supply) -> int:
     return len(rooms)
 
 
-def _rail_sets(grades: Sequence[Grade]) -> tuple[Sequence[int], bool]:
-    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them."""
-    masks = {grade.rails for grade in grades if grade.alignments}
+def _rail_sets(supply: Supply) -> tuple[Sequence[int], bool]:
+    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them.
+
+    Where there are too many, those of the most rails, and those that more and more nodes have in common: one of them
+    is what all nodes have, so that no gang is left without a set that the cluster could hold it on.
+    """
+    masks = _masks(supply)
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         closed |= {mask & other for other in closed}
         if len(closed) > _RAIL_SETS:
-            return sorted(closed, key=int.bit_count, reverse=True)[:_RAIL_SETS], False
+            common = itertools.accumulate(sorted(masks, key=lambda each: (-masks[each], -each)), operator.and_)
+            most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_RAIL_SETS]
+            return sorted({*most, *common}, key=int.bit_count, reverse=True), False
     return sorted(closed, key=int.bit_count, reverse=True), True
+
+
+def _masks(supply: Supply) -> Mapping[int, int]:
+    """The sets of rails of the nodes with room -> members they hold; grades of nodes that were do not count."""
+    all_masks = {grade.rails for grade in supply.grades if grade.alignments}
+    if len(all_masks) <= 1:
+        return dict.fromkeys(all_masks, 1)
+    masks: dict[int, int] = {}
+    for kinds in supply.leaves.values():
+        for kind, nodes in kinds.items():
+            grade = supply.grades[kind]
+            if nodes and grade.alignments:
+                masks[grade.rails] = masks.get(grade.rails, 0) + nodes * len(grade.alignments)
+    return masks
 
 
 def _all_held(supply: Supply) -> dict[topology.Domain, int]:

@@ -73,10 +73,13 @@ def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> fleet.Fl
     state.replace_nodes(nodes)
     state.replace_pods(list(pods))
     for key, least_members in (least or {}).items():
-        namespace, name = key.split("/")
-        tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
-        state.upsert_pod_group(msgspec.convert(tree, views.PodGroup))
+        state.upsert_pod_group(sized(*key.split("/"), least_members))
     return state
+
+
+def sized(namespace: str, name: str, least_members: int) -> views.PodGroup:
+    tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
+    return msgspec.convert(tree, views.PodGroup)
 
 
 def book() -> ledger.Ledger:

@@ -217,3 +217,19 @@ class Sink:
 
     def remove(self, _obj):
         self.seen.clear()
+
+
+def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
+    site = Site(leaves(a=3, b=3), 4)
+    site.place("a-00", "a-01", "a-02", "b-00")
+    site.look()
+    alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
+    site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode())
+    assert site.told(3).landed, "still known"
+
+
+def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
+    site = Site(leaves(a=3, b=3), 4)
+    site.place("a-00", "a-01", "a-02", "b-00")
+    told = site.told(3)
+    assert (told.leaves_used, told.leaves_least) == (2, 2)

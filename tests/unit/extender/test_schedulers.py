@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from placing import LEAF, RESOURCES, node, pod, policy
+from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import kube_wire, requests, schedulers, state
 from fabric import names, views
+from fabric.policy import model
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -405,3 +406,97 @@ def network(name, resource):
     annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
     tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
+
+
+def test_a_number_that_is_no_amount_is_the_largest_amount(door):
+    given, event = body("volcano-prioritize"), body("volcano-allocate")
+    given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
+    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+
+
+def test_a_node_named_twice_is_one_node(door):
+    given = body("volcano-prioritize")
+    given["nodes"] = [given["nodes"][0]] * 8
+    assert list(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
+    task = given["task"]["Pod"]["metadata"]
+    told = door.verbs.explanations.of(task["namespace"], task["name"])
+    assert told.nodes_judged == 1
+    asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
+    assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
+
+
+def two_sided():
+    """A policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
+    given = policy(domains=[LEAF], numa="required")
+    sides = [
+        {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
+        {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
+    ]
+    shape = msgspec.convert({"name": "s", "match": {}, "numa": sides}, model.NodeShape)
+    return msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, node_shapes=(shape,)))
+
+
+def whole_node(given, **amounts):
+    """The request's first node and its task, which wants the node whole."""
+    wanted = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
+    given["task"]["InitResreq"]["ScalarResources"] = wanted
+    given["nodes"] = given["nodes"][:1]
+    for name, share in amounts.items():
+        given["nodes"][0][name]["ScalarResources"] = {each: amount * share for each, amount in wanted.items()}
+    return given
+
+
+def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
+    door = Door(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    given = whole_node(body("volcano-prioritize"), Idle=1)
+    door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    door.verbs.volcano_close(b"{}", "")
+    assert len(door.state.ledger) == 1, "its binding failed, and the next session asks again"
+    assert predicate(door, given, "gpu-0")["code"] == 0
+    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+
+
+def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
+    door = Door(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    door.state.fleet.upsert_pod(pod("victim", on="gpu-0"))
+    given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
+    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+
+
+def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(door):
+    """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
+    first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
+    for each in (first, second):
+        door.state.fleet.upsert_pod(msgspec.convert(each, views.Pod))
+    names_ = [f"gpu-{i}" for i in range(8)]
+    door.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
+    door.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
+    task = {"UID": "uid-p-0", "Name": "p-0", "Namespace": "train", "NodeName": "gpu-3", "Pod": first}
+    door.verbs.volcano_close(b"{}", "")
+    door.verbs.volcano_allocate(raw({"task": task}), "")
+    door.verbs.prioritize(raw({"Pod": second, "NodeNames": names_[1:]}))
+    assert door.state.ledger.entry("uid-p-0").node == "gpu-3"
+
+
+def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
+    door = Door(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
+    asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
+    door.verbs.prioritize(asked)
+    for name in ("gpu-0", "gpu-1"):
+        door.state.fleet.upsert_pod(pod(f"on-{name}", on=name))
+    door.verbs.filter(asked)
+    told = door.verbs.explanations.of("train", "p-0", door.verbs.gangs)
+    assert told.outcome == "unplaceable"
+    assert all("refused" in each for each in told.nodes)
+
+
+def test_a_pod_is_not_said_to_be_held_off_by_itself():
+    door = Door(nodes=[node("gpu-0", "leaf-0")])
+    given = whole_node(body("volcano-prioritize"), Idle=0)
+    door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    predicate(door, given, "gpu-0")
+    task = given["task"]["Pod"]["metadata"]
+    told = door.verbs.explanations.of(task["namespace"], task["name"])
+    assert told.nodes[0]["rails"]
+    assert "held by" not in str(told.nodes)

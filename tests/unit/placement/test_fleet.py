@@ -1,8 +1,11 @@
 """The fleet: whatever order events come in, a node's use is the sum of its pods."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, fleet_of, node, pod
+
+from fabric import workload
 
 PODS = st.builds(
     pod,
@@ -47,3 +50,26 @@ def test_a_terminating_pod_still_holds_its_devices():
     state.upsert_pod(held)
     state.upsert_pod(held)
     assert state.used("n1")[GPU] == 8000
+
+
+def test_a_heartbeat_touches_no_node():
+    state = fleet_of([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
+    seen = state.journal.position
+    state.upsert_node(node("n", "a"))
+    state.upsert_pod(pod("bound", group="g", on="n"))
+    assert state.journal.position == seen
+    state.upsert_node(node("n", "b"))
+    state.upsert_pod(pod("bound", group="g", gpus=4, on="n"))
+    assert state.journal.position > seen
+    assert state.used("n")[GPU] == 4000
+
+
+def test_a_pod_that_begins_to_terminate_is_no_mate_any_more_though_all_else_is_the_same():
+    state = fleet_of([node("n", "a")], [pod("p", group="g", on="n")])
+    leaving = pod("p", group="g", on="n")
+    leaving = msgspec.structs.replace(
+        leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    )
+    state.upsert_pod(leaving)
+    assert not state.gang(workload.GangKey("train/g"))
+    assert state.used("n")[GPU] == 8000

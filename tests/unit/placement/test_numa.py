@@ -1,5 +1,7 @@
 """NUMA nodes: where devices are, what bound pods have taken of them, and where a pod's rails are beside its GPUs."""
 
+import time
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -279,3 +281,17 @@ def test_members_take_no_more_than_there_is_and_stop_where_the_next_does_not_fit
     for each in found:
         held = numa.without(held, each.taken)
     assert sum(left(held)) == sum(free) - gpus * len(found)
+
+
+def test_numa_nodes_of_memory_alone_cost_nothing():
+    """A GB200 node reports a NUMA node for every slice of its GPUs' memory; this took seconds."""
+    free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 32]
+    zones = tuple(numa.Zone(node, tuple(sorted(here.items()))) for node, here in enumerate(free))
+    want = numa.Want(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
+    began = time.process_time()
+    found = numa.spot(zones, want)
+    left = numa.charged(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
+    assert time.process_time() - began < 0.1
+    assert found is not None
+    assert found == numa.spot(zones[:4], want)
+    assert left[:4] == numa.charged(zones[:4], [{GPU: 7000, RESOURCES[0]: 3000}])

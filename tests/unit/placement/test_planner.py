@@ -136,3 +136,26 @@ def test_a_gang_the_cluster_cannot_hold_is_told_so_and_planned_as_far_as_it_goes
     found = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
     assert not found.complete
     assert found.leaves == (LEAVES[0],)
+
+
+def lacking(*masks, now):
+    """Nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
+    grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
+    sizes = {LEAVES[0]: sum(now.values())}
+    return planner.Supply(grades=grades, leaves={LEAVES[0]: now}, sizes=sizes, oversubscription=())
+
+
+ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
+
+
+def test_nodes_that_once_lacked_other_rails_do_not_hide_what_the_nodes_have_now():
+    found = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
+    assert (found.bandwidth, found.rails, found.exact) == (0.5, 0x0F, True)
+
+
+def test_a_gang_over_nodes_that_lack_many_different_rails_runs_on_what_they_have_in_common():
+    found = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
+    assert found.complete
+    assert found.rails == 0x80
+    assert found.bandwidth == 1 / 8
+    assert not found.exact

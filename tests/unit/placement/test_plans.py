@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import asked, book, entry, fleet_of, leaves, pod, policy
+from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy, sized
 
 from fabric.placement import decide
 
@@ -40,6 +40,51 @@ def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, dat
             state.remove_pod(others.pop().metadata.uid)
         if data.draw(st.integers(0, 6)) == 0:
             accounts.deallocate(task.metadata.uid)
+
+
+def crowded(size, **sizes):
+    """A desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
+    nodes = leaves(**sizes, z0=100)
+    state = fleet_of(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
+    return state, book()
+
+
+def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
+    state, accounts = crowded(16, a=10, b=16)
+    for i in range(7):
+        state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
+    desk = decide.Desk(state, accounts)
+    question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
+    assert len(desk.decide(question).plan.leaves) == 2
+    for i in range(7):
+        state.remove_pod(f"uid-busy-{i}")
+    assert desk.decide(question).plan.leaves == (("b", "s-b"),)
+
+
+def test_a_plan_ends_where_its_gang_becomes_smaller():
+    state, accounts = crowded(16, a=20, b=9)
+    desk = decide.Desk(state, accounts)
+    question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
+    assert desk.decide(question).gang.due == ("a", "s-a")
+    state.upsert_pod_group(sized("train", "g", 8))
+    assert desk.decide(question).gang.due == ("b", "s-b"), "the tightest leaf"
+
+
+def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
+    """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
+    nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
+    state = fleet_of(nodes, [], {"train/g": 3})
+    desk = decide.Desk(state, book())
+    last = pod("job-2", group="g")
+    for rank, name in enumerate(["a-00", "a-01"]):
+        desk.decide(asked(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
+        state.upsert_pod(pod(f"job-{rank}", group="g", on=name))
+    state.upsert_pod(pod("busy", on="a-02"))
+    assert desk.decide(asked(last, ["a-03"], POLICY)).plan.bandwidth == 0.875
+    state.remove_pod("uid-busy")
+    found = desk.decide(asked(last, ["a-02", "a-03"], POLICY))
+    assert found.plan.bandwidth == 1.0
+    assert "slow the gang down" in found.verdicts["a-03"].terms["locality"][1]
 
 
 def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
