@@ -35,16 +35,23 @@ def singles(count: int, **kinds) -> list[dict]:
     return [kubes.pod(f"single-{index}", labels={"of": "kube"}, **kinds) for index in range(count)]
 
 
+async def place_singly(plane, namespace: str, pods: list[dict], labels: str) -> list[str]:
+    """Their nodes. One after the other: only the watch shows us what kube-scheduler binds, a moment later."""
+    found = []
+    for count, each in enumerate(pods, 1):
+        await kubes.create(plane.api, namespace, [each])
+        found = await nodes_of(plane, namespace, count, labels)
+    return found
+
+
 async def test_each_scheduler_leaves_alone_what_the_other_has_bound(plane, kube, nodes, namespace):
     # No GPUs: the rails alone keep them apart, and kube-scheduler leaves those to us.
     await kubes.make_leaves(nodes, a=3, b=5)
-    await kubes.create(plane.api, namespace, singles(2, gpus=0))
-    first = await nodes_of(plane, namespace, 2, "of=kube")
+    first = await place_singly(plane, namespace, singles(2, gpus=0), "of=kube")
     await plane.api.create(volcano_job("gang", 4, gpus=0), namespace=namespace)
     gang = await nodes_of(plane, namespace, 4, f"{VOLCANO_JOB}=gang")
     late = [kubes.pod(f"late-{index}", gpus=0, labels={"of": "late"}) for index in range(2)]
-    await kubes.create(plane.api, namespace, late)
-    last = await nodes_of(plane, namespace, 2, "of=late")
+    last = await place_singly(plane, namespace, late, "of=late")
     used = [*first, *gang, *last]
     assert len(set(used)) == 8, used
 
@@ -58,8 +65,7 @@ async def test_what_volcano_has_announced_in_the_middle_of_a_gang_is_not_given_b
     async def meanwhile(request):
         if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
             seen["announced"] = await sites.metric(kube.site.extender, "railwright_ledger_entries")
-            await kubes.create(plane.api, namespace, singles(3, gpus=0))
-            seen["kube"] = await nodes_of(plane, namespace, 3, "of=kube")
+            seen["kube"] = await place_singly(plane, namespace, singles(3, gpus=0), "of=kube")
 
     before = kube.door.counts["/volcano/allocate"]
     kube.door.hook = meanwhile
