@@ -39,7 +39,7 @@ check: setup ## lint, format, types, imports and unit tests: under a minute
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	@echo mypy, and the unit tests beside it; \
-	$(BIN)/mypy & types=$$!; $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
 
 # The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
 test: setup ## unit, service and control-plane tests, and a short fuzz run

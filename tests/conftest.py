@@ -8,5 +8,6 @@ import hypothesis
 # same examples each time. HYPOTHESIS_PROFILE=explore looks for new ones.
 _patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("repeatable", derandomize=True, **_patient)
+hypothesis.settings.register_profile("quick", derandomize=True, max_examples=30, **_patient)  # for `make check`
 hypothesis.settings.register_profile("explore", max_examples=2000, **_patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
