@@ -34,7 +34,7 @@ $(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: setup ## lint, format, types, imports and unit tests: under a minute
+check: setup ## lint, format, types, imports and unit tests: about a minute
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
