@@ -316,10 +316,23 @@ def _exceptions(
             index = made[pair] = _as_offered(current, kind, offer)
         if index != kind:
             found[name] = index
-    for name in {*owned, *home} - found.keys():
+    for name in home - found.keys():
         if name in state.nodes:
             free = current.free_of(name, mine=question.uid)
             found[name] = current.index(current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid))
+    found |= _shared_with_mates(current, {name: held for name, held in owned.items() if name not in found})
+    return found
+
+
+def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resources.Amounts]]) -> Mapping[str, int]:
+    """The standings of nodes of which mates hold so much, of which a large gang has thousands."""
+    made: dict[tuple[int, tuple[int, ...]], int] = {}
+    found = {}
+    for name, held in owned.items():
+        pair = current.kinds[name], current.own(held)
+        if pair not in made:
+            made[pair] = current.index(current.standings[pair[0]].facts._replace(own=pair[1]))
+        found[name] = made[pair]
     return found
 
 

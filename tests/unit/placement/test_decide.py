@@ -156,3 +156,11 @@ def test_an_ended_pod_frees_its_devices(phase):
     ended = pod("done", on="a-00")
     state.upsert_pod(msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase)))
     assert not decide.decide(asked(pod("p"), ["a-00"], policy(required=True)), state, book()).verdicts["a-00"].refusal
+
+
+def test_a_nic_that_a_mate_holds_is_shared_at_no_loss_and_one_of_another_gang_is():
+    """Pods of two GPUs on one node, whose NICs are shared."""
+    nodes = [node("n", "a", rails_each=100)]
+    for mate, share in (("g", 1.0), ("other", 0.5)):
+        state = fleet_of(nodes, [pod("first", group=mate, gpus=2, on="n")], {"train/g": 2})
+        assert decide.decide(asked(pod("w-1", group="g", gpus=2), ["n"]), state, book()).plan.bandwidth == share
