@@ -4,6 +4,7 @@ A function of the ask, the fleet and the ledger; `Desk` only remembers what it w
 kube-scheduler's scales, codes and shapes are the business of their wire modules.
 """
 
+import bisect
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -263,7 +264,9 @@ class Desk:
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
-        rank = question.rank if gang.member is question.requests else gang.waiting[0]
+        at = bisect.bisect_left(gang.waiting, question.rank)
+        is_in = at < len(gang.waiting) and gang.waiting[at] == question.rank
+        rank = question.rank if is_in else gang.waiting[0]
         due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
             # a sample without the leaf this rank is due in: the best of what is offered
