@@ -97,7 +97,7 @@ class Gangs:
     def _of(self, question: ask.Ask, now: float) -> Kept:
         key = _key(question.gang, question.key)
         kept = self._kept.get(key)
-        if kept is None or kept.question.policy != question.policy:
+        if kept is None or _rules(kept.question) != _rules(question):
             kept = self._kept[key] = Kept(question=_slim(question), since=now, look_after=now + WAITING_SECONDS)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
@@ -224,6 +224,11 @@ class Gangs:
             needs=needs,
             nodes=tuple(self._state.fleet.nodes),
         )
+
+
+def _rules(question: ask.Ask) -> tuple[object, ...]:
+    """What else a question stands on: the policy, and the networks' pools, which come and go without it."""
+    return question.policy, question.fabric.rails
 
 
 def _key(gang: workload.GangKey, pod: str) -> tuple[str, str]:

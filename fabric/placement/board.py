@@ -85,12 +85,16 @@ class Board:
             free=self._counts(free),
             allocatable=self._counts(node.allocatable),
             capacity=self._counts(node.capacity),
-            own=tuple(sum(each.get(name, 0) for each in own) for name in kind.devices) if own else self._nothing,
+            own=self.own(own) if own else self._nothing,
             zones=zones,
             whole=whole,
             kubelet=told[0],
             hopeless=told[1],
         )
+
+    def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
+        """What mates hold of the profile's devices."""
+        return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
 
     def with_free(self, facts: standing.Facts, free: resources.Amounts, *, emptied: bool = False) -> standing.Facts:
         """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more."""

@@ -45,13 +45,23 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     unseen = max(0, size - len(placed) - len(waiting) - 1)
     if not devices.isdisjoint(question.requests):
         ranks = sorted([question.rank, *(mate.rank for mate in workers)])
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=question.requests)
+        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=_member(question, workers))
     if not workers:
         ranks = sorted([question.rank, *(mate.rank for mate in waiting)])
         return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=question.requests)
     largest = max(workers, key=lambda mate: sum(mate.requests.get(name, 0) for name in devices))
     ranks = sorted(mate.rank for mate in workers)
     return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=largest.requests)
+
+
+def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
+    """The requests of the member with the most accelerators: counted by a smaller one, a leaf would hold too many."""
+
+    def size(requests: resources.Amounts) -> int:
+        return sum([requests.get(name, 0) for name in question.accelerators])
+
+    largest = max((mate.requests for mate in workers), key=size, default=question.requests)
+    return largest if size(largest) > size(question.requests) else question.requests
 
 
 def is_alone(question: ask.Ask, state: fleet.Fleet) -> bool:

@@ -4,6 +4,7 @@ A function of the ask, the fleet and the ledger; `Desk` only remembers what it w
 kube-scheduler's scales, codes and shapes are the business of their wire modules.
 """
 
+import bisect
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -263,7 +264,9 @@ class Desk:
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
-        rank = question.rank if gang.member is question.requests else gang.waiting[0]
+        at = bisect.bisect_left(gang.waiting, question.rank)
+        is_in = at < len(gang.waiting) and gang.waiting[at] == question.rank
+        rank = question.rank if is_in else gang.waiting[0]
         due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
             # a sample without the leaf this rank is due in: the best of what is offered
@@ -316,10 +319,23 @@ def _exceptions(
             index = made[pair] = _as_offered(current, kind, offer)
         if index != kind:
             found[name] = index
-    for name in {*owned, *home} - found.keys():
+    for name in home - found.keys():
         if name in state.nodes:
             free = current.free_of(name, mine=question.uid)
             found[name] = current.index(current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid))
+    found |= _shared_with_mates(current, {name: held for name, held in owned.items() if name not in found})
+    return found
+
+
+def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resources.Amounts]]) -> Mapping[str, int]:
+    """The standings of nodes of which mates hold so much, of which a large gang has thousands."""
+    made: dict[tuple[int, tuple[int, ...]], int] = {}
+    found = {}
+    for name, held in owned.items():
+        pair = current.kinds[name], current.own(held)
+        if pair not in made:
+            made[pair] = current.index(current.standings[pair[0]].facts._replace(own=pair[1]))
+        found[name] = made[pair]
     return found
 
 

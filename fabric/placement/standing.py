@@ -173,7 +173,7 @@ def _sharing(pool: RailStanding, own: int, kind: profile.Profile) -> int:
     nics = sum(1 for rail in kind.fabric.rails if rail.resource == pool.need.resource) or 1
     held = max(0, pool.allocatable - pool.free - own) // resources.UNIT
     wanted = min(nics, pool.need.amount // resources.UNIT)
-    return 0 if held + wanted <= nics else -(-held // nics)
+    return 0 if held + wanted <= nics else -(-held // (nics * max(1, kind.fabric.devices_per_rail)))
 
 
 def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[str, bool]:

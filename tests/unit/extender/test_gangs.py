@@ -233,3 +233,21 @@ def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
     site.place("a-00", "a-01", "a-02", "b-00")
     told = site.told(3)
     assert (told.leaves_used, told.leaves_least) == (2, 2)
+
+
+def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_with_them():
+    site = Site(leaves(a=2), 2)
+    given = policy(domains=[LEAF, SPINE])
+    roce = given.document.fabrics["roce"]
+    rails = tuple(msgspec.structs.replace(rail, resource=None, network=f"prod/{rail.name}") for rail in roce.rails)
+    fabrics = {"roce": msgspec.structs.replace(roce, rails=rails)}
+    given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=fabrics))
+    state_ = site.state
+    verbs = schedulers.Schedulers(state_, lambda: given, clock=lambda: 0.0, counted=lambda *_: None)
+    site.verbs = verbs
+    site.ask(0)
+    assert not verbs.gangs.of("train/g", "").question.needs
+    for rail in roce.rails:
+        state_.pools["prod", rail.name] = rail.resource
+    site.ask(0)
+    assert len(verbs.gangs.of("train/g", "").question.needs) == len(roce.rails)

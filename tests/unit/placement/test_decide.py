@@ -156,3 +156,30 @@ def test_an_ended_pod_frees_its_devices(phase):
     ended = pod("done", on="a-00")
     state.upsert_pod(msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase)))
     assert not decide.decide(asked(pod("p"), ["a-00"], policy(required=True)), state, book()).verdicts["a-00"].refusal
+
+
+def test_a_nic_that_a_mate_holds_is_shared_at_no_loss_and_one_of_another_gang_is():
+    """Pods of two GPUs on one node, whose NICs are shared."""
+    nodes = [node("n", "a", rails_each=100)]
+    for mate, share in (("g", 1.0), ("other", 0.5)):
+        state = fleet_of(nodes, [pod("first", group=mate, gpus=2, on="n")], {"train/g": 2})
+        assert decide.decide(asked(pod("w-1", group="g", gpus=2), ["n"]), state, book()).plan.bandwidth == share
+
+
+def test_a_small_master_goes_where_its_large_workers_fit():
+    workers = [pod(f"w-{i}", group="g") for i in range(1, 5)]
+    master = pod("m-0", group="g", gpus=1, rails=0)
+    state = fleet_of(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
+    found = decide.decide(asked(master, list(state.nodes)), state, book())
+    assert found.gang.due == ("b", "s-b")
+    assert max(found.scores, key=found.scores.__getitem__).startswith("b-")
+
+
+def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
+    given = policy()
+    twice = {"roce": msgspec.structs.replace(given.document.fabrics["roce"], devices_per_rail=2)}
+    given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=twice))
+    other = pod("other", gpus=2, rails=2, on="n")
+    state = fleet_of([node("n", "a", rails_each=100)], [other], {"train/g": 2})
+    question = asked(pod("w-0", group="g", gpus=2, rails=2), ["n"], given)
+    assert decide.decide(question, state, book()).plan.bandwidth == 0.5
