@@ -62,6 +62,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             if not frozen and origin.cache_problem(STALE_SECONDS) is None:
                 tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
                 frozen = True
+            verbs.warm()
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
     posting = _posting(origin, counters)

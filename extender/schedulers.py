@@ -37,6 +37,11 @@ class Schedulers:
         self.explanations = explain.Explanations()
         self.gangs = gangs.Gangs(state, self._desk, self.explanations.standing)
 
+    def warm(self) -> None:
+        """Work out between requests what the next one would have to."""
+        if (policy := self._policy()) is not None:
+            self._desk.warm(policy.document)
+
     # --- kube-scheduler -------------------------------------------------------------------------------
 
     def filter(self, body: bytes) -> bytes:

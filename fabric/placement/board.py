@@ -261,19 +261,25 @@ class Boards:
         """The current board of a profile."""
         found = self._kept.get(kind.key)
         if found is None:
-            found = self._kept[kind.key] = Board(kind, self._state, self._book, self._where(kind))
+            where = self._where(kind.domains, tuple(rail.name for rail in kind.fabric.rails))
+            found = self._kept[kind.key] = Board(kind, self._state, self._book, where)
             if len(self._kept) > BOARDS:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(kind.key)
         found.refresh()
         return found
 
-    def _where(self, kind: profile.Profile) -> places.Places:
-        rails = tuple(rail.name for rail in kind.fabric.rails)
-        key = (kind.domains, rails)
+    def warm(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
+        """Work out ahead of a request what all profiles of a fabric share: leaves, and what is free on each node."""
+        self._where(domains, rails).refresh()
+        for name in self._state.nodes:
+            self._state.free(name)
+
+    def _where(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> places.Places:
+        key = (domains, rails)
         found = self._places.get(key)
         if found is None:
-            found = self._places[key] = places.Places(self._state, kind.domains, rails)
+            found = self._places[key] = places.Places(self._state, domains, rails)
             if len(self._places) > BOARDS:
                 self._places.popitem(last=False)
         return found

@@ -109,3 +109,14 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
     accounts.allocate(entry(pod("y"), "c-00"))
     assert scores()["c-00"] < scores()["c-01"]
+
+
+def test_what_is_worked_out_ahead_changes_no_answer():
+    nodes = leaves(a=4, b=6)
+    state, accounts = fleet_of(nodes, [pod("x", on="a-00")]), book()
+    desk = decide.Desk(state, accounts)
+    desk.warm(POLICY.document)
+    state.upsert_pod(pod("y", on="b-00"))
+    state.remove_node("b-05")
+    question = asked(pod("p"), list(state.nodes), POLICY)
+    assert desk.decide(question).scores == decide.decide(question, state, accounts).scores
