@@ -299,7 +299,7 @@ def flaws(stands: standing.Standing) -> tuple[str, ...]:
         found.append("NUMA splits")
     for pool in stands.rails:
         if not pool.sufficient:
-            found.append(f"{pool.need.label} not free")
+            found.append(f"{pool.need.label} {'not free' if pool.allocatable > 0 else 'dead or absent'}")
         elif not pool.healthy:
             found.append(f"{pool.need.label} degraded")
     if not found and grade.shares and sum(grade.shares) < 1 - _CLOSE:

@@ -60,7 +60,7 @@ def test_a_rail_that_one_member_lacks_is_lost_to_all():
     lacking = msgspec.structs.replace(bad, grade=msgspec.structs.replace(bad.grade, alignments=(1.0,)))
     landed = landing.of(places(*[LEAF_A] * 4, n2=lacking), WHOLE, SIZES, [1])
     assert landed.bandwidth == pytest.approx(0.75)
-    assert "n-2: rail3 not free" in landed.why
+    assert "n-2: rail3 dead or absent" in landed.why
 
 
 def test_members_that_lack_different_rails_have_only_the_others_in_common():
