@@ -1,6 +1,7 @@
 """The extender's paths, each onto one verb of `schedulers`; and explanations for whoever may see the pod."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 
@@ -11,8 +12,9 @@ from fabric import names
 from serving import routes
 
 _MALFORMED = (requests.MalformedError,)
-_SECOND_LOOK_SECONDS = 0.05  # by then the watch has what kube-scheduler knew when it asked
-_BETWEEN_LOOKS_SECONDS = 0.25  # kube-scheduler waits for us pod by pod: a fifth of its time at most
+_LOOK_SECONDS = 0.05  # by then the watch mostly has what kube-scheduler knew when it asked
+_LOOKS_A_REQUEST = 3  # a busy machine is later
+_LOOKS_A_SECOND, _LOOKS_AT_ONCE = 4, 9  # kube-scheduler waits for us pod by pod: in the long run a fifth of its time
 
 
 def offered(verbs: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
@@ -38,25 +40,42 @@ def _kube(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
     return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
 
 
+class _Looks:
+    """How often nodes may be looked at again: a few at once, then so many a second (a token bucket)."""
+
+    def __init__(self) -> None:
+        self._left, self._at = float(_LOOKS_AT_ONCE), time.monotonic()
+
+    def take(self) -> bool:
+        """True where one more look may be taken now."""
+        now = time.monotonic()
+        self._left = min(_LOOKS_AT_ONCE, self._left + (now - self._at) * _LOOKS_A_SECOND)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 def _filter(verbs: schedulers.Schedulers) -> routes.Handle:
-    """Filter, with a second look where every node is refused.
+    """Filter, with further looks where every node is refused.
 
     kube-scheduler tries a waiting pod again at the very event that helps it, often before our own watch has brought
     that event. A pod refused then is not tried again before something else happens, for up to five minutes.
     """
-    last = -_BETWEEN_LOOKS_SECONDS
+    looks = _Looks()
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
         body, hopeless = verbs.judge(call.body)
-        if not hopeless or time.monotonic() - last < _BETWEEN_LOOKS_SECONDS:
-            return routes.Reply(body)
-        return again(call.body)
+        return again(call.body) if hopeless and looks.take() else routes.Reply(body)
 
     async def again(body: bytes) -> routes.Reply:
-        nonlocal last
-        await asyncio.sleep(_SECOND_LOOK_SECONDS)
-        last = time.monotonic()
-        return routes.Reply(verbs.filter(body))
+        for look in itertools.count(1):
+            await asyncio.sleep(_LOOK_SECONDS)
+            judged, hopeless = verbs.judge(body)
+            if not hopeless or look == _LOOKS_A_REQUEST or not looks.take():
+                return routes.Reply(judged)
+        raise AssertionError("the count ends nowhere")
 
     return answer
 
