@@ -1,0 +1,68 @@
+"""Before every node is refused: kube-scheduler asks at the event that helps, our watch brings it a moment later."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from placing import LEAF, RESOURCES, node, policy
+
+from extender import app, schedulers, state
+from serving import routes
+
+
+@pytest.fixture
+def cluster():
+    return state.State(assume_seconds=30)
+
+
+@pytest.fixture
+def ask(cluster):
+    """POST /scheduler/filter for a pod and the one node there is."""
+    given = policy(required=True, domains=[LEAF])
+    verbs = schedulers.Schedulers(cluster, lambda: given, clock=time.monotonic, counted=lambda *_: None)
+    (handle,) = [route.handle for route in app.offered(verbs, None) if route.path == "/scheduler/filter"]
+    limits = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1")}
+    pod = {
+        "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": limits, "limits": limits}}]},
+    }
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["only"]}).encode()
+
+    async def asked():
+        answer = handle(routes.Call(body, {}, {}, {}, ""))
+        return json.loads((answer if isinstance(answer, routes.Reply) else await answer).body)["NodeNames"]
+
+    return asked
+
+
+async def shown_after(cluster, seconds, rails):
+    await asyncio.sleep(seconds)
+    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=rails))
+
+
+async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluster, ask):
+    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    shown = asyncio.create_task(shown_after(cluster, 0.08, 1))
+    assert await ask() == ["only"]
+    await shown
+
+
+async def test_nor_one_that_was_refused_just_before(cluster, ask):
+    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    assert await ask() == []
+    shown = asyncio.create_task(shown_after(cluster, 0.03, 1))
+    assert await ask() == ["only"]
+    await shown
+
+
+async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):
+    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    for _ in range(4):
+        assert await ask() == []
+    turns = []
+    for _ in range(8):
+        before = asyncio.get_running_loop().time()
+        assert await ask() == []
+        turns.append(asyncio.get_running_loop().time() - before >= app._LOOK_SECONDS)
+    assert turns.count(False) >= 6, "most are answered at once when the looks are used up"
