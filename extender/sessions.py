@@ -6,7 +6,7 @@ Answering one of the rest with an error takes the gang back; the next session, a
 """
 
 from fabric import workload
-from fabric.placement import fleet, ledger
+from fabric.placement import crew, fleet, ledger
 
 _KEPT = 1000  # scopes and gangs remembered; paths are the callers', so they must not grow without end
 
@@ -35,8 +35,4 @@ class Sessions:
 
 def _passed_unseen(entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
     """True where a mate of a lower index is neither bound nor announced; Volcano goes by index, not role."""
-    announced = {each.uid for each in book.of_gang(entry.gang)}
-    return any(
-        not mate.node and uid not in announced and mate.rank.index < entry.rank.index
-        for uid, mate in state.gang(entry.gang).items()
-    )
+    return any(mate.rank.index < entry.rank.index for mate in crew.unplaced(entry.gang, state, book))

@@ -4,8 +4,6 @@ Owns the constants and their sources (the placement study, section 3.4 of the sc
 its result is shown it is called modelled, never measured. Knows nothing of how a placement was found.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 
 MISALIGNED = 0.63
@@ -24,16 +22,11 @@ class RailUse(msgspec.Struct, frozen=True):
     healthy: bool = True
 
 
-def member(wanted: int, rails: Iterable[RailUse]) -> float:
-    """What one member can give, of what it would give with all wanted rails to itself and beside its GPUs.
-
-    A NIC between g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). No rail wanted is 1.
-    """
-    return 1.0 if wanted <= 0 else sum(rail(use) for use in rails) / wanted
-
-
 def rail(use: RailUse) -> float:
-    """What one rail gives, 0..1."""
+    """What one rail gives, 0..1, of a NIC to itself beside its GPUs.
+
+    A NIC between g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20).
+    """
     return (1.0 if use.aligned else MISALIGNED) * (1.0 if use.healthy else DEGRADED) / (1 + use.others)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fabric import topology, workload
-from fabric.placement import fleet, ledger, planner
+from fabric.placement import crew, fleet, ledger, planner
 
 _KEPT = 32  # gangs asked about lately
 
@@ -68,18 +68,13 @@ class Claims:
         for other, taken in list(self._kept.items()):
             if other == gang:
                 continue
-            waiting = self._waiting(other)
+            waiting = sum(1 for _ in crew.unplaced(other, self._state, self._book))
             if not waiting:
                 del self._kept[other]
             for leaf, count in taken.items():
                 if waiting:
                     nodes[leaf] = nodes.get(leaf, 0) + min(count, waiting)
         return nodes
-
-    def _waiting(self, gang: workload.GangKey) -> int:
-        """Pods of a gang that are neither bound nor announced."""
-        announced = {entry.uid for entry in self._book.of_gang(gang)}
-        return sum(1 for uid, pod in self._state.gang(gang).items() if not pod.node and uid not in announced)
 
 
 def _without(kinds: Mapping[int, int], claimed: int, supply: planner.Supply) -> Mapping[int, int]:

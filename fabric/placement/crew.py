@@ -64,6 +64,12 @@ def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.A
     return largest if size(largest) > size(question.requests) else question.requests
 
 
+def unplaced(gang: workload.GangKey, state: fleet.Fleet, book: ledger.Ledger) -> Iterator[fleet.FleetPod]:
+    """The pods of a gang that have been seen and are neither bound nor announced."""
+    announced = {entry.uid for entry in book.of_gang(gang)}
+    return (pod for uid, pod in state.gang(gang).items() if not pod.node and uid not in announced)
+
+
 def is_alone(question: ask.Ask, state: fleet.Fleet) -> bool:
     """True for a job of one pod, as far as anybody can see."""
     mates = state.gang(question.gang)

@@ -111,8 +111,7 @@ def _weakest(places: Sequence[Place]) -> tuple[planner.Value, list[str]]:
 
 
 def _member(grade: planner.Grade, rails: int) -> planner.Value:
-    whole = sum(share for bit, share in enumerate(grade.shares) if rails >> bit & 1) if grade.shares else 1.0
-    return whole * (grade.alignments[0] if grade.alignments else 1.0)
+    return grade.share(rails) * (grade.alignments[0] if grade.alignments else 1.0)
 
 
 def _ring(

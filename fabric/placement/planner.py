@@ -32,6 +32,10 @@ class Grade(msgspec.Struct, frozen=True):
     untouched: bool  # no accelerator or rail of the node is in use
     compact: int = 1 << 30  # of those members, how many take no more NUMA nodes than they need
 
+    def share(self, rails: int) -> Value:
+        """What these rails of a node give together where they are aligned; all where the gang uses none."""
+        return sum(share for bit, share in enumerate(self.shares) if rails >> bit & 1) if self.shares else 1.0
+
     @property
     def reserve(self) -> int:
         """Which nodes of a leaf are taken first, the lower: splits over NUMA nodes last, nodes in use before whole."""
@@ -72,7 +76,7 @@ def members(grade: Grade, rails: int, least: Value) -> int:
     """How many further members a node holds at no less than that bandwidth, over these rails."""
     if grade.rails & rails != rails:
         return 0
-    whole = sum(share for bit, share in enumerate(grade.shares) if rails >> bit & 1) if grade.shares else 1.0
+    whole = grade.share(rails)
     return sum(1 for alignment in grade.alignments if alignment * whole >= least - _CLOSE)
 
 
@@ -291,6 +295,6 @@ def _values(grades: Sequence[Grade], rails: int) -> set[Value]:
     values = set()
     for grade in grades:
         if grade.rails & rails == rails and grade.alignments:
-            whole = sum(share for bit, share in enumerate(grade.shares) if rails >> bit & 1) if grade.shares else 1.0
+            whole = grade.share(rails)
             values |= {alignment * whole for alignment in grade.alignments}
     return values

@@ -4,9 +4,10 @@ import json
 
 import yaml
 from admitting import EXAMPLES
+from plane import kube as kubes
 from plane import waiting
 
-RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
+RAILS = kubes.RAILS
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
@@ -20,19 +21,6 @@ fabrics:
       rails: required
       domains: [fabric.topograph.run/tier-0]
 """
-
-
-def extender(url: str) -> dict:
-    """kube-scheduler leaves the rails to us here, so that nobody but us can refuse a node for them."""
-    return {
-        "urlPrefix": f"{url}/scheduler",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "weight": 2,
-        "nodeCacheCapable": True,
-        "httpTimeout": "5s",
-        "managedResources": [{"name": name, "ignoredByScheduler": True} for name in RAILS],
-    }
 
 
 def deployment(replicas: int) -> dict:
@@ -74,7 +62,8 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
     await site.start_webhook()
     extender_door.backend = (await site.start_extender()).port
     await site.register(namespace)
-    await schedulers.kube(extender(extender_door.url))
+    # kube-scheduler leaves the rails to us, so that nobody but us can refuse a node for them
+    await schedulers.kube(kubes.entry(extender_door.url, ignored=True))
 
     await plane.api.create(deployment(1), namespace=namespace)
 
