@@ -97,7 +97,11 @@ def _explain(verbs: schedulers.Schedulers, post: access.Post | None) -> routes.H
             raise routes.HttpError(*denial)
         told = verbs.explanations.of(namespace, pod, verbs.gangs)
         if told is None:
-            raise routes.HttpError(404, f"no decision on {namespace}/{pod} is kept (the last 1,000 are)")
+            raise routes.HttpError(
+                404,
+                f"no decision on {namespace}/{pod} is kept (the last 1,000 are): it did not opt in, or no scheduler "
+                "has asked about it; look at its label and at the scheduler's extender configuration",
+            )
         return routes.Reply(msgspec.json.encode(told))
 
     return answer

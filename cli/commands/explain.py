@@ -105,7 +105,9 @@ def _named(pod: str, namespace: str) -> tuple[str, str]:
     """(namespace, name). Raises UnreadableError."""
     first, slash, rest = pod.partition("/")
     if not pod or (slash and (not first or not rest or "/" in rest)):
-        raise output.UnreadableError(f"explain pod {pod}: NAMESPACE/NAME, or NAME -n NAMESPACE (a file: ./pod)")
+        raise output.UnreadableError(
+            f"explain pod {pod or '(no pod)'}: write it NAMESPACE/NAME, or NAME -n NAMESPACE (a file: ./pod)"
+        )
     if slash and namespace not in ("", first):
         raise output.UnreadableError(f"explain pod {pod}: -n {namespace} is another namespace; leave out one")
     return (first, rest) if slash else (namespace or "default", pod)

@@ -143,7 +143,12 @@ def _default_kubeconfig() -> str:
 
 
 def _token(way: Way) -> str:
-    return way.token or (output.read_text(way.token_file).strip() if way.token_file else "")
+    if way.token or not way.token_file:
+        return way.token
+    try:
+        return output.read_text(way.token_file).strip()
+    except output.UnreadableError as error:
+        raise output.UnreadableError(f"--token-file {error}") from error
 
 
 def _bearer(headers: Mapping[str, str]) -> str:
