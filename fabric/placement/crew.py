@@ -23,7 +23,7 @@ class Crew(msgspec.Struct, frozen=True):
     waiting: Sequence[workload.Rank]  # ranks still to be placed that have been seen, the asking pod's too, in order
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
     member: resources.Amounts  # what the gang is planned by
-    asked: frozenset[str] = frozenset()  # the asking pod and those to come that are announced in vain: they hold nothing
+    asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
 
     @property
     def remaining(self) -> int:

@@ -62,7 +62,8 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
 
     async def between_sessions(request):
         if request.path == "/volcano/session-close" and not freed.is_set():
-            await release(plane, namespace, [*a[1:], *c[:3]])
+            for names in (a[1:], c[:3]):  # should Volcano see only part of it, that is too little for four
+                await release(plane, namespace, names)
             freed.set()
 
     extender_door.hook = between_sessions

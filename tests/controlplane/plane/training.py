@@ -84,9 +84,7 @@ def job(
     }
 
 
-def holder(
-    node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[str, str] | None = None
-) -> api.Object:
+def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[str, str] | None = None) -> api.Object:
     """A pod that no scheduler placed and that holds a node's devices."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     spec = {"nodeName": node, "containers": [container]}

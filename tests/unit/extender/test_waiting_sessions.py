@@ -46,8 +46,7 @@ class Volcano:
 
     def session(self, idle: set[str]) -> list[str]:
         """One session with these nodes idle and all others being released; the nodes by rank."""
-        for name in idle:
-            self.state.fleet.remove_pod(f"uid-on-{name}")
+        self.free(idle)
         left, found = dict.fromkeys(self.names), []
         for rank in range(self.size):
             candidates = [name for name in left if name in idle] or list(left)
@@ -62,6 +61,10 @@ class Volcano:
     def close(self) -> None:
         self.now += 1.0
         self.verbs.volcano_close(b"{}", "")
+
+    def free(self, names: set[str]) -> None:
+        for name in names:
+            self.state.fleet.remove_pod(f"uid-on-{name}")
 
     def best(self, rank: int, candidates: list[str], idle: set[str]) -> str:
         nodes = [
@@ -95,9 +98,18 @@ def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_wh
     assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
 
 
+def test_numa_nodes_of_mates_announced_in_vain_are_free_as_well():
+    volcano = Volcano(3, {"a": 3, "b": 4}, chosen(two_sided=True, numa="required"))
+    assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
+    asked = {"task": tasked(0), "node": {"Name": "a-1", "Idle": WHOLE}}
+    assert json.loads(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), ""))["code"] == 0
+    assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
+
+
 def test_what_was_announced_and_not_committed_stays_announced_till_it_is_tried_again():
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen())
     volcano.session({"a-0", "b-0"})
+    volcano.free(set(volcano.names))
     volcano.best(0, volcano.names, set(volcano.names))
     assert {entry.node for entry in volcano.state.ledger} == {"a-0", "b-0"}
 
@@ -106,6 +118,7 @@ def test_mates_that_were_committed_stay_mates_though_their_binding_is_unseen():
     volcano = Volcano(3, {"a": 4, "b": 3}, chosen())
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
+    volcano.free(everything)
     rest = sorted(everything - {"a-0", "a-1"})
     assert volcano.best(2, rest, everything)[0] == "a"
     volcano.event(2, "a-2", ALLOCATED)
@@ -117,10 +130,11 @@ def test_mates_that_were_committed_stay_mates_though_their_binding_is_unseen():
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     size=st.integers(2, 6),
     two_sided=st.booleans(),
+    numa=st.sampled_from(["preferred", "required"]),
     data=st.data(),
 )
-def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, data):
-    given_ = chosen(two_sided=two_sided)
+def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, numa, data):
+    given_ = chosen(two_sided=two_sided, numa=numa)
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
     fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))
