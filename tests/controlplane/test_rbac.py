@@ -124,8 +124,7 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
 async def exercised(plane, namespace, nodes, site):
     """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
     await site.policy(POLICY)
-    await site.start_webhook()
-    extender = await site.start_extender()
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     async with asyncio.TaskGroup() as both:
         both.create_task(exercise_webhook(plane, namespace, site))
         both.create_task(exercise_extender(plane, namespace, extender, nodes))
