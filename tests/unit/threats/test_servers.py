@@ -1,14 +1,17 @@
 """What others can make of our servers, and of what we are built from (threats T9, T10, T15, T16, T19)."""
 
+import asyncio
 import json
 import pathlib
 import re
 import tomllib
 
+import api_stub
 import pytest
+from aiohttp import web
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from cluster import credentials
+from cluster import client as clients
 from extender import app, schedulers, state
 from serving import settings
 
@@ -78,19 +81,19 @@ def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
 
 
 async def test_t19_no_proxy_of_the_environment_comes_between_us_and_the_api_server(tmp_path, monkeypatch):
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://attacker.example:3128")
-        monkeypatch.setenv(name.lower(), "http://attacker.example:3128")
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    account = await credentials.read(str(path))
-    assert account.proxy is None
-    assert account.host == "https://api.example:6443"
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=b"from the API server")
+
+    nobody = "http://127.0.0.1:9"  # a call by way of it would fail
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, nobody)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    server = web.Server(answer)
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, listener.sockets[0].getsockname()[1]))
+    try:
+        assert await client.get("/version") == b"from the API server"
+    finally:
+        await client.close()
+        await server.shutdown()
+        listener.close()
