@@ -4,9 +4,11 @@ A plugin for its fixtures, loaded by tests/conftest.py.
 """
 
 import asyncio
+import itertools
 import json
 import pathlib
 from collections import deque
+from typing import Self
 
 import pytest_asyncio
 from aiohttp import web
@@ -161,3 +163,70 @@ async def watch(client):
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+class World:
+    """An API server with objects: lists by pages, watches that go on; every kind that it has none of is empty."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.objects: dict[str, dict[str, bytes]] = {}
+        self.listed = 0  # pages served
+        self.held: dict[str, asyncio.Event] = {}  # paths whose events are late
+        self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end_watches()
+        await self._runner.cleanup()
+
+    def put(self, path: str, obj: dict) -> None:
+        """An object appears, or changes."""
+        self.version += 1
+        obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
+        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+        kind = "MODIFIED" if key in self.objects.setdefault(path, {}) else "ADDED"
+        self.objects[path][key] = json.dumps(obj).encode()
+        for queue in self._watching.get(path, ()):
+            queue.put_nowait(event(kind, obj))
+
+    def end_watches(self, path: str = "", last: bytes = b"") -> None:
+        """Every watch of a path, or of all, ends after these bytes."""
+        for watched, queues in self._watching.items():
+            for queue in queues if path in ("", watched) else ():
+                queue.put_nowait(last)
+                queue.put_nowait(None)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await self._watch(request)
+        self.listed += 1
+        there = self.objects.get(request.path, {})
+        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
+        part = list(itertools.islice(there.values(), start, start + limit))
+        more = str(start + limit) if start + limit < len(there) else ""
+        head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
+        return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        mine = self._watching.setdefault(request.path, set())
+        mine.add(queue)
+        try:
+            while (data := await queue.get()) is not None:
+                if request.path in self.held:
+                    await self.held[request.path].wait()
+                await response.write(data)
+        finally:
+            mine.discard(queue)
+        return response

@@ -110,3 +110,14 @@ async def begin(
     )
     started = Process(process)
     return await started.listening() if stderr == asyncio.subprocess.PIPE else started
+
+
+def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
+    """Options of a server on a policy of one fabric without networks, and a cluster without objects."""
+    policy, snapshot = folder / "policy.yaml", folder / "snapshot.json"
+    policy.write_text(
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f:\n"
+        "    transport: infiniband\n    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]\n"
+    )
+    snapshot.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
+    return ("--policy", str(policy), "--snapshot", str(snapshot))
