@@ -49,7 +49,7 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Identity(msgspec.Struct, frozen=True, rename="camel"):
+class _Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What tells an object of a kind from the others, and from what it was before."""
 
     namespace: str = ""
@@ -115,15 +115,19 @@ class Reflector:
         chance: random.Random | None = None,
         restarted: Callable[[str, str], None] = lambda _kind, _reason: None,
         skipped: Callable[[str], None] = lambda _kind: None,
+        excerpt: Callable[[Any], Any] = lambda obj: obj,
         quiet_seconds: float = QUIET_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`skipped` is called with the kind for every object that could not be read and was left out."""
+        """`skipped` is called with the kind for every object that could not be read and was left out.
+
+        `excerpt` gives what the sink needs of an object, which is all that is held while a list is read.
+        """
         self.kind = kind
         self.synced = asyncio.Event()
         self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
-        self._skipped = skipped
+        self._skipped, self._excerpt = skipped, excerpt
         self._known: dict[_Key, _Identity] = {}
         self._newest = 0  # the highest version heard of
         self._older = 0  # lists in a row that were older than that
@@ -255,7 +259,7 @@ class Reflector:
     def _read(self, identity: _Identity, raw: msgspec.Raw) -> Any:
         """An object; None for one that cannot be read, which is told and left out."""
         try:
-            return self._decode(raw)
+            return self._excerpt(self._decode(raw))
         except _UNREADABLE as error:
             self._leave_out(identity, error)
             return None

@@ -19,12 +19,20 @@ Skipped = Callable[[str], None]
 """Called with the kind when an object cannot be read and is left out."""
 
 
+def _whole(obj: Any) -> Any:
+    return obj
+
+
 class Wanted(msgspec.Struct, frozen=True):
-    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`."""
+    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
+
+    `excerpt` gives what the sink needs of an object: the rest is let go before the next one is read.
+    """
 
     kind: resources.Kind
     snapshot_kind: str
     sink: sinks.Sink[Any]
+    excerpt: Callable[[Any], Any] = _whole
 
 
 class Sources:
@@ -68,12 +76,13 @@ class Sources:
             "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
         }
 
-    def watch(
-        self, kind: resources.Kind, sink: sinks.Sink[Any], restarted: Restarted, skipped: Skipped = lambda _: None
-    ) -> None:
+    def watch(self, wanted: Wanted, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called where there is one
-        source = reflector.Reflector(self.client, kind, sink, restarted=restarted, skipped=skipped)
+        kind = wanted.kind
+        source = reflector.Reflector(
+            self.client, kind, wanted.sink, restarted=restarted, skipped=skipped, excerpt=wanted.excerpt
+        )
         self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
@@ -102,10 +111,10 @@ async def connected(  # noqa: PLR0913 - what a server is made from, by name
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(resources.POLICY, sources.policy_map, restarted, skipped)
+        sources.watch(Wanted(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
     if snapshot is not None:
         sources.read(snapshot, {each.snapshot_kind: each.sink for each in wanted})
     else:
         for each in wanted:
-            sources.watch(each.kind, each.sink, restarted, skipped)
+            sources.watch(each, restarted, skipped)
     return sources

@@ -16,9 +16,9 @@ async def watch_by(stub, tmp_path):
     """`async with watch_by(port)`: a reflector that reaches the stub by that port, or as a kubeconfig says."""
 
     @contextlib.asynccontextmanager
-    async def opened(port=0, *, kubeconfig=None, kind=resources.NODES, **options):
+    async def opened(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
         made = await clients.connect(str(kubeconfig or api_stub.kubeconfig(tmp_path, port)))
-        cache, restarts = api_stub.Cache(), []
+        cache, restarts = sink or api_stub.Cache(), []
         source = reflector.Reflector(
             made,
             kind,

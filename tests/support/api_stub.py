@@ -4,6 +4,7 @@ A plugin for its fixtures, loaded by tests/conftest.py.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import pathlib
@@ -198,6 +199,10 @@ class World:
         for queue in self._watching.get(path, ()):
             queue.put_nowait(event(kind, obj))
 
+    def watched(self, path: str) -> bool:
+        """True where somebody watches."""
+        return bool(self._watching.get(path))
+
     def end_watches(self, path: str = "", last: bytes = b"") -> None:
         """Every watch of a path, or of all, ends after these bytes."""
         for watched, queues in self._watching.items():
@@ -222,11 +227,10 @@ class World:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         mine = self._watching.setdefault(request.path, set())
         mine.add(queue)
-        try:
+        with contextlib.suppress(ConnectionError):
             while (data := await queue.get()) is not None:
                 if request.path in self.held:
                     await self.held[request.path].wait()
                 await response.write(data)
-        finally:
-            mine.discard(queue)
+        mine.discard(queue)
         return response
