@@ -37,9 +37,9 @@ async def watch_by(stub, tmp_path):
     return opened
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def started():
-    """`await started("webhook", *options)`: one of our servers as a process, ended after the test."""
+    """`await started("webhook", *options)`: one of our servers as a process, ended after the file's last test."""
     running: list[processes.Process] = []
 
     async def start(server: str, *options: str, **more) -> processes.Process:

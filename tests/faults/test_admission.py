@@ -5,6 +5,7 @@ import copy
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable
 
 import admitting
 import jsonpatch
@@ -35,13 +36,20 @@ def files(folder) -> tuple[str, ...]:
     return "--plain-http", "--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def replica(started, tmp_path):
-    """`await replica()`: one more replica, as `await call(review) -> response`."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def replica(started, tmp_path_factory):
+    """`await replica(number)`: one of several replicas, as `await call(review) -> response`."""
     callers: list[shell.Caller] = []
+    running: dict[int, Callable] = {}
+    folder = tmp_path_factory.mktemp("webhook")
+
+    async def numbered(number: int = 0):
+        if number not in running:
+            running[number] = await begin()
+        return running[number]
 
     async def begin():
-        server = await started("webhook", *files(tmp_path))
+        server = await started("webhook", *files(folder))
         await server.ready()
         callers.append(caller := await server.open())
 
@@ -55,7 +63,7 @@ async def replica(started, tmp_path):
 
         return call
 
-    yield begin
+    yield numbered
     for caller in callers:
         await caller.close()
 
@@ -84,7 +92,7 @@ def sizes_named(containers: list[dict]) -> list[dict]:
 
 
 async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fault, replica):
-    one, other = await replica(), await replica()
+    one, other = await replica(0), await replica(1)
     trees = pods()
     for tree in trees:
         first = await one(tree)

@@ -9,6 +9,7 @@ import fault_report
 HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
 FAULTS = fault_report.faults()
+KEYS = {"fault", "where", "expected"}
 
 
 def functions():
@@ -26,6 +27,12 @@ def test_each_fault_is_tested_once_or_says_why_not():
     wanted = {number: 0 if each.keys() & {"cannot", "pending"} else 1 for number, each in FAULTS.items()}
     assert {number: tested[number] for number in range(fault_report.FIRST, fault_report.LAST + 1)} == wanted
     assert set(tested) <= set(FAULTS)
+
+
+def test_the_data_says_of_each_fault_what_it_is_and_what_must_happen():
+    for number, each in FAULTS.items():
+        assert KEYS <= each.keys() <= KEYS | {"cannot", "pending"}, number
+        assert each["where"] in "PAFC"
 
 
 def test_every_test_of_a_fault_records_what_it_has_seen():
