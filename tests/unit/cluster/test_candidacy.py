@@ -119,7 +119,7 @@ class World:
 
     def __init__(self, seed: int, rates: list[float], *, loss: float, slowest: float) -> None:
         self.chance = chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
-        self.loss, self.slowest = loss, slowest
+        self.loss, self.slowest = loss, [chance.choice((0.01, slowest)) for _ in rates]
         self.rates = rates
         self.offsets = [chance.uniform(-1e6, 1e6) for _ in rates]
         self.known = [candidate(f"c{number}") for number in range(len(rates))]
@@ -149,8 +149,8 @@ class World:
             if leaders and self.reigns[-1:] != leaders:
                 self.reigns += leaders
 
-    def way(self) -> float:
-        return self.chance.uniform(0.001, self.slowest)
+    def way(self, number: int) -> float:
+        return self.chance.uniform(0.001, self.slowest[number])
 
     def again(self, true: float, number: int) -> None:
         wait = candidacy.pause(self.known[number], self.clock(number, true), self.chance.random())
@@ -160,10 +160,10 @@ class World:
         if self.chance.random() < self.loss:
             self.again(true + 0.5, number)
             return
-        self.later(true + self.way(), self.read, number)
+        self.later(true + self.way(number), self.read, number)
 
     def read(self, true: float, number: int) -> None:
-        self.later(true + self.way(), self.answered, number, self.version, self.record)
+        self.later(true + self.way(number), self.answered, number, self.version, self.record)
 
     def answered(self, true: float, number: int, version: int, record) -> None:
         now = self.clock(number, true)
@@ -173,7 +173,7 @@ class World:
             self.again(true, number)
             return
         lost = self.chance.random() < self.loss
-        self.later(true + self.way(), self.write, number, version, written, now, lost)
+        self.later(true + self.way(number), self.write, number, version, written, now, lost)
         if lost:  # the answer will not come; the write itself may arrive any time, or as late as it likes
             self.again(true + 0.5, number)
 
@@ -181,7 +181,7 @@ class World:
         if took := version == self.version:
             self.version, self.record = version + 1, record
         if not lost:
-            self.later(true + self.way(), self.wrote, number, took, record, sent)
+            self.later(true + self.way(number), self.wrote, number, took, record, sent)
 
     def wrote(self, true: float, number: int, took: bool, record, sent: float) -> None:  # noqa: FBT001 - as above
         if took:
