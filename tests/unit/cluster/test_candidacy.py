@@ -128,7 +128,7 @@ class World:
         self.order = itertools.count()
         self.reigns: list[str] = []
         for number in range(len(rates)):
-            self.later(0.0, self.look, number)
+            self.later(chance.uniform(0, 20), self.look, number)
 
     def clock(self, number: int, true: float) -> float:
         return self.offsets[number] + true * self.rates[number]
@@ -214,7 +214,7 @@ def test_where_everything_works_there_is_one_leader_and_it_stays(seed):
 def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
     world = World(seed, [1.0, 1.0], loss=0.0, slowest=0.05)
 
-    died = 10.0 + world.chance.random()
+    died = 30.0 + world.chance.random()
     world.run(died)
     number = int(world.reigns[-1][1:])
     world.known[number] = candidacy.stepped_down(world.known[number])
