@@ -56,12 +56,17 @@ class Election:
         *,
         timings: Timings | None = None,
         changed: Callable[[bool], None] = lambda _leading: None,
+        eligible: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = uptime,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         chance: random.Random | None = None,
     ) -> None:
-        """`changed` is called on the loop with True and False in turn, the latter as soon as the time is up."""
+        """`changed` is called on the loop with True and False in turn, the latter as soon as the time is up.
+
+        Who is not `eligible` does not stand, and gives the Lease back.
+        """
         self._client, self._changed, self._clock, self._now = client, changed, clock, now
+        self._eligible = eligible
         self._all, self._name = f"{_GROUP}/namespaces/{namespace}/leases", name
         self._path = f"{self._all}/{name}"
         self._namespace = namespace
@@ -89,6 +94,12 @@ class Election:
         record = self._candidate.record
         return (record.holder_identity or "") if record else ""
 
+    @property
+    def term(self) -> int:
+        """How often the Lease had changed hands when it was last read: the same as long as nobody else led."""
+        record = self._candidate.record
+        return (record.lease_transitions or 0) if record else 0
+
     def resign(self) -> None:
         """Lead no more, from now on; `run` gives the Lease back so that another takes it at once."""
         self._leaving.set()
@@ -98,7 +109,11 @@ class Election:
         """Stand for ever; when cancelled, give the Lease back."""
         try:
             while not self._leaving.is_set():
-                await self._round()
+                if self._eligible():
+                    await self._round()
+                elif self.holder == self.identity:
+                    self._step_down()
+                    await self._leave()
                 await self._pause()
             await self._leave()
             await asyncio.Event().wait()
@@ -165,6 +180,7 @@ class Election:
     async def _leave(self) -> None:
         """Give the Lease back, where it is ours; whatever fails, it ends by itself."""
         try:
+            self._kept = None
             async with asyncio.timeout(_LEAVE_SECONDS):
                 lease = await self._read()  # a write whose answer was lost may have made it ours
                 record = candidacy.vacant(self._candidate, self._stamp())
