@@ -178,14 +178,15 @@ class Publication:
             raise errors.UnreachableError(f"Service {names.EXTENDER_SERVICE}: {error}") from error
         open_ports = ports(service, self._ours)
         if not open_ports:
+            wanted = " or ".join(self._ours)
             raise errors.ConfigurationError(
-                f"Service {names.EXTENDER_SERVICE} has no port whose targetPort is a number or {' or '.join(self._ours)}"
+                f"Service {names.EXTENDER_SERVICE}: no port has a number or {wanted} as targetPort"
             )
-        for path, wanted in (
+        for path, made in (
             (self._discovery, endpoint_slice(service, self._at, open_ports, up=up)),
             (f"{self._core}/endpoints", endpoints(service, self._at, open_ports, up=up)),
         ):
-            await self._put(path, wanted, up=up)
+            await self._put(path, made, up=up)
 
     async def _put(self, path: str, wanted: Object, *, up: bool) -> None:
         """Create, or replace what differs. A conflict with another leader's write is tried again, and seen then."""

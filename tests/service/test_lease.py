@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import api_stub
-import lease_stub
+import objects_stub
 import pytest
 import pytest_asyncio
 
@@ -13,11 +13,12 @@ from cluster import lease
 
 QUICK = lease.Timings(duration=1.0, renew=0.6, retry=0.1)
 NAME = "railwright-extender"
+PATH = objects_stub.LEASES.format("prod", NAME)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def leases():
-    async with lease_stub.serving(lease_stub.Leases()) as made:
+    async with objects_stub.serving() as made:
         yield made
 
 
@@ -79,7 +80,7 @@ async def test_the_first_leads_and_the_second_knows_who(leases, stand):
     assert one.election.leading
     assert not two.election.leading
     assert (one.told, two.told) == ([True], [])
-    spec = leases.kept[NAME]["spec"]
+    spec = leases.kept[PATH]["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 1, 0)
 
 
@@ -98,7 +99,7 @@ async def test_who_resigns_is_followed_at_once(leases, stand):
     assert not one.election.leading
     assert one.told == [True, False]
     assert await until(lambda: two.election.leading) < 0.5
-    assert leases.kept[NAME]["spec"]["leaseTransitions"] == 1
+    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 1
     await asyncio.sleep(0.3)
     assert not one.election.leading, "it stands no more"
 
@@ -106,7 +107,7 @@ async def test_who_resigns_is_followed_at_once(leases, stand):
 async def test_who_is_cancelled_gives_the_lease_back(leases, stand):
     one = await led_by(stand("one"))
     await one.end()
-    assert leases.holder(NAME) == ""
+    assert leases.holder(PATH) == ""
     assert one.told == [True, False]
 
 
@@ -118,7 +119,7 @@ async def test_who_dies_is_followed_when_its_time_is_up(stand):
     assert 0.8 < await until(lambda: two.election.leading) < 1.5
 
 
-@pytest.mark.parametrize("fault", [lease_stub.HANG, 503, 409])
+@pytest.mark.parametrize("fault", [objects_stub.HANG, 503, 409])
 async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, fault):
     one = await led_by(stand("one"))
     leases.fault = lambda _: fault
@@ -139,14 +140,14 @@ async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
     await until(lambda: not one.election.leading)
     leases.fault = lambda _: None
     await until(lambda: one.election.leading)
-    assert leases.kept[NAME]["spec"]["leaseTransitions"] == 0
+    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 0
 
 
 async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(leases, stand):
-    leases.fault = lambda request: lease_stub.LOSE if request.method == "PUT" else None
-    leases.keep(NAME, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
+    leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
     one = stand("one")
-    await until(lambda: leases.holder(NAME) == "one")
+    await until(lambda: leases.holder(PATH) == "one")
     assert not one.election.leading
     leases.fault = lambda _: None
     await until(lambda: one.election.leading)
@@ -154,13 +155,13 @@ async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(le
 
 async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
     marks = {"metadata": {"name": NAME, "labels": {"team": "x"}}, "spec": {"strategy": "OldestEmulationVersion"}}
-    leases.keep(NAME, marks)
+    leases.keep(PATH, marks)
     one = await led_by(stand("one"))
-    leases.keep(NAME, leases.kept[NAME] | {"metadata": leases.kept[NAME]["metadata"] | {"annotations": {"a": "b"}}})
-    before = leases.kept[NAME]["metadata"]["resourceVersion"]
-    await until(lambda: leases.kept[NAME]["metadata"]["resourceVersion"] != before)
+    leases.keep(PATH, leases.kept[PATH] | {"metadata": leases.kept[PATH]["metadata"] | {"annotations": {"a": "b"}}})
+    before = leases.kept[PATH]["metadata"]["resourceVersion"]
+    await until(lambda: leases.kept[PATH]["metadata"]["resourceVersion"] != before)
     assert one.told == [True], "a conflict is not a loss"
-    kept = leases.kept[NAME]
+    kept = leases.kept[PATH]
     assert (kept["metadata"]["labels"], kept["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
     assert kept["metadata"]["annotations"] == {"a": "b"}
 
@@ -169,18 +170,18 @@ async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
-    del leases.kept[NAME]
-    await until(lambda: leases.holder(NAME) == "one")
+    del leases.kept[PATH]
+    await until(lambda: leases.holder(PATH) == "one")
     await until(lambda: one.election.leading)
     assert two.told == []
 
 
 async def test_what_is_no_lease_is_no_reason_to_end(leases, stand):
-    leases.keep(NAME, {"metadata": {"name": NAME}, "spec": {"holderIdentity": 7}})
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": 7}})
     one = stand("one")
     await until(lambda: len(leases.asked) > 3)
     assert not one.task.done()
-    leases.keep(NAME, {"metadata": {"name": NAME}, "spec": {"holderIdentity": None}})
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": None}})
     await led_by(one)
 
 
