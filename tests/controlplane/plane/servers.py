@@ -21,9 +21,9 @@ class Server:
         self.ops_port = 0
         self._session = session
 
-    async def start(self) -> "Server":
+    async def start(self, **environment: str) -> "Server":
         """Start it and read both `listening on` lines; it may not be ready yet, see `ready`."""
-        self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"})
+        self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment})
         self.port = int((await self.process.line(_LINE.format(""))).group(2))
         self.ops_port = int((await self.process.line(_LINE.format("ops "))).group(2))
         return self
