@@ -43,6 +43,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             policy=options.policy,
             wanted=[groups.beside(each) for each in _wanted(state)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
+            skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except errors.ClusterError as error:
         print(f"railwright extender: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log

@@ -90,6 +90,7 @@ class Metrics:
     cache_age_seconds = _gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
     cache_objects = _gauge("cache_objects", "Objects in a cache.", "kind")
     watch_restarts = _counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
+    watch_skipped = _counter("watch_skipped", "Objects left out because they could not be read.", "kind")
     # --- webhook --------------------------------------------------------------------------------------
     webhook_requests = _counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
     webhook_request_seconds = _histogram(
