@@ -103,7 +103,9 @@ class Leading:
     def _change(self, leads: bool) -> None:  # noqa: FBT001 - a state
         self._counters.leader_transitions.inc()
         if leads and self.election is not None:
-            if self._term is not None and self._term != self.election.term:
+            if self._term == self.election.term:
+                self._verbs.interrupted()
+            elif self._term is not None:
                 self._verbs.forget()  # another has led meanwhile: what schedulers told us is history
             self._term = self.election.term
         for each in self._told:

@@ -32,6 +32,7 @@ class Schedulers:
         self._clock = clock
         self._counted = counted
         self._desk = decide.Desk(state.fleet, state.ledger)
+        self._sessions = sessions.Sessions()
         self._begin()
 
     def forget(self) -> None:
@@ -40,8 +41,12 @@ class Schedulers:
             self._state.ledger.deallocate(entry.uid)
         self._begin()
 
-    def _begin(self) -> None:
+    def interrupted(self) -> None:
+        """For a while schedulers were not answered: a session that runs now is not known from its start."""
         self._sessions = sessions.Sessions()
+
+    def _begin(self) -> None:
+        self.interrupted()
         self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
         self.gangs = gangs.Gangs(self._state, self._desk, self.explanations.standing)
