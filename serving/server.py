@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from serving import answers, connections, limits, listeners, metrics, probes, routes, settings, tls, tuning
+from serving import answers, connections, limits, listeners, memory, metrics, probes, routes, settings, tls, tuning
 
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two looks at the loop's delay
@@ -42,6 +42,7 @@ class Server:
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
+        room: memory.Memory | None = None,
     ) -> None:
         """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
 
@@ -50,8 +51,8 @@ class Server:
         Raises tls.CertificateError.
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
-        self._bounds = bounds or limits.Limits(max_body=options.max_body)
-        self._answers = answers.Answers(offered, self._bounds, counters)
+        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
+        self._answers = answers.Answers(offered, self._bounds, counters, room)
         self._service: connections.Connections | None = None
         self._certificate = _certificate(options)
         if self._certificate is not None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from plane import api
 
 PER_SECOND = 200
-_MOST_AT_ONCE = 100  # a caller waits for its answers, as controllers do
+_MOST_AT_ONCE = 20  # callers wait for answers, as controllers do; a slow machine is not drowned
 
 
 class Load:
