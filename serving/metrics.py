@@ -129,6 +129,10 @@ class Metrics:
     gang_bandwidth = _histogram(
         "gang_bandwidth", "Modelled bandwidth of placed gangs, of the whole.", buckets=_SHARES, only="extender"
     )
+    leader = _gauge("leader", "1 while this process answers schedulers, 0 while it stands by.", only="extender")
+    leader_transitions = _counter(
+        "leader_transitions", "Times this process began or ceased to answer schedulers.", only="extender"
+    )
     extender_notices = _counter(
         "extender_notices", "Kubernetes Events, by what became of them.", "outcome", only="extender"
     )

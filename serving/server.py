@@ -40,10 +40,13 @@ class Server:
         counters: metrics.Metrics,
         *,
         refresh: Callable[[], None] = lambda: None,
+        stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
         room: memory.Memory | None = None,
     ) -> None:
         """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
+
+        `stopping` is called when draining begins.
 
         Raises tls.CertificateError.
         """
@@ -56,10 +59,15 @@ class Server:
             checks.add("certificate", self._certificate.check)
         self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
         self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
+        self._told = stopping
 
     def stop(self) -> None:
         """What SIGTERM does: drain, then end. A second time: end at once."""
         (self._hurrying if self._stopping.is_set() else self._stopping).set()
+
+    def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
+        """Whether callers are asked to connect anew, elsewhere, with every answer; while draining they always are."""
+        self._answers.closing = away or self._stopping.is_set()
 
     async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
         """Serve until `stop` or a signal; `tasks` run beside and never end. Returns the process's exit code.
@@ -145,6 +153,7 @@ class Server:
     async def _drained(self) -> None:
         await self._stopping.wait()
         self._checks.draining = self._answers.closing = True
+        self._told()
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_seconds):

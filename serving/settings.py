@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = _WEBHOOK_BODY  # bytes
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
+    leader_elect: bool = False
+    lease_seconds: float = 3.0
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
         except ValueError as error:
             parser.error(str(error))
     settings = Settings(server=server, **values)
-    for complaint in (_transport_complaint, _process_complaint, _source_complaint, _file_complaint):
+    complaints = (_transport_complaint, _process_complaint, _source_complaint, _leader_complaint, _file_complaint)
+    for complaint in complaints:
         if reason := complaint(settings):
             parser.error(reason)
     return settings
@@ -202,6 +205,8 @@ _OPTIONS = (
     ),
     _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
+    _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
+    _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
 )
 # fmt: on
 _ABOUT = {
@@ -258,6 +263,16 @@ def _overlap(one: Address, other: Address) -> bool:
 def _source_complaint(settings: Settings) -> str | None:
     if settings.snapshot and not settings.policy and not settings.kubeconfig:
         return "--snapshot means no cluster, so the policy needs a file too: add --policy FILE"
+    return None
+
+
+def _leader_complaint(settings: Settings) -> str | None:
+    if settings.leader_elect and settings.server != "extender":
+        return "--leader-elect is for the extender only: every replica of the webhook answers"
+    if settings.leader_elect and settings.snapshot:
+        return "--leader-elect needs an API server, and --snapshot means that there is none: leave out one of them"
+    if settings.lease_seconds < 1:
+        return f"--lease-seconds {settings.lease_seconds:g}: a Lease counts whole seconds, so give 1 or more"
     return None
 
 
