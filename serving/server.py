@@ -126,7 +126,8 @@ class Server:
     async def _port(
         self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
-        accepted = connections.Connections(table, table, self._bounds, table.rejected)
+        names = self._options.client_names if context else frozenset()
+        accepted = connections.Connections(table, table, self._bounds, table.rejected, tls.admitting(names))
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,
@@ -177,6 +178,7 @@ class Server:
             self._counters.connections.set(len(self._service.connections))
         if self._certificate is not None:
             self._counters.certificate_expiry.set(self._certificate.not_after.timestamp())
+            self._counters.certificate_seconds_left.set(self._certificate.seconds_left)
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()
