@@ -10,7 +10,7 @@ import datetime as dt
 from certs import rotation
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_LONGEST = dt.timedelta(days=36500)
+_LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
 _OPTIONS = {
     "authority": ("--authority-life", "life of an authority; the next one is made when a third is left"),
     "leaf": ("--leaf-life", "life of the servers' certificates; renewed when a third is left"),
@@ -43,10 +43,10 @@ def span(text: str) -> dt.timedelta:
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdecimal()) or unit not in _UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30d, 12h, 10m or 10s")
-    found = int(number[:9]) * dt.timedelta(seconds=_UNITS[unit])
-    if len(number) > 9 or found > _LONGEST:
+    seconds = int(number[:_DIGITS]) * _UNITS[unit]
+    if len(number) > _DIGITS or seconds > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is longer than a hundred years")
-    return found
+    return dt.timedelta(seconds=seconds)
 
 
 def written(value: dt.timedelta) -> str:

@@ -51,6 +51,9 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
 
         code, said = await railwright("certs", "issue", "--secrets", f"--kubeconfig={plane.kubeconfig}")
         assert code == 0, said
+        filled = await generations(plane)
+        await plane.kubectl("apply", "-k", str(BASE))
+        assert await generations(plane) == filled, "an apply leaves caBundle alone"
         configuration = await plane.api.get("MutatingWebhookConfiguration", "railwright")
         bundles = {hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]}
         assert len(bundles) == 1
@@ -70,7 +73,9 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
             assert {"kube-system", NAMESPACE} <= set(excluded), hook["name"]
         pods = await plane.api.list("Pod", NAMESPACE)
         deployments = await plane.api.list("Deployment", NAMESPACE)
-        assert {each["metadata"]["name"] for each in deployments} == {"railwright-webhook", "railwright-extender"}
+        assert {each["metadata"]["name"] for each in deployments} == {
+            f"railwright-{name}" for name in ("webhook", "extender", "certs")
+        }
         assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]
     finally:
         await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
@@ -80,12 +85,12 @@ async def test_the_pods_of_the_base_pass_the_restricted_level_of_their_namespace
     """A server-side dry run of both pod templates in a namespace that enforces `restricted`."""
     await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     try:
-        for account in ("railwright-webhook", "railwright-extender"):
+        for account in ("railwright-webhook", "railwright-extender", "railwright-certs"):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             await plane.api.create(body, namespace="strict")
         rendered = await plane.kubectl("kustomize", str(BASE))
         templates = [d["spec"]["template"] for d in yaml.safe_load_all(rendered) if d["kind"] == "Deployment"]
-        assert len(templates) == 2
+        assert len(templates) == 3
         for index, template in enumerate(templates):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{index}"}, "spec": template["spec"]}
             await plane.api.create(pod, namespace="strict", dry_run=True)
