@@ -8,7 +8,7 @@ from cluster import errors
 
 _HINTS = {
     403: "the account lacks a right: see manifests/base/certs.yaml for those that are needed",
-    404: "create the namespace first (kubectl apply -k manifests/base)",
+    404: "create namespace {namespace} first (kubectl apply -k manifests/base)",
     409: "another run changed it meanwhile; run this again",
     422: "another run changed it meanwhile; run this again",
 }
@@ -19,10 +19,10 @@ async def connect(kubeconfig: str | None) -> clients.Client:
     return await clients.connect(kubeconfig or _default())
 
 
-def refusal(error: errors.ClusterError) -> str:
+def refusal(error: errors.ClusterError, namespace: str) -> str:
     """What went wrong, and what most likely mends it."""
     if isinstance(error, errors.ApiError):
-        hint = _HINTS.get(error.status, "nothing else was written")
+        hint = _HINTS.get(error.status, "nothing else was written").format(namespace=namespace)
         return f"the API server refused ({error.status}): {error.message or error.reason}; {hint}"
     if isinstance(error, errors.UnreachableError):
         return f"the API server cannot be reached: {error}"

@@ -119,7 +119,8 @@ class Watcher:
         self._gauges.failures.inc()
         if str(error) != self._told:
             self._told = str(error)
-            _LOG.warning("no step done", extra={"fields": {"error": connection.refusal(error)}})
+            words = connection.refusal(error, self._arguments.namespace)
+            _LOG.warning("no step done", extra={"fields": {"error": words}})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
             with contextlib.suppress(errors.ConfigurationError):  # told with the next look
                 await self._client.renew()

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     except errors.ConfigurationError as error:
         return _fail(str(error))
     except errors.ClusterError as error:
-        return _fail(connection.refusal(error), code=_FINDINGS)
+        return _fail(connection.refusal(error, arguments.namespace), code=_FINDINGS)
     except (ValueError, OSError) as error:
         return _fail(str(error))
 

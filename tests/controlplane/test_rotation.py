@@ -12,9 +12,8 @@ import pytest_asyncio
 from plane import api, rotation, waiting
 from test_admission import INJECTION, pod, policy
 
-from certs import inventory, trust
+from certs import inventory, rotator, trust
 from certs import rotation as machine
-from certs import rotator
 from cluster import client as clients
 
 
@@ -66,7 +65,7 @@ async def steps_of(replica) -> int:
 
 
 async def test_a_whole_rotation_under_load_fails_no_pod_and_an_overwritten_bundle_is_put_back(
-    plane, site, namespace, rotating, tmp_path
+    plane, namespace, site, rotating, tmp_path
 ):
     first, second = await asyncio.gather(rotating.start(), rotating.start())
     issued = await rotating.issued()
@@ -149,7 +148,7 @@ async def overwrite(plane) -> None:
     await plane.api.patch("MutatingWebhookConfiguration", rotation.NAME, change)
 
 
-async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_in(plane, site, namespace):
+async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_in(plane, namespace, site):
     """The plane's API server runs with the files of `railwright certs admission-config`."""
     await site.policy(policy("1"))
     port = plane.parts.port["webhook-with-client-auth"]

@@ -8,9 +8,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from plane import binaries, credentials, ports, volcano
-
 from certs import admission
+from plane import binaries, credentials, ports, volcano
 
 LOOPBACK = "127.0.0.1"
 

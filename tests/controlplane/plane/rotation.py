@@ -1,4 +1,4 @@
-"""railwright-certs on the plane: its manifests without the Deployment, replicas as processes, a kubelet's part by hand."""
+"""railwright-certs on the plane: its manifests but for the Deployment, replicas as processes, a kubelet by hand."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import yaml
+
 from plane import plane, processes, registration, site, waiting
 
 NAME = "railwright"  # of both configurations
@@ -20,8 +21,9 @@ class Rotation:
     """The installation of one test. `kubelet` keeps a server's files as its Secret says."""
 
     def __init__(self, running: plane.Plane, installed: site.Site) -> None:
-        self.plane, self._site = running, installed
+        self.plane = running
         self.replicas: list[processes.Process] = []
+        self._account = installed.kubeconfig("certs")
         self._documents = [
             each for each in yaml.safe_load_all(MANIFEST.read_text()) if each and each["kind"] != "Deployment"
         ]
@@ -45,7 +47,7 @@ class Rotation:
         """One replica, as its service account."""
         number = len(self.replicas)
         command = [sys.executable, "-m", "cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
-        command += [f"--identity=replica-{number}", self._site.kubeconfig("certs"), *SHORT, *options]
+        command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
         replica = processes.Process(f"certs-{number}", command, logs=self.plane.logs, cwd=site.ROOT)
         replica.start({"PYTHONUNBUFFERED": "1"})
         self.replicas.append(replica)

@@ -150,19 +150,24 @@ class World:
 class Rotating(RuleBasedStateMachine):
     """Crashes, jumps, a foreign hand and a second writer, in any order."""
 
-    @initialize(installed=st.booleans())
-    def begin(self, installed):
-        self.world = World((*WANTED, CALLER))
+    @initialize(installed=st.booleans(), overlap=st.sampled_from([0 * SECOND, 20 * SECOND, 30 * DAY]))
+    def begin(self, installed, overlap):
+        self.world = World(schedule=dataclasses.replace(SCHEDULE, overlap=overlap))
         self.backup = rotation.Keyring()
         self.stale = None
         if installed:
             self.world.settled()
 
-    @rule(seconds=st.sampled_from([1, 3, 11, 60, 190]))
-    def time_passes(self, seconds):
+    @rule(seconds=st.sampled_from([1, 11, 190]))
+    def nobody_looks_for_a_while(self, seconds):
         self.world.time += seconds
 
-    @rule(number=st.sampled_from([1, 12, 31]))
+    @rule(looks=st.sampled_from([4, 8, 30]), every=st.sampled_from([1, 3]))
+    def it_looks_and_looks(self, looks, every):
+        for _ in range(looks):
+            self.world.time += 0 if isinstance(self.world.look(), rotation.Step) else every
+
+    @rule(number=st.sampled_from([1, 31]))
     def days_pass(self, number):
         self.world.days(number)
 
@@ -225,7 +230,7 @@ class Rotating(RuleBasedStateMachine):
 
 
 TestRotating = Rotating.TestCase
-TestRotating.settings = settings(max_examples=50, stateful_step_count=20)
+TestRotating.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 def test_the_first_run_issues_everything_at_once_and_then_rests():
@@ -300,6 +305,45 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
         world.time += 1
     world.time += 2
     assert world.look().action is rotation.Action.MOVE
+
+
+def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_leaf():
+    world = rotating(overlap=0 * SECOND)
+    while rotation.Action.RENEW not in world.done[-1:]:
+        world.look()
+        world.time += 1
+    renewed = world.time
+    world.ahead += 3600 * SECOND
+    while rotation.Action.RETIRE not in world.done:
+        world.look()
+        world.time += 1
+    assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
+
+
+def test_an_authority_restored_from_a_backup_breaks_nobody():
+    """The Secret of before the rotation: its authority is out of every bundle, and every leaf is another's."""
+    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world.settled()
+    backup = world.keyring
+    world.look(renew=True)
+    world.settled()
+    world.time += 1000
+    world.put("keyring", backup, ours=False)
+    world.settled()
+    world.healthy()
+    assert world.keyring.trusted == backup.trusted
+
+
+def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
+    """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
+    world = World((*WANTED, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world.settled()
+    world.look(renew=True)
+    began = world.time
+    while world.keyring.following is not None:
+        world.look()
+        world.time += 1
+    assert world.time - began >= SCHEDULE.propagation.total_seconds()
 
 
 def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
