@@ -6,6 +6,7 @@ import datetime as dt
 import ssl
 import time
 
+import pytest
 import shell
 from cryptography import x509
 
@@ -13,7 +14,7 @@ from certs import bundle, issue, rotation, steps, trust
 
 SECOND = dt.timedelta(seconds=1)
 SCHEDULE = rotation.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
-CALLER_SECONDS, SERVER_SECONDS = 0.3, 0.5  # between two reads; less than what the schedule allows for
+LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
 WANTED = (bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
 
 
@@ -49,10 +50,10 @@ class Store:
                 await asyncio.sleep(0.05)
 
 
-async def kubelet(store, folder, running) -> None:
+async def kubelet(store, folder, running, seconds) -> None:
     """Bring the Secret to the server, a while after it was written."""
     while True:
-        await asyncio.sleep(SERVER_SECONDS)
+        await asyncio.sleep(seconds)
         shell.write_pair(folder, store.leaf.pair)
         running.shell._certificate.reload()
 
@@ -60,8 +61,8 @@ async def kubelet(store, folder, running) -> None:
 class Caller:
     """An API server: a new connection each time, trusting the bundle as it last saw it."""
 
-    def __init__(self, store, running) -> None:
-        self._store, self._running = store, running
+    def __init__(self, store, running, seconds) -> None:
+        self._store, self._running, self._seconds = store, running, seconds
         self._read()
         self.presented: list[int] = []
         self.failed: list[Exception] = []
@@ -80,17 +81,17 @@ class Caller:
                 self.presented.append(x509.load_der_x509_certificate(seen).serial_number)
             except (ssl.SSLError, OSError, AssertionError) as error:
                 self.failed.append(error)
-            if time.monotonic() - self._at > CALLER_SECONDS:
+            if time.monotonic() - self._at > self._seconds:
                 self._read()
 
 
 @contextlib.asynccontextmanager
-async def under_load(store, folder):
+async def under_load(store, folder, late):
     place = shell.write_pair(folder, store.leaf.pair)
     async with shell.running(shell.ECHO, "--tls-cert", str(place[0]), "--tls-key", str(place[1])) as running:
-        callers = [Caller(store, running) for _ in range(3)]
+        callers = [Caller(store, running, late[1]) for _ in range(3)]
         tasks = [asyncio.create_task(each.forever()) for each in callers]
-        tasks.append(asyncio.create_task(kubelet(store, folder, running)))
+        tasks.append(asyncio.create_task(kubelet(store, folder, running, late[0])))
         try:
             yield callers
         finally:
@@ -99,11 +100,12 @@ async def under_load(store, folder):
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_no_request_fails_while_leaf_and_authority_rotate(tmp_path):
+@pytest.mark.parametrize("late", [LATE_CALLERS, LATE_SERVER], ids=["late callers", "late server"])
+async def test_no_request_fails_while_leaf_and_authority_rotate(tmp_path, late):
     store = Store()
     await store.rest()
     first = store.leaf.pair
-    async with under_load(store, tmp_path) as callers:
+    async with under_load(store, tmp_path, late) as callers:
         await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
         store.step(renew=True)
         await store.rest()
@@ -119,7 +121,7 @@ async def test_the_same_load_does_notice_a_rotation_in_the_wrong_order(tmp_path)
     """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
     store = Store()
     await store.rest()
-    async with under_load(store, tmp_path) as callers:
+    async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
         store.bundle = issue.issue_authority("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
         await shell.until(lambda: all(each.failed for each in callers))
