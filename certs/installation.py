@@ -132,7 +132,8 @@ async def write_pairs(client: clients.Client, looked: Look, pairs: Mapping[str, 
     raised and nothing more is written; the authority goes first.
     """
     authority = trust.split(pairs[inventory.AUTHORITY].certificate_pem)
-    bundle = trust.joined(dict.fromkeys([*authority, *looked.seen.keyring.trusted]))
+    trusted = looked.seen.keyring.trusted
+    bundle = trust.joined(trusted if set(authority) <= set(trusted) else [*authority, *trusted])
     for name, pair in pairs.items():
         if name in looked.secrets:
             await _write_secret(client, looked, name, {**_pair_data(pair), "ca.crt": bundle})
