@@ -59,7 +59,7 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	-r requirements/$$lock.txt 2> $(AUDIT)/pip-audit.log && continue; failed=1; \
 	if test -s $$report; then tail -n 3 $(AUDIT)/pip-audit.log; echo "vulnerable packages: see $$report" >&2; \
 	else tail -n 1 $(AUDIT)/pip-audit.log >&2; \
-	echo "requirements/$$lock.txt was NOT audited: the advisory service could not be asked; see $(AUDIT)/pip-audit.log" >&2; fi; \
+	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
 # The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.

@@ -43,12 +43,12 @@ class Answers:
         """The answer; raises nothing but cancellation and the caller's hanging up."""
         try:
             route, call = await self._received(request)
-            if route.sheds and self._turn.late():
+            began = time.perf_counter()
+            if route.sheds and self._turn.late(began):
                 raise self._too_many()
         except routes.HttpError as error:
             self.rejected(error.status)
             return self._refused(error)
-        began = time.perf_counter()
         reply = _begun(route, call)
         if not isinstance(reply, routes.Reply):
             reply = await _ended(route, reply)
@@ -108,10 +108,10 @@ class Answers:
         peer: str,
     ) -> bytes:
         route, parameters = found
-        if route.sheds and self._turn.late():
+        began = time.perf_counter()
+        if route.sheds and self._turn.late(began):
             return self._shed()
         query = _query(message.path.partition("?")[2])
-        began = time.perf_counter()
         reply = _begun(route, routes.Call(body, parameters, query, message.headers, peer))
         if not isinstance(reply, routes.Reply):
             raise TypeError(f"the handler of {route.path} is said to be immediate and returned {type(reply).__name__}")

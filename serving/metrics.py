@@ -81,9 +81,6 @@ class Metrics:
     certificate_expiry = _gauge(
         "certificate_expiry_timestamp_seconds", "When the serving certificate ends.", merge="livemin"
     )
-    certificate_seconds_left = _gauge(
-        "certificate_seconds_left", "Until the serving certificate ends, by this server's clock.", merge="livemin"
-    )
     policy_valid = _gauge(
         "policy_valid", "1 while the newest policy is in force, 0 while an older one stays.", merge="livemin"
     )
@@ -146,7 +143,6 @@ class Metrics:
         self._seconds = self.webhook_request_seconds if server == "webhook" else self.extender_request_seconds
         self._answered: dict[tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]] = {}
         self._digest = ""
-        self.certificate_seconds_left.set(math.inf)
         self.certificate_expiry.set(math.inf)  # without a certificate nothing ends, and no alert should say so
         self.build_info.labels(VERSION, server).set(1)
         if not _sharing():  # its own process's memory, files and CPU; it cannot tell of several

@@ -178,7 +178,6 @@ class Server:
             self._counters.connections.set(len(self._service.connections))
         if self._certificate is not None:
             self._counters.certificate_expiry.set(self._certificate.not_after.timestamp())
-            self._counters.certificate_seconds_left.set(self._certificate.seconds_left)
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()

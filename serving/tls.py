@@ -68,11 +68,6 @@ class Source:
         """When the certificate in use ends."""
         return self._current.not_after
 
-    @property
-    def seconds_left(self) -> float:
-        """Until then, by the wall clock; negative afterwards."""
-        return (self.not_after - self._now()).total_seconds()
-
     def check(self) -> str | None:
         """A readiness check: None while the certificate in use is good for a while yet."""
         if self._now() + EXPIRY_MARGIN < self.not_after:
