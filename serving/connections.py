@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Rejected = Callable[[int], None]
 """Called with the status of every answer that no handler gave."""
+Admits = Callable[[asyncio.BaseTransport], bool]
+"""False for a caller that has no business here; asked once, when its handshake is over."""
 
 
 class ShortWay(Protocol):
@@ -46,8 +48,16 @@ class ShortWay(Protocol):
 class Connections(web.Server):
     """The connections of one port, made by the loop's server, closed by `finish`."""
 
-    def __init__(self, handle: Handle, short: ShortWay, limits: bounds.Limits, rejected: Rejected) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        short: ShortWay,
+        limits: bounds.Limits,
+        rejected: Rejected,
+        admits: Admits = lambda _transport: True,
+    ) -> None:
         super().__init__(self._begun)
+        self.admits = admits
         self._handle = handle
         self.short = short
         self.rooms = bodies.Rooms()
@@ -103,6 +113,10 @@ class _Connection(web.RequestHandler):
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._owner.connections) > self._owner.limits.connections:
             self._owner.rejected(503)
+            self.force_close()
+            return
+        if not self._owner.admits(transport):
+            self._owner.rejected(403)
             self.force_close()
             return
         self._arm(self._owner.limits.first_byte_seconds)

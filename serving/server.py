@@ -135,7 +135,8 @@ class Server:
     async def _port(
         self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
-        accepted = connections.Connections(table, table, self._bounds, table.rejected)
+        names = self._options.client_names if context else frozenset()
+        accepted = connections.Connections(table, table, self._bounds, table.rejected, tls.admitting(names))
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,

@@ -148,3 +148,22 @@ async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path
         assert await silent.hung_up()
         await silent.close()
         assert await serial_seen(running, authority.context())
+
+
+async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_path):
+    authority = shell.Authority(tmp_path)
+    named = shell.write_pair(tmp_path, authority.leaf("kube-apiserver", usage="client"), "named")
+    other = shell.write_pair(tmp_path, authority.leaf("somebody", usage="client"), "other")
+    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    counters = metrics.Metrics("webhook")
+    async with shell.running(
+        shell.ECHO, *place, "--client-names", "kube-apiserver, another", counters=counters
+    ) as running:
+        caller = await running.open(authority.context(named))
+        assert (await caller.ask(b"1")).status == 200
+        await caller.close()
+        caller = await running.open(authority.context(other))
+        assert await caller.hung_up()
+        await caller.close()
+        shown = (await running.ops("/metrics")).body.decode()
+        assert 'railwright_http_rejected_total{code="403"} 1.0' in shown
