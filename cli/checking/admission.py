@@ -1,11 +1,11 @@
-"""Rows about admission as it really goes: a pod created as a dry run, and the policy that catches what slips through."""
+"""Rows about admission as it really goes: a pod created as a dry run, and the policies behind the webhook."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from cli.checking import model, registrations, shipped
+from cli.checking import model, nodes, registrations, shipped
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, skip, warn
 from fabric import names
@@ -19,6 +19,7 @@ _STRICT = {  # no level of pod security refuses such a container, whatever the n
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+_BY_NAMESPACE = "railwright-injected-by-namespace"  # manifests/base/admission-policy.yaml
 _FIRST = "default"  # the namespace every cluster has
 
 
@@ -120,23 +121,38 @@ def _record(trial: sight.Trial) -> _Record | None:
 
 
 def _guard(seen: sight.Seen) -> model.Verdict:
-    """The ValidatingAdmissionPolicy that refuses opted-in pods without a record."""
+    """The ValidatingAdmissionPolicies that refuse opted-in pods without a record."""
     if "admission-policies" in seen.unknown:
         return skip("the API server knows no ValidatingAdmissionPolicy")
-    ours = [sight.name_of(each) for each in seen.all("admission-policies") if _is_ours(each)]
+    ours = {sight.name_of(each): each for each in seen.all("admission-policies") if _is_ours(each)}
     if not ours:
         return warn("no ValidatingAdmissionPolicy of ours: a pod that slips past the webhook runs without its network")
-    bound = {
-        str(sight.dig(each, "spec", "policyName")): sight.dig(each, "spec", "validationActions") or ()
-        for each in seen.all("admission-bindings")
-    }
-    loose = [name for name in ours if name not in bound]
+    actions: dict[str, set[str]] = {}
+    for each in seen.all("admission-bindings"):
+        found = actions.setdefault(str(sight.dig(each, "spec", "policyName")), set())
+        found.update(sight.dig(each, "spec", "validationActions") or ())
+    loose = [name for name in ours if name not in actions]
     if loose:
         return fail(f"{sight.listed(loose)} has no ValidatingAdmissionPolicyBinding: it is in force nowhere")
-    mild = [name for name in ours if "Deny" not in bound[name]]
+    mild = [name for name in ours if "Deny" not in actions[name]]
     if mild:
-        return warn(f"{sight.listed(mild)} only {' and '.join(bound[mild[0]]) or 'does nothing'}: Deny would refuse")
+        return warn(f"{sight.listed(mild)} is bound without Deny: what it finds runs all the same")
+    by_namespace = ours.get(_BY_NAMESPACE)
+    unknown = [name for name in nodes.accelerators(seen) if by_namespace and not _speaks_of(by_namespace, name)]
+    if unknown:
+        return warn(
+            f"{_BY_NAMESPACE} does not know the policy's accelerator {sight.listed(unknown)}: pods of a namespace "
+            "that opts in go unchecked",
+            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: name it in the condition asks-for-an-accelerator",
+        )
     return ok(sight.listed(ours))
+
+
+def _speaks_of(policy: Any, accelerator: str) -> bool:
+    """True where the condition that tells training pods names the accelerator, or there is no such condition."""
+    conditions = sight.dig(policy, "spec", "matchConditions") or ()
+    asked = [str(each.get("expression")) for each in conditions if each.get("name") == "asks-for-an-accelerator"]
+    return not asked or any(f"'{accelerator}'" in each for each in asked)
 
 
 def _is_ours(policy: Any) -> bool:
@@ -158,8 +174,8 @@ def rows() -> Iterator[Row]:
               "kubectl apply -k manifests/base (it has the ValidatingAdmissionPolicy and its binding)",
               ("admission-policies", "admission-bindings"), ("namespace",))  # fmt: skip
     yield Row("dry-run", "a pod that opts in gets its network", _dry_runs,
-              "the sentence says what the API server met; to see it: kubectl create --dry-run=server -f POD; the webhook's "
-              f"words: kubectl -n {names.NAMESPACE} logs deployment/{sight.WEBHOOK}",
+              "the sentence says what the API server met, the webhook's log what it saw: "
+              f"kubectl -n {names.NAMESPACE} logs deployment/{sight.WEBHOOK}",
               needs=tuple(basis))  # fmt: skip
     yield Row("policy-in-force", "pods are decided by the policy of the ConfigMap", _in_force,
               "the newest policy takes a second to be in force; if this stays, see the webhook's log: "

@@ -7,6 +7,7 @@ import base64
 import binascii
 import datetime as dt
 import ipaddress
+import itertools
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -38,7 +39,7 @@ def chain_of(secret: Any) -> Chain:
 
 def signer_of(chain: Chain, bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
     """The certificate of a caBundle under which a chain stands, None where there is none."""
-    for lower, upper in zip(chain, chain[1:], strict=False):
+    for lower, upper in itertools.pairwise(chain):
         if not _signed(lower, upper):
             return None
     last = chain[-1]
@@ -271,7 +272,8 @@ def rows() -> Iterator[Row]:
     yield Row("ca-bundle", "every webhook entry trusts the webhook's certificate", _bundles,
               f"{_ROTATE} (it fills caBundle; with cert-manager its cainjector does)",
               ("mutating", "validating"), ("webhook-secret", "webhook-pair"))  # fmt: skip
-    yield Row("ca-validity", "the authority has time left", _authority, f"{_ROTATE} (it brings a new authority in two steps)",
+    yield Row("ca-validity", "the authority has time left", _authority,
+              f"{_ROTATE} (it brings a new authority in two steps)",
               ("mutating", "validating"), ("ca-bundle",))  # fmt: skip
     yield Row("certs-rotation", "certificates are renewed by somebody", _rotation,
               "kubectl apply -k manifests/base (it has the Deployment), or use cert-manager",

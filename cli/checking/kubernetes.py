@@ -1,4 +1,4 @@
-"""Rows about the API server and what has to be there before railwright: version, rights, Multus, accelerators, Volcano."""
+"""Rows about what has to be there before railwright: an API server, rights, Multus, accelerators, Volcano."""
 
 import re
 from collections.abc import Iterator

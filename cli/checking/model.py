@@ -33,7 +33,7 @@ class When(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one row found: `subject` where it judges several things of one sort, `hint` where the row's own is too wide."""
+    """What one row found; `subject` where it judges several things, `hint` where it knows better than its row."""
 
     state: State
     detail: str = ""

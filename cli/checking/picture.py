@@ -17,7 +17,7 @@ from cli.checking import model
 _MARKS: dict[model.State, tuple[str, str]] = {
     model.State.OK: ("√", "green"),
     model.State.WARN: ("‼", "yellow"),
-    model.State.FAIL: ("×", "bold red"),
+    model.State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
     model.State.SKIP: ("-", "dim"),
 }
 _WORDS = {model.State.FAIL: "failed", model.State.WARN: "warned", model.State.OK: "passed", model.State.SKIP: "skipped"}

@@ -80,7 +80,8 @@ def rows() -> Iterator[Row]:
     """The group `pods`."""
     yield Row("uninjected", "every pod that opted in has its network", _uninjected,
               "they were created while the webhook was not called, and crawl over TCP: delete them, so that their "
-              "controller makes them anew: kubectl -n NAMESPACE delete pod NAME", ("pods",), ("api-reachable",))  # fmt: skip
+              "controller makes them anew: kubectl -n NAMESPACE delete pod NAME", ("pods",),
+              ("api-reachable",))  # fmt: skip
     yield Row("refused", "no pod was refused lately", _refused,
-              "the sentence says what to mend; all of them: kubectl get events -A --field-selector reason=FabricRefused",
+              "the sentence says what to mend; all: kubectl get events -A --field-selector reason=FabricRefused",
               ("refusals",), ("api-reachable",))  # fmt: skip

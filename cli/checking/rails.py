@@ -267,5 +267,6 @@ _ROWS: tuple[tuple[str, str, model.Judge, str, tuple[str, ...], tuple[str, ...]]
     ("hypernodes", "HyperNodes describe the nodes' leaves", _fabrics(_hypernodes),
      "kubectl get hypernodes; Volcano's topology discovery makes them", ("hypernodes", "nodes"), ()),
     ("numa-topologies", "it is known which rails are near which accelerators", _fabrics(_numa),
-     "deploy the NodeResourceTopology exporter, or give the node's shape `numa`: " + _EDIT, ("topologies", "nodes"), ()),
+     "deploy the NodeResourceTopology exporter, or give the node's shape `numa`: " + _EDIT, ("topologies", "nodes"),
+     ()),
 )  # fmt: skip

@@ -23,16 +23,16 @@ _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DENIED = frozenset({401, 403})
 
 
-class _ListMeta(msgspec.Struct, rename={"more": "continue"}):
+class _ListMeta(msgspec.Struct, frozen=True, rename={"more": "continue"}):
     more: str = ""
 
 
-class _List(msgspec.Struct):
+class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
     items: list[msgspec.Raw] | None = None
 
 
-class _Found(msgspec.Struct):
+class _Found(msgspec.Struct, frozen=True):
     """What came of one source."""
 
     objects: tuple[Any, ...] = ()

@@ -14,6 +14,10 @@ from cli.checking.model import Row, fail, ok, skip, warn
 
 _APPLY = "kubectl apply -k manifests/base, then: railwright certs rotate"
 _EDIT = "kubectl edit mutatingwebhookconfiguration railwright (manifests/base/admission.yaml has the entry)"
+_EXCLUDE = (
+    "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, railwright-system]} to its "
+    "namespaceSelector: kubectl edit mutatingwebhookconfiguration railwright"
+)
 _LONGEST = 10  # seconds: the default of the API, and more than any answer of ours takes
 _ALL_TOGETHER = (
     30  # seconds that all webhooks on one pod may take: kube-apiserver gives a request 60 (--request-timeout)
@@ -204,8 +208,7 @@ _COMPARED: tuple[tuple[str, str, model.Judge, str], ...] = (
         "entries-exclusions",
         "kube-system and the webhook's own namespace are left alone",
         _each(_exclusions),
-        "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, railwright-system]} to its "
-        "namespaceSelector: kubectl edit mutatingwebhookconfiguration railwright",
+        _EXCLUDE,
     ),
     ("failure-policy", "pods that opted in wait for the webhook, others never do", _each(_closed, soft=True), _EDIT),
     ("timeouts", "webhooks answer in time, or not at all", _timeouts, _EDIT),

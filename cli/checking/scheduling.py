@@ -1,4 +1,4 @@
-"""Rows about scheduling: the extender, its lease, and the schedulers' configurations as far as the cluster shows them."""
+"""Rows about scheduling: the extender, its lease, and the schedulers' configurations as far as the cluster has them."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -112,7 +112,7 @@ def _managed(given: Any, seen: sight.Seen) -> Iterator[str]:
     }
     lacking = sorted(wanted - {str(each) for each in given})
     if lacking:
-        yield f"extender.managedResources is without {sight.listed(lacking)}: pods of those rails do not reach railwright"
+        yield f"extender.managedResources is without {sight.listed(lacking)}: pods of those rails never reach us"
 
 
 def _order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
@@ -154,8 +154,10 @@ def rows() -> Iterator[Row]:
               ("deployments", "leases"), ("extender-deployment", "extender-replicas"))  # fmt: skip
     yield Row("extender-endpoints", "the extender's Service leads somewhere", installation.extender_endpoints,
               f"kubectl -n {names.NAMESPACE} get endpointslices -l kubernetes.io/service-name={sight.EXTENDER}",
-              ("deployments", "services", "slices"), ("extender-deployment", "extender-replicas", "extender-lease"))  # fmt: skip
+              ("deployments", "services", "slices"),
+              ("extender-deployment", "extender-replicas", "extender-lease"))  # fmt: skip
     yield Row("volcano-configuration", "Volcano asks the extender rightly", _volcano,
-              f"{_VOLCANO_EDIT}; {_EXAMPLE}/volcano-scheduler.yaml has all of it", ("volcano",), ("api-reachable",))  # fmt: skip
+              f"{_VOLCANO_EDIT}; {_EXAMPLE}/volcano-scheduler.yaml has all of it", ("volcano",),
+              ("api-reachable",))  # fmt: skip
     yield Row("kube-scheduler-configuration", "kube-scheduler asks the extender rightly", _kube_scheduler,
               f"compare with {_EXAMPLE}/kube-scheduler.yaml", ("kube-system",), ("api-reachable",))  # fmt: skip
