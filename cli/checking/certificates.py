@@ -67,7 +67,7 @@ def _exists(server: str) -> model.Judge:
             serialization.load_pem_private_key(_data(secret, "tls.key"), password=None)
         except (ValueError, TypeError) as error:
             return fail(f"Secret {sight.SECRETS[server]}: {error}")
-        return ok(f"{sight.SECRETS[server]}, {len(chain)} certificate{'s' * (len(chain) > 1)}")
+        return ok(f"{sight.SECRETS[server]}, {sight.counted(len(chain), 'certificate')}")
 
     return judge
 
@@ -124,8 +124,8 @@ def _bundles(seen: sight.Seen) -> model.Verdict:
     problems = [f"{hook.get('name')}: {problem}" for hook in seen.hooks if (problem := _mistrust(hook, chain))]
     if problems:
         return fail(sight.listed(problems, 3))
-    told = f"{len(seen.hooks)} entries"
-    return ok(f"{told} trust the webhook's certificate" if chain else f"{told}; the webhook's own was not readable")
+    told = sight.counted(len(seen.hooks), "entry")
+    return ok(told if chain else f"{told}; the webhook's own was not readable")
 
 
 def _authority(seen: sight.Seen) -> model.Verdict:
@@ -151,6 +151,8 @@ def _rotation(seen: sight.Seen) -> model.Verdict:
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
     deployment = seen.named("deployments", sight.CERTS)
+    if deployment is None and f"{sight.WEBHOOK}-secret" in seen.unread:
+        return skip(f"there is no Deployment {sight.CERTS}; whether cert-manager does it, the Secret would tell")
     if deployment is None:
         return warn(
             f"nobody renews certificates: there is no Deployment {sight.CERTS}, and the Secret is not cert-manager's"
@@ -189,11 +191,9 @@ def _unneeded(seen: sight.Seen, server: str) -> str:
 
 def _webhook_hosts(seen: sight.Seen) -> Iterator[str]:
     for hook in seen.hooks:
-        service, url = sight.dig(hook, "clientConfig", "service"), sight.dig(hook, "clientConfig", "url")
-        if service:
-            yield f"{service.get('name')}.{service.get('namespace')}.svc"  # what the API server asks for by SNI
-        elif url:
-            yield urllib.parse.urlsplit(url).hostname or url
+        url = sight.dig(hook, "clientConfig", "url")
+        # a Service's name is what the API server asks for by SNI; another's than ours is another row's finding
+        yield urllib.parse.urlsplit(url).hostname or url if url else f"{sight.WEBHOOK}.{seen.namespace}.svc"
     if not seen.hooks:
         yield f"{sight.WEBHOOK}.{seen.namespace}.svc"
 
@@ -277,4 +277,4 @@ def rows() -> Iterator[Row]:
               ("mutating", "validating"), ("ca-bundle",))  # fmt: skip
     yield Row("certs-rotation", "certificates are renewed by somebody", _rotation,
               "kubectl apply -k manifests/base (it has the Deployment), or use cert-manager",
-              ("deployments",), ("namespace",))  # fmt: skip
+              ("deployments",), ("webhook-secret",))  # fmt: skip

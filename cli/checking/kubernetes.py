@@ -68,7 +68,7 @@ def _installing(seen: sight.Seen) -> model.Verdict:
 def _multus(seen: sight.Seen) -> model.Verdict:
     wants = [rail.network for fabric in seen.policy.fabrics.values() for rail in fabric.rails] if seen.policy else []
     if "networks" not in seen.unknown:
-        return ok(f"{len(seen.all('networks'))} networks")
+        return ok(sight.counted(len(seen.all("networks")), "network"))
     if any(wants):
         return fail("the API server knows no NetworkAttachmentDefinition, and the policy's rails have networks")
     if seen.policy is None:
@@ -99,7 +99,7 @@ def _pools(seen: sight.Seen) -> model.Verdict:
 def _volcano(seen: sight.Seen) -> model.Verdict:
     if "queues" in seen.unknown:
         return skip("not installed; gangs are then placed pod by pod by kube-scheduler")
-    return ok(f"{len(seen.all('queues'))} queues")
+    return ok(sight.counted(len(seen.all("queues")), "queue"))
 
 
 def rows() -> Iterator[Row]:

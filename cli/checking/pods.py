@@ -24,7 +24,7 @@ def _uninjected(seen: sight.Seen) -> model.Verdict:
     ]
     if bare:
         return fail(f"{len(bare)} of {len(opted)}: {sight.listed(bare)}")
-    return ok(f"{len(opted)} pods" if opted else "no pod has opted in")
+    return ok(sight.counted(len(opted), "pod") if opted else "no pod has opted in")
 
 
 def _labelled(seen: sight.Seen) -> Iterator[views.Pod]:

@@ -31,7 +31,7 @@ def _valid(seen: sight.Seen) -> model.Verdict:
             "\n".join(_sentence(each) for each in result.errors[:_MOST]),
             f"{_EDIT}; to try one first: railwright policy validate FILE",
         )
-    return ok(f"{len(result.document.fabrics)} fabrics: {sight.listed(result.document.fabrics)}")
+    return ok(f"{sight.counted(len(result.document.fabrics), 'fabric')}: {sight.listed(result.document.fabrics)}")
 
 
 def _sentence(error: policies.PolicyError) -> str:
@@ -65,7 +65,7 @@ def _namespaces(seen: sight.Seen) -> model.Verdict:
             problems.append(f"{sight.name_of(each)} may not use fabric {name}: its labels do not match `namespaces`")
     if problems:
         return fail(f"{sight.listed(problems, 3)}: its pods with accelerators are refused")
-    return ok(f"{count} namespaces opt in" if count else "no namespace opts in as a whole")
+    return ok(f"{sight.counted(count, 'namespace')} in all" if count else "no namespace opts in as a whole")
 
 
 def rows() -> Iterator[Row]:

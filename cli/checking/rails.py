@@ -38,7 +38,7 @@ def _networks(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
     missing = [f"{rail}: {network}" for rail, network in wanted if _network(seen, network) is None]
     if missing:
         return fail(f"there is no NetworkAttachmentDefinition for {sight.listed(missing, 4)}: pods are refused")
-    return ok(f"{len(wanted)} networks")
+    return ok(sight.counted(len(wanted), "network"))
 
 
 def _configurations(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
@@ -99,7 +99,8 @@ def _offered(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
     nowhere = [name for name, count in counts.items() if not count]
     if nowhere:
         return fail(f"no node offers {sight.listed(nowhere, 4)}: pods wait for ever")
-    return ok(f"on {min(counts.values())} to {max(counts.values())} of {len(seen.all('nodes'))} nodes")
+    least, most = min(counts.values()), max(counts.values())
+    return ok(f"on {least if least == most else f'{least} to {most}'} of {len(seen.all('nodes'))} nodes")
 
 
 def _dead(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
@@ -127,7 +128,7 @@ def _bare(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
     if bare or none:
         told = [*bare, *([f"{sight.listed(none, 4)} lack all of them"] if none else [])]
         return warn(f"{len(partly)} of {len(machines)} nodes with accelerators: {sight.listed(told, 4)}")
-    return ok(f"{len(machines)} nodes")
+    return ok(sight.counted(len(machines), "node"))
 
 
 def _devices(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
@@ -180,7 +181,7 @@ def _hypernodes(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
     ]
     if outside:
         problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {sight.listed(outside, 3)}")
-    return warn(sight.listed(problems, 3)) if problems else ok(f"{len(seen.all('hypernodes'))} HyperNodes")
+    return warn(sight.listed(problems, 3)) if problems else ok(sight.counted(len(seen.all("hypernodes")), "HyperNode"))
 
 
 def _numa(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
@@ -206,6 +207,8 @@ def _shapes(seen: sight.Seen) -> model.Verdict:
     if document is None or not document.node_shapes:
         return skip("the policy has no nodeShapes")
     machines = nodes.accelerated(seen)
+    if not machines:
+        return skip("no node has accelerators")
     used = {shape.name for node in machines if (shape := selectors.shape_of(document, node.metadata.labels))}
     unused = [shape.name for shape in document.node_shapes if shape.name not in used]
     shapeless = [n.metadata.name for n in machines if selectors.shape_of(document, n.metadata.labels) is None]
@@ -215,7 +218,7 @@ def _shapes(seen: sight.Seen) -> model.Verdict:
         )
     if unused:
         return warn(f"no node matches {sight.listed(unused)}")
-    return ok(f"{len(machines)} nodes, {len(used)} shapes")
+    return ok(f"{sight.counted(len(machines), 'node')}, {sight.counted(len(used), 'shape')}")
 
 
 def _with_rails(seen: sight.Seen, fabric: Fabric) -> tuple[views.Node, ...]:

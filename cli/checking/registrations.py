@@ -30,7 +30,7 @@ def _exists(source: str) -> model.Judge:
         found = seen.named(source, sight.CONFIGURATION)
         if found is None:
             return fail(f"{_KINDS[source]} {sight.CONFIGURATION} does not exist: the API server calls nobody")
-        return ok(f"{len(sight.dig(found, 'webhooks') or ())} entries")
+        return ok(sight.counted(len(sight.dig(found, "webhooks") or ()), "entry"))
 
     return judge
 
@@ -43,7 +43,7 @@ def _complete(seen: sight.Seen) -> model.Verdict:
     more = sorted(there - set(shipped.ENTRIES))
     if more:
         return warn(f"has entries that this release does not know: {', '.join(more)}")
-    return ok(f"{len(there)} entries")
+    return ok(sight.counted(len(there), "entry"))
 
 
 def _each(
@@ -130,7 +130,7 @@ def _timeouts(seen: sight.Seen) -> model.Verdict:
             f"all webhooks on a pod may take {together} s together ({sight.listed(others)}): the request ends before",
             "lower timeoutSeconds of those: kubectl edit mutatingwebhookconfiguration NAME",
         )
-    return ok(f"{together} s at most for a pod, {len(others)} other webhooks included")
+    return ok(f"{together} s at most for a pod, {sight.counted(len(others), 'other webhook')} included")
 
 
 def _order(seen: sight.Seen) -> model.Verdict:

@@ -168,6 +168,12 @@ def listed(words: Iterable[str], limit: int = 5) -> str:
     return ", ".join(words[:limit]) + more
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 entry, 2 entries."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
 def arguments(deployment: Any) -> Iterator[str]:
     """The arguments of every container of a Deployment."""
     for container in dig(deployment, "spec", "template", "spec", "containers") or ():

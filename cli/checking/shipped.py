@@ -40,10 +40,13 @@ _CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)
 _CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in ("CREATE", "UPDATE"))
 
 ENTRIES: Mapping[str, Entry] = {
-    "pods.railwright.io": Entry("/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_LABELLED),
+    "pods.railwright.io": Entry(
+        "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_LABELLED,
+        conditions=("is-no-mirror-pod",),
+    ),
     "namespaced-pods.railwright.io": Entry(
         "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_UNLABELLED, namespaces=_LABELLED,
-        conditions=("asks-for-an-extended-resource",),
+        conditions=("is-no-mirror-pod", "asks-for-an-extended-resource"),
     ),
     "workloads.railwright.io": Entry(
         "/mutate/workloads", closed=True, seconds=5, resources=_CREATED, objects=((names.FABRIC, "Exists", ()),)
