@@ -192,8 +192,8 @@ def rows() -> Iterator[Row]:
         "webhook-endpoints",
         "the webhook's Service leads somewhere",
         _endpoints(sight.WEBHOOK),
-        f"compare its selector with the pods' labels: kubectl -n railwright-system get endpointslices,pods "
-        f"-l kubernetes.io/service-name={sight.WEBHOOK}",
+        f"compare its selector with the pods' labels: kubectl -n railwright-system describe service {sight.WEBHOOK}; "
+        "kubectl -n railwright-system get pods --show-labels",
         ("services", "slices"),
         ("webhook-deployment", "webhook-replicas"),
     )

@@ -113,7 +113,7 @@ def judged(groups: Sequence[Group], seen: sight.Seen, *, before: bool = False) -
             verdicts = _verdicts(row, seen, broken)
             if any(each.state is State.FAIL for each in verdicts):
                 broken.setdefault(row.anchor, row.anchor)
-            results += _results(group, row, verdicts)
+            results += _results(group, row, verdicts, seen.namespace)
     return tuple(results)
 
 
@@ -135,8 +135,9 @@ def _verdicts(row: Row, seen: sight.Seen, broken: dict[str, str]) -> tuple[Verdi
     return (found,) if isinstance(found, Verdict) else tuple(found) or (skip("there is none to look at"),)
 
 
-def _results(group: Group, row: Row, verdicts: Iterable[Verdict]) -> Iterator[Result]:
+def _results(group: Group, row: Row, verdicts: Iterable[Verdict], namespace: str) -> Iterator[Result]:
     for each in verdicts:
+        hint = (each.hint or row.hint).replace(f"-n {names.NAMESPACE}", f"-n {namespace}")
         mending = each.state in (State.FAIL, State.WARN)
         yield Result(
             group=group.name,
@@ -145,6 +146,6 @@ def _results(group: Group, row: Row, verdicts: Iterable[Verdict]) -> Iterator[Re
             subject=each.subject,
             state=each.state,
             detail=each.detail,
-            hint=(each.hint or row.hint) if mending else "",
+            hint=hint if mending else "",
             link=link(row.anchor) if mending else "",
         )
