@@ -16,9 +16,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from cli.checking import installation, model
+from cli.checking import installation, leases, model
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, skip, warn
+from fabric import names
 
 _RENEW = 1 / 3  # of its life is left when a leaf is renewed (certs/bundle.py)
 _AUTHORITY_NOTICE = dt.timedelta(days=30)  # time to change what callers trust
@@ -93,7 +94,7 @@ def _pair(_seen: sight.Seen, chain: Chain, secret: Any) -> model.Verdict:
     return ok()
 
 
-def _names(hosts: Callable[[sight.Seen], Iterable[str]]) -> Callable[[sight.Seen, Chain, Any], model.Verdict]:
+def _named(hosts: Callable[[sight.Seen], Iterable[str]]) -> Callable[[sight.Seen, Chain, Any], model.Verdict]:
     def judge(seen: sight.Seen, chain: Chain, _secret: Any) -> model.Verdict:
         wanted = list(dict.fromkeys(hosts(seen)))
         lacking = [host for host in wanted if not _covers(chain[0], host)]
@@ -161,7 +162,13 @@ def _rotation(seen: sight.Seen) -> model.Verdict:
     if found.state is not model.State.OK:
         return found
     lease = seen.named("leases", sight.CERTS)
-    return ok(f"by {sight.dig(lease, 'spec', 'holderIdentity') or sight.CERTS}")
+    problem = leases.problem(lease, seen.now) if lease else "does not exist"
+    if problem and "leases" not in seen.unread:
+        return warn(
+            f"Lease {sight.CERTS} {problem}: no replica renews certificates",
+            f"kubectl -n {names.NAMESPACE} logs deployment/{sight.CERTS}",
+        )
+    return ok(f"by {leases.holder(lease) or sight.CERTS}")
 
 
 def _mistrust(hook: Mapping[str, Any], chain: Chain | None) -> str:
@@ -204,13 +211,13 @@ def _extender_hosts(seen: sight.Seen) -> Iterator[str]:
 
 def _covers(leaf: x509.Certificate, host: str) -> bool:
     try:
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        there = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
     try:
-        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
+        return ipaddress.ip_address(host) in there.get_values_for_type(x509.IPAddress)
     except ValueError:
-        known = names.get_values_for_type(x509.DNSName)
+        known = there.get_values_for_type(x509.DNSName)
         return host in known or f"*.{host.partition('.')[2]}" in known
 
 
@@ -263,7 +270,7 @@ def rows() -> Iterator[Row]:
         yield Row(f"{word}-pair", f"the {word}'s key belongs to its certificate", _on_chain(server, _pair),
                   f"kubectl -n railwright-system delete secret {sight.SECRETS[server]}, then: {_ROTATE}",
                   reads, basis)  # fmt: skip
-        yield Row(f"{word}-names", f"the {word}'s certificate is for its Service", _on_chain(server, _names(hosts)),
+        yield Row(f"{word}-names", f"the {word}'s certificate is for its Service", _on_chain(server, _named(hosts)),
                   f"{_ROTATE} with --namespace and --host as the {word} is called",
                   (*reads, "mutating") if word == "webhook" else reads, basis)  # fmt: skip
         yield Row(f"{word}-validity", f"the {word}'s certificate has time left", _on_chain(server, _validity),

@@ -1,20 +1,17 @@
 """Rows about scheduling: the extender, its lease, and the schedulers' configurations as far as the cluster has them."""
 
-import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from cli.checking import installation, model, rails
+from cli.checking import installation, leases, model, rails
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, skip, warn
 from fabric import names
 
 _EXAMPLE = "manifests/examples/schedulers"
 _VOLCANO_EDIT = f"kubectl -n {sight.VOLCANO_NAMESPACE} edit configmap {sight.VOLCANO_CONFIGMAP}"
-_SKEW = dt.timedelta(seconds=10)  # between the clock of the holder and ours
-_LEASE = 15  # seconds a Lease holds where it does not say (client-go's default)
 _VERBS = {  # of Volcano's extender plugin, and our paths (CONTRACT section 4)
     "extender.prioritizeVerb": "prioritize",
     "extender.allocateFuncVerb": "allocate",
@@ -32,22 +29,10 @@ def _lease(seen: sight.Seen) -> model.Verdict:
         if not any(each.startswith("--leader-elect") for each in sight.arguments(deployment)):
             return skip("one replica that holds no Lease (no --leader-elect)")
         return fail(f"Lease {sight.EXTENDER} does not exist: no replica answers schedulers")
-    holder = sight.dig(lease, "spec", "holderIdentity")
-    if not holder:
-        return fail(f"Lease {sight.EXTENDER} has no holder: no replica answers schedulers")
-    age = seen.now - _time(sight.dig(lease, "spec", "renewTime"))
-    if age > dt.timedelta(seconds=sight.dig(lease, "spec", "leaseDurationSeconds") or _LEASE) + _SKEW:
-        return fail(
-            f"{holder} renewed Lease {sight.EXTENDER} {int(age.total_seconds())} s ago, and nobody took it over"
-        )
-    return ok(f"held by {holder}")
-
-
-def _time(written: Any) -> dt.datetime:
-    try:
-        return dt.datetime.fromisoformat(str(written))
-    except ValueError:
-        return dt.datetime.fromtimestamp(0, dt.UTC)
+    problem = leases.problem(lease, seen.now)
+    if problem:
+        return fail(f"Lease {sight.EXTENDER} {problem}: no replica answers schedulers")
+    return ok(f"held by {leases.holder(lease)}")
 
 
 def _volcano(seen: sight.Seen) -> model.Verdict:

@@ -16,6 +16,7 @@ import sys
 
 import pytest
 import pytest_asyncio
+import yaml
 from plane import nodes as fleet
 from plane import ports, site, waiting
 
@@ -75,7 +76,22 @@ class Installed:
         await waiting.wait(ready, describe=f"Deployment {name} to be ready")
 
     async def remove(self):
-        await self.plane.kubectl("delete", "-k", str(site.BASE), "--ignore-not-found", "--wait=true", check=False)
+        """All but the namespace, which other tests use too and which would take its time."""
+        rendered = yaml.safe_load_all(await self.plane.kubectl("kustomize", str(site.BASE)))
+        manifests = yaml.safe_dump_all(each for each in rendered if each["kind"] != "Namespace")
+        await self.plane.kubectl(
+            "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
+        )
+        for kind in ("Secret", "Lease", "EndpointSlice"):
+            await self.api.delete_all(kind, NAMESPACE)
+
+        async def emptied():
+            await self.api.delete_all("Pod", NAMESPACE, grace=0)
+            assert not await self.api.list("Deployment", NAMESPACE)
+            assert not await self.api.list("Pod", NAMESPACE)
+            return True
+
+        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
         await self.api.delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
         await self.plane.remove_namespace(NETWORKS)
         await self.nodes.remove()
@@ -345,7 +361,8 @@ SERVICE = f"railwright-webhook.{NAMESPACE}.svc"
 # what is broken: how, the one row that says so, and words of it
 BREAKS = {
     "scaled to 0": (scaled_away, "webhook-replicas", "scaled to 0"),
-    "no budget": (gone("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget", "no PodDisruptionBudget"),
+    "no budget": (gone("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
+                  "no PodDisruptionBudget"),
     "no secret": (gone("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
     "another key": (another_key, "webhook-pair", "not the key"),
     "another host": (reissued("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
@@ -354,12 +371,15 @@ BREAKS = {
                "less than a third"),
     "another authority": (entry("bindings.railwright.io", "clientConfig/caBundle", NOBODY), "ca-bundle",
                           "bindings.railwright.io"),
-    "an entry short": (change(MUTATING, "railwright", lambda c: [{"op": "remove", "path": f"/webhooks/{len(c['webhooks']) - 1}"}]),
+    "an entry short": (change(MUTATING, "railwright", lambda c: [{"op": "remove",
+                       "path": f"/webhooks/{len(c['webhooks']) - 1}"}]),
                        "entries-complete", "bindings.railwright.io"),
     "no validation": (gone(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
-    "a wrong path": (entry("bindings.railwright.io", "clientConfig/url", lambda hook: hook["clientConfig"]["url"] + "s"),
+    "a wrong path": (entry("bindings.railwright.io", "clientConfig/url",
+                     lambda hook: hook["clientConfig"]["url"] + "s"),
                      "entries-target", "/mutate/bindingss, not /mutate/bindings"),
-    "an open entry": (entry("pods.railwright.io", "failurePolicy", "Ignore"), "failure-policy", "without their network"),
+    "an open entry": (entry("pods.railwright.io", "failurePolicy", "Ignore"), "failure-policy",
+                      "without their network"),
     "kube-system": (entry("bindings.railwright.io", "namespaceSelector", {}), "entries-exclusions", "kube-system"),
     "a wide entry": (entry("namespaced-pods.railwright.io", "matchConditions", []), "entries-selectors",
                      "asks-for-an-extended-resource"),
@@ -369,14 +389,16 @@ BREAKS = {
     "no network": (gone(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
     "another pool": (change(NAD, "rail0", {"metadata": {"annotations": {names.NAD_RESOURCE_NAME: "x/y"}}}, NETWORKS),
                      "rail-pools", "x/y"),
-    "a network of nothing": (change(NAD, "rail0", {"spec": {"config": "{}"}}, NETWORKS), "rail-configurations", "no plugin"),
+    "a network of nothing": (change(NAD, "rail0", {"spec": {"config": "{}"}}, NETWORKS), "rail-configurations",
+                             "no plugin"),
     "a rail gone": (rail_gone, "rail-offered", "nvidia.com/mlx5_1"),
     "a rail dead": (rail_dead, "rail-dead", "check-0: nvidia.com/mlx5_0 0 of 100"),
     "no leaf": (change("Node", "check-0", {"metadata": {"labels": {LEAF: None}}}), "domain-labels", "check-0"),
     "a namespace's typing": (change("Namespace", NETWORKS, {"metadata": {"labels": {names.FABRIC: "roec"}}}),
                              "namespace-labels", "'roec'"),
     "a stale lease": (change("Lease", "railwright-extender",
-                             {"spec": {"leaseDurationSeconds": 15, "renewTime": stamp(dt.timedelta(minutes=9))}}, NAMESPACE),
+                             {"spec": {"leaseDurationSeconds": 15, "renewTime": stamp(dt.timedelta(minutes=9))}},
+                             NAMESPACE),
                       "extender-lease", "s ago"),
     "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "ignorable"),
     "a loose guard": (both_bindings, "admission-policy", "railwright-injected has no"),
@@ -442,7 +464,7 @@ async def test_before_installing_the_cluster_is_judged_and_rights_are_asked_for(
     code, out, _ = await run("check", "--pre", f"--kubeconfig={kubeconfig}", "-o", "json")
     told = {each["check"]: each for each in json.loads(out)["checks"]}
     assert code == 1
-    assert "create clusterroles.rbac.authorization.k8s.io" in told["install-permissions"]["detail"]
+    assert "create namespaces" in told["install-permissions"]["detail"]
 
 
 async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_path):

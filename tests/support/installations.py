@@ -1,4 +1,4 @@
-"""What `railwright check` sees of a healthy cluster: the manifests as a cluster would hold them, nodes and certificates.
+"""What `railwright check` sees of a healthy cluster: the manifests as it would hold them, nodes and certificates.
 
 Plain JSON trees by source, for a test to break in one way; `seen` makes of them what the rows are asked.
 """
@@ -24,7 +24,7 @@ BASE = ROOT / "manifests" / "base"
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 DAY = dt.timedelta(days=1)
 LEAF = "fabric.topograph.run/tier-0"
-POLICY = f"""
+POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
 defaultFabric: roce
@@ -32,22 +32,22 @@ fabrics:
   roce:
     transport: roce
     rails:
-    - {{name: rail0, network: prod/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
-    - {{name: rail1, network: prod/rail1, device: mlx5_1}}
-    placement: {{preset: topograph, numa: required}}
+    - {name: rail0, network: prod/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    - {name: rail1, network: prod/rail1, device: mlx5_1}
+    placement: {preset: topograph, numa: required}
   ib:
     transport: infiniband
     rails:
-    - {{name: rail0, resource: nvidia.com/mlx5_0}}
-    - {{name: rail1, resource: nvidia.com/mlx5_1}}
-    placement: {{preset: volcano}}
+    - {name: rail0, resource: nvidia.com/mlx5_0}
+    - {name: rail1, resource: nvidia.com/mlx5_1}
+    placement: {preset: volcano}
 nodeShapes:
 - name: h100
-  match: {{shape: h100}}
-  devices: {{rail0: mlx5_0, rail1: mlx5_1}}
+  match: {shape: h100}
+  devices: {rail0: mlx5_0, rail1: mlx5_1}
   numa:
-  - {{node: 0, gpus: [0, 1, 2, 3], rails: [rail0]}}
-  - {{node: 1, gpus: [4, 5, 6, 7], rails: [rail1]}}
+  - {node: 0, gpus: [0, 1, 2, 3], rails: [rail0]}
+  - {node: 1, gpus: [4, 5, 6, 7], rails: [rail1]}
 """
 Tree = dict[str, Any]
 Trees = dict[str, list[Tree]]

@@ -1,4 +1,4 @@
-"""Every row over data: a healthy cluster passes; broken in one way, the one row for it says so and nothing else does."""
+"""Every row over data: a healthy cluster passes; broken in one way, its one row says so and nothing else does."""
 
 import base64
 import datetime as dt
@@ -187,6 +187,11 @@ def stale_lease(trees):
     named(trees, "leases", EXTENDER)["spec"]["renewTime"] = f"{long_ago:%Y-%m-%dT%H:%M:%S.000000Z}"
 
 
+def unrotated(trees):
+    trees[f"{WEBHOOK}-secret"][0]["metadata"]["annotations"] = {}
+    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != sight.CERTS]
+
+
 def no_labels(node):
     node["metadata"]["labels"].pop(LEAF)
 
@@ -197,12 +202,14 @@ def refused_pods(trees):
 
 # one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
 BREAKS = {
-    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "api-version", "fail", "1.29.4"),
+    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "api-version", "fail",
+                       "1.29.4"),
     "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
                         "namespace", "fail", "is being deleted"),
     "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),
-    "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail", "1 of 2"),
+    "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
+                          "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
     "one replica": (one_replica, "webhook-availability", "warn", "1 replica"),
     "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
@@ -218,7 +225,8 @@ BREAKS = {
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-names", "fail",
         "railwright-extender.railwright-system.svc"),
-    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-target", "fail",
+    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-target",
+                        "fail",
                         "calls Service railwright-system/rw"),
     "another host": (another_host, "webhook-names", "fail", f"{WEBHOOK}.railwright-system.svc"),
     "expired": (certificate(days=30, left=-1), "webhook-validity", "fail", "expired"),
@@ -229,20 +237,25 @@ BREAKS = {
         {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-pair", "fail", "not the key"),
     "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-validity", "warn", "20 days"),
     "another authority": (foreign_bundle, "ca-bundle", "fail", "bindings.railwright.io"),
-    "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail", "no caBundle"),
+    "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
+                        "no caBundle"),
     "the authority ends": (old_authority, "ca-validity", "warn", "20 days"),
-    "nobody rotates": (lambda t: t[f"{WEBHOOK}-secret"][0]["metadata"].update(annotations={}), "certs-rotation", "warn",
-                       "nobody renews"),
+    "nobody rotates": (unrotated, "certs-rotation", "warn", "nobody renews"),
     "no configuration": (clear("mutating"), "mutating-configuration", "fail", "calls nobody"),
     "no validation": (clear("validating"), "validating-configuration", "fail", "calls nobody"),
-    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail", "bindings.railwright.io"),
+    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
+                       "bindings.railwright.io"),
     "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
-        {**hook(t, "bindings.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn", "x.railwright.io"),
-    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-target", "fail",
+        {**hook(t, "bindings.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
+        "x.railwright.io"),
+    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-target",
+                     "fail",
                      "/mutate, not /mutate/pods"),
-    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-rules", "fail", "CREATE apps/deployments"),
+    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-rules", "fail",
+                     "CREATE apps/deployments"),
     "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-selectors", "fail", "empty"),
-    "a condition short": (put_hook("templates.railwright.io", [], "matchConditions"), "entries-selectors", "fail", "opts-in"),
+    "a condition short": (put_hook("templates.railwright.io", [], "matchConditions"), "entries-selectors", "fail",
+                          "opts-in"),
     "kube-system": (put_hook("bindings.railwright.io", {}, "namespaceSelector"), "entries-exclusions", "fail",
                     "kube-system and railwright-system"),
     "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "failure-policy", "warn", "Ignore"),
@@ -252,8 +265,10 @@ BREAKS = {
     "never again": (not_reinvoked, "webhook-order", "fail", "zz-sidecars/other.example.com"),
     "no policy": (clear("policy"), "policy-exists", "fail", "does not exist"),
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy-exists", "fail", "it has x"),
-    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail", "line 7: fabrics.roce.transport"),
-    "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)), "default-fabric",
+    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail",
+                     "line 7: fabrics.roce.transport"),
+    "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)),
+                   "default-fabric",
                    "warn", "none"),
     "a namespace's typing": (refused_pods, "namespace-labels", "fail", "'nvlink'"),
     "no GPUs": (every_node(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
@@ -266,11 +281,14 @@ BREAKS = {
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
-    "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")],
+    "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
+             "allocatable")],
              "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
-    "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes", "warn",
+    "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes",
+                          "warn",
                           "b200"),
-    "no device": (repolicy("  devices: {rail0: mlx5_0, rail1: mlx5_1}\n", ""), "rail-devices", "warn", "rail0 on gpu-0"),
+    "no device": (repolicy("  devices: {rail0: mlx5_0, rail1: mlx5_1}\n", ""), "rail-devices", "warn",
+                  "rail0 on gpu-0"),
     "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
     "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
     "no hypernode": (clear("hypernodes"), "hypernodes", "fail", "no HyperNode"),
@@ -279,20 +297,25 @@ BREAKS = {
     "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
     "a mild guard": (lambda t: [b["spec"].update(validationActions=["Warn"]) for b in t["admission-bindings"]],
                      "admission-policy", "warn", "without Deny"),
-    "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "extender-replicas", "fail", "0 of"),
+    "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "extender-replicas", "fail",
+                          "0 of"),
     "a stale lease": (stale_lease, "extender-lease", "fail", "180 s ago"),
     "no holder": (put("leases", EXTENDER, "", "spec", "holderIdentity"), "extender-lease", "fail", "no holder"),
     "no extender's address": (drop("slices", EXTENDER), "extender-endpoints", "fail", "no EndpointSlice"),
     "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn", "does not ask"),
     "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
-    "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration", "fail",
+    "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration",
+                       "fail",
                        "assign, not allocate"),
-    "volcano's http": (volcano("https://railwright", "http://railwright"), "volcano-configuration", "fail", "serves https"),
-    "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail", "nvidia.com/mlx5_1"),
+    "volcano's http": (volcano("https://railwright", "http://railwright"), "volcano-configuration", "fail",
+                       "serves https"),
+    "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail",
+                        "nvidia.com/mlx5_1"),
     "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
                     "nodeCacheCapable"),
     "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not ask"),
-    "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected", "fail",
+    "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
+                   "fail",
                    "train/bare"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip
@@ -507,3 +530,19 @@ def test_hostile_objects_raise_nothing():
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
     assert wrong(judged(trees)) >= {"rail-configurations", "volcano-configuration", "kube-scheduler-configuration"}
+
+
+def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():
+    trees = installations.healthy()
+    unrotated(trees)
+    spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
+    deployment = {"metadata": {"name": sight.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
+    trees["deployments"].append(deployment)
+    told = {each.check: each for each in judged(trees)}
+    assert told["certs-rotation"].detail == "by pod-a"
+    named(trees, "leases", sight.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
+    assert wrong(judged(trees)) == {"certs-rotation"}
+    deployment["status"]["readyReplicas"] = 1
+    told = {each.check: each for each in judged(trees)}
+    assert told["certs-rotation"].detail == "1 of 2 ready"
+    assert told["certs-rotation"].state is model.State.FAIL

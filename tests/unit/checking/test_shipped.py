@@ -1,10 +1,10 @@
 """The table of shipped entries against the manifest it speaks of."""
 
 import installations
+import msgspec
 import yaml
 
 from cli.checking import registrations, shipped
-from certs import installation
 from cli.checking import seen as sight
 
 HOOKS = {
@@ -33,7 +33,7 @@ def test_the_table_of_entries_is_the_manifests():
         )
         for name, (kind, hook) in HOOKS.items()
     } == {
-        name: shipped.msgspec.structs.replace(
+        name: msgspec.structs.replace(
             each, objects=tuple(sorted(each.objects)), namespaces=tuple(sorted(each.namespaces))
         )
         for name, each in shipped.ENTRIES.items()
@@ -43,6 +43,14 @@ def test_the_table_of_entries_is_the_manifests():
     }
 
 
-def test_the_secrets_are_those_that_the_certificates_command_writes():
-    assert set(sight.SECRETS.values()) == set(installation.SECRETS.values()) - {installation.SECRETS["ca"]}
-    assert installation.CONFIGURATION == sight.CONFIGURATION
+def test_names_of_secrets_and_configurations_are_the_manifests():
+    mounted = {
+        each["metadata"]["name"]: volume["secret"]["secretName"]
+        for each in installations.manifests()
+        if each["kind"] == "Deployment"
+        for volume in each["spec"]["template"]["spec"].get("volumes", ())
+        if "secret" in volume
+    }
+    assert mounted.items() >= sight.SECRETS.items()
+    configurations = [each for each in installations.manifests() if each["kind"].endswith("WebhookConfiguration")]
+    assert {each["metadata"]["name"] for each in configurations} == {sight.CONFIGURATION}
