@@ -5,6 +5,7 @@ Owns the arguments, the waiting and the exit codes. What is looked at is `cli/ch
 
 import argparse
 import asyncio
+import io
 import os
 import pathlib
 import sys
@@ -122,7 +123,7 @@ def _answer(
         )
     if arguments.output == "json" and not arguments.svg:
         return
-    file = open(os.devnull, "w", encoding="utf-8") if arguments.output == "json" else None  # noqa: PTH123, SIM115 - the picture alone is wanted
+    file = io.StringIO() if arguments.output == "json" else None  # the picture alone is wanted
     console = Console(record=bool(arguments.svg), highlight=False, file=file)
     if arguments.svg or not console.is_terminal:
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH

@@ -435,10 +435,12 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
     assert " failed" not in out.getvalue()
 
 
-async def test_waiting_in_vain_ends_in_time_with_the_failure(installed):
+async def test_waiting_in_vain_ends_in_time_with_the_failure(installed, tmp_path):
+    picture = tmp_path / "check.svg"
     async with gone(NAD, "rail1", NETWORKS)(installed):
-        code, answer = await installed.check("--wait", "0.2")
+        code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
     assert code == 1
+    assert "check-networks/rail1" in picture.read_text()
     assert "rail-networks" in {each["check"] for each in answer["checks"] if each["state"] == "fail"}
 
 
