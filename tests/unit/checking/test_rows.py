@@ -476,6 +476,9 @@ def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root(
     assert wrong(judged(trees)) == set()
     data["tls.crt"] = base64.b64encode(leaf[0].public_bytes(pem)).decode()
     assert wrong(judged(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
+    chain = leaf[0].public_bytes(pem) + root[0].public_bytes(pem)
+    data["tls.crt"] = base64.b64encode(chain).decode()
+    assert wrong(judged(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
