@@ -253,7 +253,7 @@ _ROWS: tuple[tuple[str, str, model.Judge, str, tuple[str, ...], tuple[str, ...]]
      ("rail-networks",)),
     ("rail-offered", "nodes offer every rail's device pool", _fabrics(_offered),
      "look at the device plugin's pods and configuration; to see: kubectl describe node NODE", ("nodes",),
-     ("rail-pools",)),
+     ()),
     ("rail-dead", "no node has lost all devices of a rail", _fabrics(_dead),
      "look at the NIC's link and the device plugin's log on that node; to see: kubectl describe node NODE", ("nodes",),
      ("rail-offered",)),
