@@ -16,7 +16,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test fuzz bench bench-webhook bench-extender bench-volcano bench-placement demo docs lock clean
+.PHONY: help setup check audit test fuzz faults bench bench-webhook bench-extender bench-volcano bench-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -66,10 +66,14 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 test: setup ## unit, service and control-plane tests, and a short fuzz run
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest tests/unit tests/service tests/fuzz $(TEST_ARGS) || exit; \
+	$(BIN)/pytest -m "not plane and not soak" tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest tests/controlplane $(TEST_ARGS)
+	$(BIN)/pytest -m "plane and not soak" tests/controlplane tests/faults $(TEST_ARGS)
+
+faults: setup ## every fault of docs/reliability.md, the long ones too, and that page's table anew
+	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	$(BIN)/pytest tests/faults --fault-report docs/reliability.md $(TEST_ARGS)
 
 fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
@@ -93,6 +97,7 @@ demo: setup ## the whole path on this machine, without a cluster; options by DEM
 	$(BIN)/railwright demo $(DEMO_ARGS)
 
 # MkDocs gets an environment of its own: its packages are none of ours.
+.PHONY: docs
 docs: setup ## the documentation into build/docs, its generated parts made anew
 	$(BIN)/python -m documentation
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools

@@ -31,11 +31,25 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._counted = counted
-        self._sessions = sessions.Sessions()
         self._desk = decide.Desk(state.fleet, state.ledger)
+        self._sessions = sessions.Sessions()
+        self._begin()
+
+    def forget(self) -> None:
+        """As after a restart: what schedulers have told is gone, what the cluster shows stays."""
+        for entry in list(self._state.ledger):
+            self._state.ledger.deallocate(entry.uid)
+        self._begin()
+
+    def interrupted(self) -> None:
+        """For a while schedulers were not answered: a session that runs now is not known from its start."""
+        self._sessions = sessions.Sessions()
+
+    def _begin(self) -> None:
+        self.interrupted()
         self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
-        self.gangs = gangs.Gangs(state, self._desk, self.explanations.standing)
+        self.gangs = gangs.Gangs(self._state, self._desk, self.explanations.standing)
 
     def warm(self) -> None:
         """Work out between requests what the next one would have to."""

@@ -90,6 +90,7 @@ class Metrics:
     cache_age_seconds = _gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
     cache_objects = _gauge("cache_objects", "Objects in a cache.", "kind")
     watch_restarts = _counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
+    watch_skipped = _counter("watch_skipped", "Objects left out because they could not be read.", "kind")
     # --- webhook --------------------------------------------------------------------------------------
     webhook_requests = _counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
     webhook_request_seconds = _histogram(
@@ -127,6 +128,10 @@ class Metrics:
     )
     gang_bandwidth = _histogram(
         "gang_bandwidth", "Modelled bandwidth of placed gangs, of the whole.", buckets=_SHARES, only="extender"
+    )
+    leader = _gauge("leader", "1 while this process answers schedulers, 0 while it stands by.", only="extender")
+    leader_transitions = _counter(
+        "leader_transitions", "Times this process began or ceased to answer schedulers.", only="extender"
     )
     extender_notices = _counter(
         "extender_notices", "Kubernetes Events, by what became of them.", "outcome", only="extender"

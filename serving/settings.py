@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None
+    client_names: frozenset[str] = frozenset()  # empty: whoever the authority has certified
     plain_http: bool = False
     allow_plain_http: bool = False
     kubeconfig: str | None = None
@@ -60,12 +61,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = _WEBHOOK_BODY  # bytes
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
+    leader_elect: bool = False
+    lease_seconds: float = 3.0
 
 
 def describe(settings: Settings) -> dict[str, Any]:
     """The settings as the start log shows them. No option holds a secret: keys are given by path and never shown."""
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return {name: str(value) if isinstance(value, Address | pathlib.Path) else value for name, value in values.items()}
+    return {name: _shown(value) for name, value in values.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    return str(value) if isinstance(value, Address | pathlib.Path) else value
 
 
 def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, str]) -> Settings:
@@ -82,7 +91,8 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
         except ValueError as error:
             parser.error(str(error))
     settings = Settings(server=server, **values)
-    for complaint in (_transport_complaint, _process_complaint, _source_complaint, _file_complaint):
+    complaints = (_transport_complaint, _process_complaint, _source_complaint, _leader_complaint, _file_complaint)
+    for complaint in complaints:
         if reason := complaint(settings):
             parser.error(reason)
     return settings
@@ -121,7 +131,8 @@ def _value(option: _Option, given: str | None, environ: Mapping[str, str], serve
         raise ValueError(f"{source}: {error}") from None
 
 
-def _address(text: str) -> Address:
+def address(text: str) -> Address:
+    """HOST:PORT; raises ValueError that says what is wrong with it."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -164,6 +175,10 @@ def _switch(text: str) -> bool:
     return text.lower() in _TRUE
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(each.strip() for each in text.split(",") if each.strip())
+
+
 def _file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
@@ -178,15 +193,16 @@ def _file_name(text: str) -> str:
 _OPTIONS = (
     _Option(
         "listen",
-        _address,
+        address,
         {"webhook": Address("", 9443), "extender": Address("", 8713)},
         "HOST:PORT",
         "where callers connect; port 0 is a free port, printed as 'listening on HOST:PORT'",
     ),
-    _Option("ops_listen", _address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
+    _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
     _Option("tls_cert", _file, None, "FILE", "certificate chain, PEM, reloaded on change"),
     _Option("tls_key", _file, None, "FILE", "its private key, PEM, reloaded on change"),
     _Option("client_ca", _file, None, "FILE", "callers must present a certificate of this authority"),
+    _Option("client_names", _names, frozenset(), "NAME,...", "of those, only these common names or SANs are callers"),
     _Option("plain_http", _switch, False, "", "no TLS; refused on anything but loopback"),
     _Option("allow_plain_http", _switch, False, "", "extender: let --plain-http listen beyond loopback"),
     _Option("kubeconfig", _file_name, None, "FILE", "the API server; without it the in-cluster account"),
@@ -202,6 +218,8 @@ _OPTIONS = (
     ),
     _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
+    _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
+    _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
 )
 # fmt: on
 _ABOUT = {
@@ -232,6 +250,8 @@ def _transport_complaint(settings: Settings) -> str | None:
         return "--tls-cert and --tls-key go together: one of them is missing"
     if settings.plain_http and (settings.tls_cert or settings.client_ca):
         return "--plain-http contradicts --tls-cert, --tls-key and --client-ca: leave out one or the other"
+    if settings.client_names and not settings.client_ca:
+        return "--client-names needs --client-ca: a name proves nothing without the authority that has certified it"
     if not settings.plain_http and not settings.tls_cert:
         return "no certificate: give --tls-cert and --tls-key (railwright certs issue makes them), or --plain-http"
     if settings.allow_plain_http and settings.server != "extender":
@@ -258,6 +278,16 @@ def _overlap(one: Address, other: Address) -> bool:
 def _source_complaint(settings: Settings) -> str | None:
     if settings.snapshot and not settings.policy and not settings.kubeconfig:
         return "--snapshot means no cluster, so the policy needs a file too: add --policy FILE"
+    return None
+
+
+def _leader_complaint(settings: Settings) -> str | None:
+    if settings.leader_elect and settings.server != "extender":
+        return "--leader-elect is for the extender only: every replica of the webhook answers"
+    if settings.leader_elect and settings.snapshot:
+        return "--leader-elect needs an API server, and --snapshot means that there is none: leave out one of them"
+    if settings.lease_seconds < 1:
+        return f"--lease-seconds {settings.lease_seconds:g}: a Lease counts whole seconds, so give 1 or more"
     return None
 
 

@@ -10,7 +10,8 @@ import datetime as dt
 import logging
 import pathlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import msgspec
 from cryptography import x509
@@ -97,6 +98,30 @@ class Source:
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
         connection.context = self._current.context
+
+
+def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
+    """A judge of connections: true for callers whose certificate bears one of `names`, or for all where none is given.
+
+    The handshake has proven the certificate by then; no ticket lets a caller skip it.
+    """
+
+    def admitted(transport: asyncio.BaseTransport) -> bool:
+        given = _caller(transport.get_extra_info("peercert"))
+        if given & allowed:
+            return True
+        _LOG.warning("caller refused", extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}})
+        return False
+
+    allowed = frozenset(names)
+    return admitted if allowed else lambda _transport: True
+
+
+def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """The common names and subject alternative names of a certificate in the form of `ssl`."""
+    found = certificate or {}
+    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    return frozenset([*common, *(value for _, value in found.get("subjectAltName", ()))])
 
 
 def _load(files: Files, now: dt.datetime) -> _Loaded:

@@ -37,6 +37,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             policy=options.policy,
             wanted=_wanted(state),
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
+            skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except errors.ClusterError as error:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
@@ -63,7 +64,7 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, excerpt=states.excerpt),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
         sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]

@@ -198,6 +198,15 @@ class Pods:
         self._news = asyncio.Event()
 
 
+def excerpt(pod: views.Pod) -> views.Pod:
+    """What `Pods` keeps of a pod: all of one that may have opted in and awaits a node, else who and where it is."""
+    if not pod.spec.node_name and _may_opt_in(pod):
+        return pod
+    meta = pod.metadata
+    known = views.ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
+    return views.Pod(metadata=known, spec=views.PodSpec(node_name=pod.spec.node_name))
+
+
 class Pending(msgspec.Struct, frozen=True):
     """A pod that awaits a node. `outdated`: values its annotations had before they were changed or removed."""
 

@@ -100,6 +100,9 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds of 0 or more"),
         ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds of 0 or more"),
         ("webhook", (*PLAIN, "--assume-seconds", "inf"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--leader-elect"), "every replica of the webhook answers"),
+        ("extender", (*PLAIN, "--leader-elect", "--snapshot=s", "--policy=p"), "--snapshot means that there is none"),
+        ("extender", (*PLAIN, "--lease-seconds=0.5"), "give 1 or more"),
         ("webhook", (*PLAIN, "--max-body", "0"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--max-body", "7MiB"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--policy", "/nowhere/policy.yaml"), "--policy /nowhere/policy.yaml: No such file"),
@@ -139,8 +142,8 @@ def test_the_description_is_plain_and_holds_every_setting(files):
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_value_error(text):
     try:
-        found = settings._address(text)
+        found = settings.address(text)
     except ValueError:
         return
     assert 0 <= found.port <= 65535
-    assert settings._address(str(found)) == found
+    assert settings.address(str(found)) == found
