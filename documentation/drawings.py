@@ -26,7 +26,7 @@ def fabric(  # noqa: PLR0913 - the parts of one picture
     busy: frozenset[int],
     ranks: Mapping[int, int],
 ) -> str:
-    """Leaves as boxes of nodes under their spine: grey is held by other jobs, blue with its number a rank of the gang."""
+    """Leaves as boxes of nodes under their spine: grey is held by other jobs, blue with its number a rank."""
     parts: list[str] = []
     top = 56
     for spine in dict.fromkeys(spines.values()):
@@ -38,10 +38,12 @@ def fabric(  # noqa: PLR0913 - the parts of one picture
             width = len(nodes) * _CELL + 2 * _GAP
             if left + width > _WIDTH - 12:
                 left, top = 12, top + _CELL + 34
-            parts.extend(_leaf(left, top, leaf, nodes, busy, ranks))
+            parts.extend(_leaf((left, top), leaf, nodes, busy, ranks))
             left, height = left + width + _GAP, _CELL + 34
         top += height + 4
-    return _picture(f"{title}: {subtitle}", top + 8, [_text(12, 24, title, 17, "bold"), _text(12, 44, subtitle, 13), *parts])
+    return _picture(
+        f"{title}: {subtitle}", top + 8, [_text(12, 24, title, 17, "bold"), _text(12, 44, subtitle, 13), *parts]
+    )
 
 
 def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
@@ -53,12 +55,15 @@ def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
         parts.append(_text(12, top + 17, name, 13))
         parts.append(f'<rect x="170" y="{top}" width="{round(value * 460)}" height="24" fill="{colour}"/>')
         parts.append(_text(178 + round(value * 460), top + 17, f"{value:.2f}", 13, "bold"))
-    return _picture(f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in values)}", 48 + 34 * len(values), parts)
+    return _picture(
+        f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in values)}", 48 + 34 * len(values), parts
+    )
 
 
 def _leaf(
-    left: int, top: int, name: str, nodes: Sequence[int], busy: frozenset[int], ranks: Mapping[int, int]
+    at: tuple[int, int], name: str, nodes: Sequence[int], busy: frozenset[int], ranks: Mapping[int, int]
 ) -> Sequence[str]:
+    left, top = at
     width = len(nodes) * _CELL + 2 * _GAP
     parts = [
         f'<rect x="{left}" y="{top}" width="{width}" height="{_CELL + 24}" rx="4" fill="none" stroke="#9ca3af"/>',
@@ -66,12 +71,12 @@ def _leaf(
     ]
     for index, node in enumerate(nodes):
         kind = "gang" if node in ranks else "busy" if node in busy else "free"
-        at = left + _GAP + index * _CELL
-        parts.append(f'<rect x="{at + 1}" y="{top + 18}" width="{_CELL - 2}" height="{_CELL - 2}" {_STYLES[kind]}/>')
+        x = left + _GAP + index * _CELL
+        parts.append(f'<rect x="{x + 1}" y="{top + 18}" width="{_CELL - 2}" height="{_CELL - 2}" {_STYLES[kind]}/>')
         if node in ranks:
             parts.append(
-                f'<text x="{at + _CELL // 2}" y="{top + 18 + 17}" font-size="13" font-family="sans-serif" fill="#ffffff" '
-                f'text-anchor="middle">{ranks[node]}</text>'
+                f'<text x="{x + _CELL // 2}" y="{top + 35}" font-size="13" font-family="sans-serif" '
+                f'fill="#ffffff" text-anchor="middle">{ranks[node]}</text>'
             )
     return parts
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from cli.explanation import account, manifests, picture, templates
 from cluster import policies
 from fabric import names
+from fabric.policy import model
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -32,14 +33,20 @@ def admitted(site: str) -> str:
 
 
 def accounts(job: pathlib.Path, policy: pathlib.Path) -> list[account.Account]:
-    """What admission answers for every template of a manifest. Raises ValueError for a policy it would refuse."""
-    found = policies.read(policy.read_text(encoding="utf-8"))
-    if isinstance(found, policies.Rejected):
-        raise ValueError(f"{policy}: {found.errors[0].path}: {found.errors[0].message}")
+    """What admission answers for every template of a manifest."""
+    found = accepted(policy)
     caches = account.known(None, "")
     trees = manifests.read(job.read_text(encoding="utf-8"), str(job))
     made = [each for tree in trees for each in templates.of(tree, templates.DEFAULT_NAMESPACE) or ()]
     return [account.give(each, found, caches) for each in made]
+
+
+def accepted(path: pathlib.Path) -> model.Policy:
+    """The policy of a file. Raises TypeError for one that would be refused."""
+    found = policies.read(path.read_text(encoding="utf-8"))
+    if isinstance(found, policies.Rejected):
+        raise TypeError(f"{path}: {found.errors[0].path}: {found.errors[0].message}")
+    return found
 
 
 def _told(given: account.Account, alike: Sequence[account.Account]) -> str:

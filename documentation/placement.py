@@ -54,7 +54,9 @@ def scene() -> str:
     rows = [
         f"| {_NAMES[each.policy]} | {each.leaves} | {each.crossings} | {each.bandwidth:.2f} |" for each in landings()
     ]
-    return "\n".join(["| placed by | leaves | ring edges between leaves | modelled bandwidth |", "|---|---|---|---|", *rows])
+    return "\n".join(
+        ["| placed by | leaves | ring edges between leaves | modelled bandwidth |", "|---|---|---|---|", *rows]
+    )
 
 
 def study() -> str:
@@ -64,7 +66,9 @@ def study() -> str:
         f"| {each.summary.leaves_of_fewest:.2f} | {each.summary.avoidable_crossings} |"
         for each in _studied()
     ]
-    head = "| placed by | of the optimum's bandwidth | worst gang | leaves, of the fewest possible | avoidable crossings |"
+    head = (
+        "| placed by | of the optimum's bandwidth | worst gang | leaves, of the fewest possible | avoidable crossings |"
+    )
     return "\n".join([head, "|---|---|---|---|---|", *rows, "", f"{_studied()[0].summary.gangs} gangs in {JOBS} jobs."])
 
 

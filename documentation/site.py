@@ -7,8 +7,12 @@ import pathlib
 import re
 from typing import Any
 
-_OUTSIDE = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<up>(?:\.\./)+)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
-_FETCHED = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?https?:|<link[^>]*rel=\"?(?:stylesheet|preconnect)[^>]*https?:")
+_OUTSIDE = re.compile(
+    r"\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<up>(?:\.\./)+)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)"
+)
+_FETCHED = re.compile(
+    r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?https?:|<link[^>]*rel=\"?(?:stylesheet|preconnect)[^>]*https?:"
+)
 
 
 class ElsewhereError(Exception):
@@ -25,8 +29,7 @@ def on_config(config: Any) -> Any:
 def _there(tree: Any, keep: Any) -> Any:
     """The menu without the pages that are not kept, and without headings that nothing is left under."""
     if isinstance(tree, list):
-        parts = [_there(each, keep) for each in tree]
-        return [each for each in parts if each]
+        return [each for each in (_there(part, keep) for part in tree) if each]
     if isinstance(tree, dict):
         parts = {title: _there(each, keep) for title, each in tree.items()}
         return {title: each for title, each in parts.items() if each}

@@ -93,7 +93,7 @@ MEANINGS: Mapping[str, str] = {
         "Node labels of leaf, spine and so on, closest first. Absent: those of `preset`. `{rail}` in a label's name is "
         "each rail's, as in `example.com/leaf-{rail}`, where every rail has its leaf."
     ),
-    "Placement.oversubscription": "For each domain the uplink ratio leaving it, such as `[1, 7]`. Absent: 1 everywhere.",
+    "Placement.oversubscription": "For each domain the uplink ratio leaving it, such as `[1, 7]`. Absent: 1.",
     "Placement.preset": "Whose node labels `domains` are. `volcano` reads HyperNode objects.",
     "Placement.weights": "What each part of a score counts. Only their ratios matter.",
     "Placement.scale": "Multiplier of the score for Volcano, whose plugins add raw scores.",

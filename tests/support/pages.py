@@ -1,0 +1,77 @@
+"""The documentation as data: pages, their anchors, links and code blocks. Reads Markdown as MkDocs' site renders it."""
+
+import dataclasses
+import pathlib
+import re
+import unicodedata
+
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+AROUND = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")]
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
+_HEADING = re.compile(r"^#{1,6} +(?P<text>.+?)(?: *\{ *#(?P<id>[\w-]+) *\})? *#* *$", re.MULTILINE)
+_NAMED = re.compile(r"<a (?:id|name)=\"(?P<id>[^\"]+)\"")
+_ATTRIBUTE = re.compile(r"\{ *#(?P<id>[\w-]+) *\}")
+
+
+class Loader(yaml.SafeLoader):
+    """MkDocs' configuration, with its one tag: a variable of the environment and its default."""
+
+
+Loader.add_constructor("!ENV", lambda loader, node: loader.construct_sequence(node)[-1])
+SITE = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)  # noqa: S506 - a SafeLoader
+AWAITED = {name.removesuffix(".md") for name in SITE["extra"]["awaited"]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block: its language and its text, without the indentation of a list around it."""
+
+    page: pathlib.Path
+    language: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.page.relative_to(ROOT)}: {self.text.strip().splitlines()[0][:60] if self.text.strip() else ''}"
+
+
+def blocks(page: pathlib.Path) -> list[Block]:
+    found = []
+    for each in _FENCE.finditer(page.read_text()):
+        indent = len(each["indent"])
+        lines = [line[indent:] for line in each["body"].splitlines()]
+        found.append(Block(page, each["info"].split(" ")[0].strip(), "\n".join(lines)))
+    return found
+
+
+def prose(page: pathlib.Path) -> str:
+    """The page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def links(page: pathlib.Path) -> list[str]:
+    text = re.sub(r"`[^`\n]*`", "", prose(page))
+    return [each["target"] for each in _LINK.finditer(text)]
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """Ids that the site gives the page; of equal headings only the first has the plain one."""
+    text = prose(page)
+    found = {each["id"] for pattern in (_NAMED, _ATTRIBUTE) for each in pattern.finditer(text)}
+    return found | {each["id"] or slug(each["text"]) for each in _HEADING.finditer(text)}
+
+
+def slug(heading: str) -> str:
+    """Python-Markdown's: letters, digits, `_` and `-`, spaces as one `-`."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())

@@ -1,0 +1,130 @@
+"""Code on the pages is true: policies validate, manifests admit, commands parse."""
+
+import contextlib
+import io
+import re
+import shlex
+
+import pages
+import pytest
+import yaml
+
+from cli import __main__ as program
+from cli.explanation import account, templates
+from cluster import policies
+from fabric import names
+from preflight import __main__ as preflight
+from serving import settings
+
+SERVERS = ("webhook", "extender")
+LATER = ("dashboard", "gangs", "fabric", "verify", "completion")  # commands of other branches; empty it when merged
+ALL = [*pages.PAGES, *pages.AROUND]
+YAML = [block for page in ALL for block in pages.blocks(page) if block.language in {"yaml", "yml"}]
+STAND_IN = policies.read((pages.ROOT / "cli" / "demo" / "policy.yaml").read_text())
+
+
+def documents(block: pages.Block) -> list[dict]:
+    return [each for each in yaml.safe_load_all(block.text) if isinstance(each, dict)]
+
+
+POLICIES = [block for block in YAML if any(each.get("kind") == names.POLICY_KIND for each in documents(block))]
+JOBS = [
+    (block, tree)
+    for block in YAML
+    for tree in documents(block)
+    if tree.get("kind") and templates.of(tree, templates.DEFAULT_NAMESPACE)
+]
+
+
+@pytest.mark.parametrize("block", YAML, ids=lambda block: block.title)
+def test_every_block_of_yaml_is_yaml(block):
+    list(yaml.safe_load_all(block.text))
+
+
+@pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.title)
+def test_every_policy_on_a_page_would_be_accepted(block):
+    found = policies.read(block.text)
+    assert not isinstance(found, policies.Rejected), found.errors
+
+
+@pytest.mark.parametrize(("block", "tree"), JOBS, ids=[f"{block.title} {tree['kind']}" for block, tree in JOBS])
+def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
+    own = [each for each in POLICIES if each.page == block.page]
+    policy = policies.read(own[0].text) if own else STAND_IN
+    for template in templates.of(tree, templates.DEFAULT_NAMESPACE):
+        given = account.give(template, policy, account.known(None, ""))
+        assert not account.refused(given), given.message
+        if names.FABRIC in yaml.safe_dump(tree):
+            assert given.operations
+
+
+def test_there_are_policies_and_manifests_to_test():
+    assert len(POLICIES) >= 6
+    assert len(JOBS) >= 13
+
+
+def commands() -> list[tuple[str, str, bool]]:
+    """Every `railwright ...` of the pages: (page, text, whole). In a sentence a command may lack parts."""
+    found = []
+    for page in ALL:
+        for block in pages.blocks(page):
+            if block.language in {"console", "shell", "sh", "bash"}:
+                for line in block.text.replace("\\\n", " ").splitlines():
+                    parts = re.split(r"\s(?:&&|\|)\s", line.removeprefix("$ "))
+                    found += [(page.name, each, True) for each in parts]
+        found += [(page.name, each, False) for each in re.findall(r"`([^`\n]+)`", pages.prose(page))]
+    kept = [(page, re.sub(r"^kubectl railwright\b", "railwright", text.strip()), whole) for page, text, whole in found]
+    return sorted({(page, each, whole) for page, text, whole in kept for each in written(text)})
+
+
+def written(text: str) -> list[str]:
+    """The commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
+    if not re.match(r"railwright [a-z]", text):
+        return []
+    text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out
+    choice = re.search(r"(?<=\s)[a-z]+(?:\|[a-z]+)+(?=\s|$)", text)
+    if not choice:
+        return [text]
+    return [text[: choice.start()] + each + text[choice.end() :] for each in choice[0].split("|")]
+
+
+def complaint(text: str) -> str:
+    """What the real parsers have against a command line; "" where they take it."""
+    words = shlex.split(text, comments=True)[1:]
+    if words[0] in LATER or "..." in words:
+        return ""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            _parse(words)
+        except SystemExit as leaving:
+            return errors.getvalue() or str(leaving) if leaving.code else ""
+    return ""
+
+
+def _parse(words: list[str]) -> None:
+    if words[0] in SERVERS:
+        settings._parser(words[0]).parse_args(words[1:])
+    elif words[0] == "preflight":
+        parser = preflight._parser()
+        for action in parser._actions:
+            action.required = False  # a page may speak of one option
+        parser.parse_args(words[1:])
+    else:
+        parser = program._parser(program.discover(words[0]))
+        if words[1:]:
+            parser.parse_args(words)
+        elif words[0] not in program.discover():
+            raise SystemExit(f"no command {words[0]}")
+
+
+@pytest.mark.parametrize(("page", "text", "whole"), commands(), ids=lambda part: str(part)[-60:])
+def test_every_command_on_a_page_is_one_that_the_program_takes(page, text, whole):
+    why = complaint(text)
+    unfinished = "arguments are required" in why or "expected one argument" in why
+    assert not why or (unfinished and not whole), f"{page}: {text}: {why}"
+
+
+@pytest.mark.parametrize("text", ["railwright nothing", "railwright lint --nothing x", "railwright policy check x"])
+def test_a_command_that_there_is_not_is_found(text):
+    assert complaint(text)

@@ -1,0 +1,102 @@
+"""What is generated is up to date, says all there is, and comes out the same every time."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pages
+import pytest
+
+from cli.explanation import account
+from documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
+from fabric import names
+from fabric.lint import engine
+from fabric.policy import meanings, schema
+
+
+def test_every_generated_part_and_picture_is_up_to_date():
+    stale = [str(path.relative_to(pages.ROOT)) for path in content.stale()]
+    assert stale == [], "run `make docs`, or `python -m documentation`"
+
+
+def test_a_part_that_was_edited_by_hand_is_made_anew_and_the_words_around_it_stay():
+    text = "a\n<!-- generated: x 1 -->\nedited\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n"
+    text += "<!-- end of generated -->"
+    assert blocks.fill(text, {"x": lambda word: f"made {word}"}) == (
+        "a\n<!-- generated: x 1 -->\n\nmade 1\n\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n\nmade 2\n\n"
+        "<!-- end of generated -->"
+    )
+    with pytest.raises(blocks.UnknownBlockError, match="y: is none of x"):
+        blocks.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
+
+
+def test_every_mark_on_a_page_is_closed():
+    for page in pages.PAGES:
+        text = page.read_text()
+        marks = re.findall(r"^<!-- (generated:|end of generated)", text, re.MULTILINE)
+        assert marks == ["generated:", "end of generated"] * (len(marks) // 2), page
+
+
+def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
+    told = policy.reference()
+    for name, section in schema.build()["$defs"].items():
+        for key in section.get("properties", {}):
+            assert f"{name}.{key}" in meanings.MEANINGS
+            assert f"| `{key}` |" in told
+    assert "| `gidIndex` | integer | absent |" in told
+    assert "-1 to 255." in told
+    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | absent |" in told
+
+
+def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
+    told = rules.all_rules()
+    for rule in engine.every():
+        (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", told, re.DOTALL)
+        assert part.count("```text") == len(rule.good) + len(rule.bad)
+        assert part.count(f"\n# {rule.code} ") >= len(rule.bad)
+        assert f"[{rule.code}](#{rule.code.lower()})" in rules.overview()
+
+
+def test_every_key_that_is_ours_stands_on_the_page_of_labels():
+    page = (pages.DOCS / "labels.md").read_text()
+    ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
+    assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
+
+
+@pytest.mark.parametrize("case", refusals.CASES, ids=lambda case: case.title)
+def test_every_common_refusal_is_refused_or_warned_of(case):
+    given = refusals.answered(case)
+    assert account.refused(given) or given.warnings
+
+
+def test_the_pages_of_sites_show_changes_with_a_reason_each():
+    for site in ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma"):
+        told = examples.admitted(site)
+        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", told, re.MULTILINE)
+        assert rows
+        assert "+    railwright.io/injection" in told
+
+
+def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
+    by = {each.policy: each for each in placement.landings()}
+    assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
+    assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
+    assert by["none"].leaves > by["greedy"].leaves
+    assert set(by["railwright"].hosts).isdisjoint(placement._busy())
+    assert len(set(by["railwright"].hosts)) == placement.GANG
+
+
+def test_the_same_scene_is_drawn_to_the_same_bytes():
+    first = placement.pictures()
+    placement.landings.cache_clear()
+    assert placement.pictures() == first
+
+
+def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
+    svg = drawings.fabric("T", "S", {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"},
+                          busy=frozenset({2}), ranks={0: 1, 1: 0})  # fmt: skip
+    tree = ET.fromstring(svg)  # noqa: S314 - our own
+    texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert tree.attrib["aria-label"] == "T: S"
+    assert sorted(text for text in texts if text in {"0", "1"}) == ["0", "1"]
+    assert svg.count(drawings._STYLES["busy"]) == 1
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")

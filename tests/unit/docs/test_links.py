@@ -1,0 +1,103 @@
+"""Every link leads somewhere: between pages, into the tree, and from the code to the site."""
+
+import pathlib
+import re
+import subprocess
+
+import pages
+import pytest
+
+from documentation import site
+
+SITE = "https://railwright.io/docs"
+ADDRESS = re.compile(re.escape(SITE) + r"/(?P<page>[\w/-]*?)/?(?:#(?P<anchor>[\w-]+))?(?=[^\w/#-]|$)")
+
+
+def missing(page: pathlib.Path, target: str) -> str:
+    """What is wrong with a link; "" where it leads somewhere."""
+    if re.match(r"[a-z]+:", target):
+        return ""
+    path, _, anchor = target.partition("#")
+    at = (page.parent / path).resolve() if path else page
+    if not at.exists():
+        return f"{target}: there is no {path}"
+    if anchor and at.suffix == ".md" and anchor not in pages.anchors(at):
+        return f"{target}: {at.name} has no heading for #{anchor}; it has {', '.join(sorted(pages.anchors(at)))}"
+    return ""
+
+
+@pytest.mark.parametrize("page", [*pages.PAGES, *pages.AROUND], ids=lambda page: str(page.relative_to(pages.ROOT)))
+def test_every_relative_link_and_anchor_of_a_page_resolves(page):
+    assert [why for target in pages.links(page) if (why := missing(page, target))] == []
+
+
+def test_a_link_to_nowhere_and_one_to_no_heading_are_found():
+    page = pages.DOCS / "index.md"
+    assert missing(page, "nowhere.md")
+    assert missing(page, "policy.md#nowhere")
+    assert not missing(page, "policy.md#nccl")
+
+
+def test_links_from_the_code_and_manifests_to_the_site_resolve():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=pages.ROOT, capture_output=True, check=True)
+    wrong = []
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = pages.ROOT / name
+        if path.suffix not in {".py", ".yaml", ".yml", ".md", ".json", ".html", ".js", ".tpl", ".txt"}:
+            continue
+        if name.startswith("tests/") or not path.exists():
+            continue  # tests make up addresses; their subjects are judged by themselves
+        wrong += [f"{name}: {why}" for each in ADDRESS.finditer(path.read_text()) if (why := nowhere(each))]
+    assert wrong == []
+
+
+def nowhere(found: re.Match) -> str:
+    """What is wrong with an address of the site; "" where page and anchor are there, or the page is awaited."""
+    page = found["page"] or "index"
+    path = pages.DOCS / f"{page}.md"
+    if not path.exists():
+        path = pages.DOCS / page / "index.md"
+    if not path.exists():
+        return "" if page in pages.AWAITED else f"{found[0]}: there is no docs/{page}.md"
+    if found["anchor"] and found["anchor"] not in pages.anchors(path):
+        return f"{found[0]}: docs/{page}.md has no #{found['anchor']}"
+    return ""
+
+
+def test_an_address_of_no_page_and_one_of_no_heading_are_found():
+    assert nowhere(ADDRESS.search(f'"{SITE}/nowhere/"'))
+    assert nowhere(ADDRESS.search(f'"{SITE}/policy/#nowhere"'))
+    assert not nowhere(ADDRESS.search(f"see {SITE}/policy/#nccl."))
+    assert not nowhere(ADDRESS.search(f"{SITE}/sites/"))
+
+
+class Page:
+    def __init__(self, path):
+        self.file = type("File", (), {"src_uri": path})()
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "plain", "led"),
+    [
+        ("a.md", "[x](../tests/y.py)", "x", "[x](https://h/blob/main/tests/y.py)"),
+        ("sites/a.md", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)"),
+        ("sites/a.md", "[`x`](../../manifests/y)", "`x`", "[`x`](https://h/blob/main/manifests/y)"),
+    ],
+)
+def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_is_plain_text(page, link, plain, led):
+    assert site.on_page_markdown(link, Page(page), {}, None) == plain
+    assert site.on_page_markdown(link, Page(page), {"repo_url": "https://h/"}, None) == led
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://cdn/x.js">',
+        '<link href="a" rel="stylesheet" href="https://f/x.css">',
+        "<img src=http://h/i>",
+    ],
+)
+def test_a_page_that_would_load_something_from_another_server_is_no_page(html):
+    with pytest.raises(site.ElsewhereError, match=r"a\.md"):
+        site.on_post_page(html, Page("a.md"), {})
+    assert site.on_post_page('<a href="https://h">x</a><link rel=canonical href=https://h>', Page("a.md"), {})

@@ -1,0 +1,48 @@
+"""The menu of the site holds every page, once, and the site itself needs no network."""
+
+import pages
+import pytest
+
+from documentation import site
+
+
+CONFIG = pages.SITE
+
+
+def leaves(tree) -> list[str]:
+    if isinstance(tree, str):
+        return [tree]
+    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(part)]
+
+
+def test_every_page_is_in_the_menu_once_and_the_menu_names_no_other():
+    there = {str(page.relative_to(pages.DOCS)) for page in pages.PAGES}
+    named = leaves(CONFIG["nav"])
+    assert len(named) == len(set(named))
+    assert there - set(named) == set(), "pages that nobody finds"
+    assert set(named) - there - set(CONFIG["extra"]["awaited"]) == set(), "entries without a page"
+    assert set(CONFIG["extra"]["awaited"]) <= set(named)
+
+
+def test_pages_that_are_awaited_are_left_out_of_the_menu_and_empty_headings_with_them(tmp_path):
+    (tmp_path / "a.md").touch()
+    config = {
+        "docs_dir": str(tmp_path),
+        "extra": {"awaited": ["b.md", "c.md"]},
+        "nav": [{"One": [{"A": "a.md"}, {"B": "b.md"}]}, {"Two": [{"C": "c.md"}]}, {"Three": "slip.md"}],
+    }
+    assert site.on_config(config)["nav"] == [{"One": [{"A": "a.md"}]}, {"Three": "slip.md"}]
+
+
+def test_the_site_asks_no_font_and_no_counter_of_anybody():
+    assert CONFIG["theme"]["font"] is False
+    assert "analytics" not in CONFIG["extra"]
+    assert not CONFIG.get("extra_javascript")
+    assert not CONFIG.get("extra_css")
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+def test_every_picture_says_what_it_shows_and_every_page_has_one_title(page):
+    text = pages.prose(page)
+    assert "![](" not in text
+    assert sum(line.startswith("# ") for line in text.splitlines()) == 1
