@@ -102,7 +102,7 @@ docs: setup ## the documentation into build/docs, its generated parts made anew
 	$(BIN)/python -m documentation
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools
 	$(BIN)/uv pip install --quiet --python build/docs-tools/bin/python --require-hashes -r requirements/docs.txt
-	build/docs-tools/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 build/docs-tools/bin/mkdocs build --quiet --strict
 
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt

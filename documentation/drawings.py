@@ -7,7 +7,7 @@ on light and dark pages, and nothing is told by colour alone.
 from collections.abc import Mapping, Sequence
 from html import escape
 
-_CELL, _GAP, _COLUMNS = 26, 6, 5  # pixels of a node, between leaves, leaves beside each other
+_CELL, _GAP = 26, 6  # pixels of a node, and between leaves
 _TEXT = 'font-family="sans-serif" fill="#1f2937"'
 _STYLES = {
     "free": 'fill="#ffffff" stroke="#9ca3af"',

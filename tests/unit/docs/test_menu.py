@@ -1,10 +1,11 @@
 """The menu of the site holds every page, once, and the site itself needs no network."""
 
+import re
+
 import pages
 import pytest
 
 from documentation import site
-
 
 CONFIG = pages.SITE
 
@@ -46,3 +47,17 @@ def test_every_picture_says_what_it_shows_and_every_page_has_one_title(page):
     text = pages.prose(page)
     assert "![](" not in text
     assert sum(line.startswith("# ") for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("page", [*pages.PAGES, *pages.AROUND], ids=lambda page: page.stem)
+def test_every_row_of_a_table_has_the_cells_of_its_head(page):
+    lines = re.sub(r"`[^`\n]*`", "", pages.prose(page)).splitlines()
+    wrong, cells = [], None
+    for line in lines:
+        if not line.startswith("|"):
+            cells = None
+            continue
+        count = len(re.findall(r"(?<!\\)\|", line))
+        cells = cells or count
+        wrong += [line[:80]] * (count != cells)
+    assert wrong == []
