@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster import errors, events, resources, sinks, sources
-from extender import app, gang_events, gangs, gaps, schedulers
+from extender import app, gang_events, gangs, gaps, rail_gauges, schedulers
 from extender import state as states
 from fabric.placement import ledger, size_kinds
 from serving import logs, metrics, probes, processes, server, settings, tuning
@@ -69,17 +69,22 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     look = _looking(verbs, counters, gang_events.telling(posting, groups))
     unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)
 
+    devices = rail_gauges.RailGauges(state, counters, lambda: origin.store.current)
+
     def refresh() -> None:
         unlabelled.show()
         counters.show_sources(**origin.readings())
         for each in ledger.State:
             counters.ledger_entries.labels(each).set(state.ledger.count(each))
+        waiting, longest = verbs.gangs.waiting(time.monotonic())
+        counters.gangs_waiting.set(waiting)
+        counters.gang_longest_wait_seconds.set(longest)
 
     post = origin.client.post if origin.client is not None else None
     running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
     try:
         telling = [posting.run] if posting else []
-        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *telling])
+        return await run(running, [*origin.tasks, expire, unlabelled.watch, devices.watch, look, *telling])
     finally:
         if origin.client is not None:
             await origin.client.close()
@@ -96,7 +101,8 @@ def _looking(
             for outcome in verbs.gangs.look(time.monotonic()):
                 tell(outcome)
                 if outcome.landed is not None:
-                    counters.gang_bandwidth.observe(outcome.bandwidth)
+                    counters.gang_bandwidth_ratio.observe(outcome.bandwidth)
+                    counters.gang_attained_ratio.observe(outcome.attained)
                 if not outcome.again:
                     counters.gangs.labels(outcome.word).inc()
 

@@ -43,6 +43,12 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         return _NO_CLUSTER
     posting = _posting(origin, counters)
     state.watched = origin.client is not None
+
+    def refresh() -> None:
+        counters.show_sources(**origin.readings())
+        without = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get)
+        counters.show_uninjected(without)
+
     checks.add("policy", origin.policy_problem)
     checks.add("caches", origin.cache_problem)
     shell = server.Server(
@@ -50,7 +56,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         app.offered(state, lambda: origin.store.current, counters, pod_events.telling(posting)),
         checks,
         counters,
-        refresh=lambda: counters.show_sources(**origin.readings()),
+        refresh=refresh,
     )
     try:
         return await run(shell, [*origin.tasks, *([posting.run] if posting else [])])

@@ -25,6 +25,8 @@ def offered(
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
         given = pods.handle(call.body, policy_of(), state.facts, memory)
+        if not given.fabric:
+            counters.webhook_skipped.inc()
         if given.notice is not None:
             tell(given.notice)
         return _reply(given, counters)
@@ -55,7 +57,7 @@ def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if given.kind:
         counters.webhook_workloads.labels(given.kind, given.outcome).inc()
     elif given.fabric:
-        counters.webhook_injections.labels(given.fabric, given.role, given.outcome).inc()
+        counters.injected(given.fabric, given.role, given.outcome)
     if given.operations:
         counters.webhook_patch_operations.observe(given.operations)
     if given.warnings:
