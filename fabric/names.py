@@ -3,6 +3,8 @@
 Owns the spelling and nothing else: no parsing, no defaults, no meaning beyond the comment beside a name.
 """
 
+DOCS = "https://railwright.io/docs"  # + /<page>/#<anchor>: docs/<page>.md
+
 # --- ours: what users and operators write -------------------------------------------------------------
 DOMAIN = "railwright.io"
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
