@@ -12,7 +12,7 @@ from cluster import errors, events, resources, sinks, sources
 from extender import app, gang_events, gangs, gaps, rail_gauges, schedulers
 from extender import state as states
 from fabric.placement import ledger, size_kinds
-from serving import logs, metrics, probes, processes, server, settings, tuning
+from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
@@ -36,6 +36,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     state = states.State(assume_seconds=options.assume_seconds)
     groups = gang_events.PodGroups()
     try:
+        traces = tracing.chosen(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -43,7 +44,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             wanted=[groups.beside(each) for each in _wanted(state)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
         )
-    except errors.ClusterError as error:
+    except (errors.ClusterError, tracing.MissingError) as error:
         print(f"railwright extender: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return 2
 
@@ -51,7 +52,9 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         counters.extender_nodes.labels(verb).observe(nodes)
         counters.extender_unknown_nodes.inc(unknown)
 
-    verbs = schedulers.Schedulers(state, lambda: origin.store.current, clock=time.monotonic, counted=counted)
+    verbs = schedulers.Schedulers(
+        state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
+    )
     checks.add("policy", origin.policy_problem)
     checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
 
@@ -81,11 +84,12 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         counters.gang_longest_wait_seconds.set(longest)
 
     post = origin.client.post if origin.client is not None else None
-    running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
+    running = server.Server(options, traces.routes(app.offered(verbs, post)), checks, counters, refresh=refresh)
     try:
         telling = [posting.run] if posting else []
         return await run(running, [*origin.tasks, expire, unlabelled.watch, devices.watch, look, *telling])
     finally:
+        await traces.close()
         if origin.client is not None:
             await origin.client.close()
 

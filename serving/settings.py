@@ -8,6 +8,7 @@ import argparse
 import ipaddress
 import math
 import pathlib
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -60,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = _WEBHOOK_BODY  # bytes
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
+    otlp_endpoint: str | None = None
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -164,6 +166,21 @@ def _switch(text: str) -> bool:
     return text.lower() in _TRUE
 
 
+def _endpoint(text: str) -> str:
+    """The URL that spans are posted to: a collector's own path is kept, a bare host gets OTLP's."""
+    if "@" in text:
+        raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
+    wrong = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    try:
+        url = urllib.parse.urlsplit(text.strip())
+        port = url.port
+    except ValueError:  # a port that is none, a bracket that is not closed
+        raise ValueError(wrong) from None
+    if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
+        raise ValueError(wrong)
+    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+
+
 def _file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
@@ -202,6 +219,7 @@ _OPTIONS = (
     ),
     _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
+    _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
 )
 # fmt: on
 _ABOUT = {
