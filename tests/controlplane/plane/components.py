@@ -100,6 +100,7 @@ class Components:
             f"--audit-policy-file={DATA / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
+            f"--tracing-config-file={DATA / 'tracing.yaml'}",
         ]
 
     def _kube_controller_manager(self) -> list[str]:
