@@ -15,7 +15,7 @@ fabrics:
 """
 
 
-async def test_the_api_server_hands_its_trace_on_to_us(site, namespace, monkeypatch):
+async def test_the_api_server_hands_its_trace_on_to_us(namespace, site, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
     async with collectors.opened() as collector:
         await site.policy(POLICY)
