@@ -60,13 +60,13 @@ class Uninjected:
 
 
 def _candidate(pod: views.Pod) -> str | None:
-    """The label that opts the pod in, _NO_LABEL where its namespace's may; None where it is well, or has ended."""
+    """The label that may opt the pod in, _NO_LABEL where its namespace's may; None where it is well, or has ended."""
     if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:
         return None
     label = pod.metadata.labels.get(names.FABRIC)
     if label is None:
         return _NO_LABEL if any(map(accelerators.extended, pod.spec.containers)) else None
-    return None if label == names.FABRIC_NONE else label or UNKNOWN
+    return label or UNKNOWN
 
 
 def _fabric(label: str, document: model.FabricPolicy | None) -> str:
