@@ -82,9 +82,7 @@ class Metrics:
         only="webhook",
     )
     # --- extender -------------------------------------------------------------------------------------
-    extender_leader = gauge(
-        "extender_leader", "1 while this replica is the one that answers schedulers, else 0.", only="extender"
-    )
+    leader = gauge("leader", "1 while this replica is the one that answers schedulers, else 0.", only="extender")
     extender_requests = counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")
     extender_request_duration_seconds = histogram(
         "extender_request_duration_seconds", "From last byte to answer.", "path", buckets=_FAST, only="extender"
@@ -145,7 +143,7 @@ class Metrics:
         self._uninjected: set[str] = set()
         self._digest = ""
         self.show_certificate(math.inf, math.inf, 0.0)  # without one nothing ends, and no alert should say so
-        self.extender_leader.set(1)  # one that shares its work with nobody
+        self.leader.set(1)  # one that shares its work with nobody
         self.build_info.labels(VERSION, server).set(1)
         if not _sharing():  # its own process's memory, files and CPU; it cannot tell of several
             prometheus_client.ProcessCollector(registry=self.registry)

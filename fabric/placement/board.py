@@ -6,7 +6,7 @@ to one; what it holds can be thrown away at any time.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import ModuleType
 
 from fabric import resources, topology
@@ -70,14 +70,16 @@ class Board:
         own: Sequence[resources.Amounts] = (),
         *,
         mine: str = "",
+        void: Collection[str] = (),
     ) -> standing.Facts:
         """A node's facts where this much of it is free; `own` is held by the asking pod's mates.
 
-        `mine` is the uid of the asking pod, whose own old place does not count (ruling 24).
+        `mine` is the uid of the asking pod, whose own old place does not count (ruling 24), `void` the uids of those
+        whose announced places do not.
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
-        zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine)
+        zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine, void)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
             shape=shape.name if shape else node.labels.get(_PRODUCT, ""),
@@ -134,10 +136,10 @@ class Board:
             self.base.append(self._base(stands))
         return found
 
-    def free_of(self, name: str, *, mine: str = "") -> resources.Amounts:
-        """What is free on a node: allocatable - bound - announced, without the asking pod's own old place."""
+    def free_of(self, name: str, *, mine: str = "", void: Collection[str] = ()) -> resources.Amounts:
+        """What is free on a node: allocatable - bound - announced, without `mine` and `void` (see `facts`)."""
         free = self._state.free(name)
-        taken = self._announced(name, mine)
+        taken = self._announced(name, void)
         own = self._state.pods.get(mine) if mine else None
         returned = own.requests if own is not None and own.node == name else {}
         if not taken and not returned:
@@ -150,13 +152,13 @@ class Board:
             result[resource] = result.get(resource, 0) + amount
         return result
 
-    def _announced(self, name: str, mine: str) -> list[resources.Amounts]:
+    def _announced(self, name: str, void: Collection[str]) -> list[resources.Amounts]:
         """What pods take that are announced on a node and not seen bound yet."""
         pods = self._state.pods
         return [
             entry.requests
             for entry in self._book.on_node(name)
-            if entry.uid != mine and not ((bound := pods.get(entry.uid)) and bound.node)
+            if entry.uid not in void and not ((bound := pods.get(entry.uid)) and bound.node)
         ]
 
     def points(self, value: float) -> float:
@@ -219,14 +221,14 @@ class Board:
         return self._places.sizes
 
     def _zones(
-        self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str
+        self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str, void: Collection[str]
     ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
         """(free now, all there is, (why kubelet would reject such a pod, and whether it always would))."""
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
             return (), (), ("", False)
         rails, accelerators = kind.fabric.rails, kind.accelerators
-        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, mine), without=mine)
+        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, void), without=mine)
         whole: numa.Zones = ()
         if shape is not None:
             whole = self._state.shaped(node, shape, rails, accelerators)

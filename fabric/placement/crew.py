@@ -23,6 +23,7 @@ class Crew(msgspec.Struct, frozen=True):
     waiting: Sequence[workload.Rank]  # ranks still to be placed that have been seen, the asking pod's too, in order
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
     member: resources.Amounts  # what the gang is planned by
+    asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
 
     @property
     def remaining(self) -> int:
@@ -36,22 +37,27 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     A launcher takes next to nothing: counted by its size every hole would hold the whole gang, and counted among the
     workers it would ask for a node too many. Mates not seen yet are taken for workers.
     """
-    placed = _placed(question, state, book)
+    asked = book.uncommitted(question.uid)
+    placed = _placed(question, state, book, asked)
     settled = {question.uid, *(uid for _, uid, _ in placed)}
     waiting = [mate for uid, mate in state.gang(question.gang).items() if uid not in settled]
     size = state.gang_size(question.gang, seen=len(settled) + len(waiting)) if question.gang else 1
     devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
     workers = [mate for mate in waiting if not devices.isdisjoint(mate.requests)]
     unseen = max(0, size - len(placed) - len(waiting) - 1)
+
+    def crew_of(ranks: Sequence[workload.Rank], member: resources.Amounts) -> Crew:
+        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=member, asked=asked)
+
     if not devices.isdisjoint(question.requests):
         ranks = sorted([question.rank, *(mate.rank for mate in workers)])
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=_member(question, workers))
+        return crew_of(ranks, _member(question, workers))
     if not workers:
         ranks = sorted([question.rank, *(mate.rank for mate in waiting)])
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=question.requests)
+        return crew_of(ranks, question.requests)
     largest = max(workers, key=lambda mate: sum(mate.requests.get(name, 0) for name in devices))
     ranks = sorted(mate.rank for mate in workers)
-    return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=largest.requests)
+    return crew_of(ranks, largest.requests)
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
@@ -77,7 +83,7 @@ def is_alone(question: ask.Ask, state: fleet.Fleet) -> bool:
     return not question.gang or state.gang_size(question.gang, seen=seen) == 1
 
 
-def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> list[Mate]:
+def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: frozenset[str]) -> list[Mate]:
     """Every mate that is bound or announced; what the cluster shows beats what was announced."""
     placed = {
         pod.uid: (pod.rank, pod.uid, pod.node)
@@ -85,7 +91,7 @@ def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> list[
         if pod.node and pod.uid != question.uid
     }
     for entry in book.of_gang(question.gang):
-        if entry.uid != question.uid:
+        if entry.uid not in asked:
             placed.setdefault(entry.uid, (entry.rank, entry.uid, entry.node))
     return sorted(placed.values())
 

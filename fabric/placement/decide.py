@@ -142,7 +142,8 @@ class Desk:
 
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""
-        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests)
+        asked = self._book.uncommitted(question.uid)
+        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests, asked=asked)
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
         nodes, standings = question.nodes, view.board.standings
         told = [stands.refusal for stands in standings]

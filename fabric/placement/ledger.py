@@ -94,6 +94,18 @@ class Ledger:
         """Entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 
+    def uncommitted(self, uid: str) -> frozenset[str]:
+        """The pods announced in vain beside this one, itself among them, now that its scheduler asks for it again.
+
+        Volcano commits what a session placed of a gang, or none of it, and its next session knows: it would not ask
+        for a pod it is binding. Their places stay taken till they are announced anew, but are no mates' places.
+        """
+        old = self.entry(uid)
+        if old is None or old.state is not State.UNCONFIRMED:
+            return frozenset((uid,))
+        beside = self.of_gang(old.gang)
+        return frozenset((uid, *(e.uid for e in beside if e.state is State.UNCONFIRMED and e.since == old.since)))
+
     def count(self, state: State) -> int:
         """How many entries are in a state."""
         return sum(1 for _, entry in self._entries.values() if entry.state is state)

@@ -109,7 +109,7 @@ def exceptions(
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
-    home = {entry.node for entry in (book.entry(question.uid),) if entry}
+    home = {entry.node for uid in gang.asked if (entry := book.entry(uid))}
     home |= {pod.node for pod in (state.pods.get(question.uid),) if pod and pod.node}
     made: dict[tuple[int, int], int] = {}  # equal offers are one object (asks)
     for name, offer in question.offers.items():
@@ -118,7 +118,7 @@ def exceptions(
             continue
         if name in owned or name in home:
             free = _offered(current, offer)
-            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid)
+            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid, void=gang.asked)
             found[name] = current.index(current.with_free(facts, free, emptied=offer.emptied))
             continue
         pair = (kind, id(offer))
@@ -128,8 +128,9 @@ def exceptions(
             found[name] = index
     for name in home - found.keys():
         if name in state.nodes:
-            free = current.free_of(name, mine=question.uid)
-            found[name] = current.index(current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid))
+            free = current.free_of(name, mine=question.uid, void=gang.asked)
+            facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid, void=gang.asked)
+            found[name] = current.index(facts)
     found |= _shared_with_mates(current, {name: held for name, held in owned.items() if name not in found})
     return found
 

@@ -60,23 +60,6 @@ async def terminating(plane, namespace: str, name: str, count: int) -> list[dict
     return await waiting.wait(deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
 
 
-async def let_go(plane, pods: list[dict]) -> None:
-    """What kubelet does at last: the pods end."""
-    change = {"metadata": {"annotations": {training.LINGERS: None}}}
-    for pod in pods:
-        metadata = pod["metadata"]
-        await plane.api.patch("Pod", metadata["name"], change, metadata["namespace"])
-
-    async def ended():
-        found = [await plane.api.get_or_none("Pod", p["metadata"]["name"], p["metadata"]["namespace"]) for p in pods]
-        return all(
-            now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
-            for now, old in zip(found, pods, strict=True)
-        )
-
-    await waiting.wait(ended, describe="the pods to be gone")
-
-
 async def unplaced(plane, namespace: str, name: str) -> None:
     """Through two more sessions no pod of the job gets a node."""
     for _ in range(2):
@@ -116,11 +99,11 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
 
-    await let_go(plane, going[:3])
+    await training.let_go(plane.api, going[:3])
     await unplaced(plane, namespace, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_ledger_entries", 3)  # announced in each session, never committed
     assert set(await refused(plane, extender_door, namespace, a)) == set(a), "nor are they anybody else's"
-    await let_go(plane, going[3:])
+    await training.let_go(plane.api, going[3:])
     found = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(found) == ["a"]
     assert {pod["spec"]["nodeName"] for pod in found} == {pod["spec"]["nodeName"] for pod in victims}
@@ -142,9 +125,24 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
     assert len(training.leaves_of(found)) == 1, [pod["spec"]["nodeName"] for pod in found]
 
 
-async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_no_rank_leaves_a_leaf_too_early(
+async def nominated(plane, namespace: str, name: str) -> list[str]:
+    """The nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
+
+    async def told():
+        found = await training.pods(plane.api, namespace, name)
+        return [pod["status"]["nominatedNodeName"] for pod in found if "nominatedNodeName" in pod["status"]]
+
+    async def all_told():
+        return len(await told()) == len(await training.pods(plane.api, namespace, name))
+
+    await waiting.wait(all_told, describe=f"all pods of {name} to have a nominated node")
+    return await told()
+
+
+async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(
     plane, nodes, namespace, site, schedulers, extender_door, queues
 ):
+    """Whose pods go, and which rank takes their place, is Volcano's alone: its reclaim scores nothing."""
     research, product = queues
     await training.make_leaves(nodes, a=4, b=4)
     conf = training.conf(extender_door.url, **RECLAIM)
@@ -156,8 +154,13 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_n
     going = await terminating(plane, namespace, "elastic", 4)
     await unplaced(plane, namespace, "owed")
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)
-    await let_go(plane, going)
+    kept = await nominated(plane, namespace, "owed")
+    assert set(kept) == {pod["spec"]["nodeName"] for pod in going}
+
+    await training.let_go(plane.api, going[:2])
+    await unplaced(plane, namespace, "owed")  # all or none
+    await sites.wait_metric(extender, "railwright_ledger_entries", 2)
+    await training.let_go(plane.api, going[2:])
     found = await training.running(plane.api, namespace, "owed", 4)
-    freed = {training.leaf_of(pod) for pod in going}
-    assert len(training.leaves_of(found)) == len(freed), [pod["spec"]["nodeName"] for pod in found]
+    assert [pod["spec"]["nodeName"] for pod in found] == kept
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)

@@ -6,9 +6,9 @@ from plane import site as sites
 from plane import training, waiting
 
 
-async def hold(plane, namespace: str, names: list[str], takes: dict | None = None) -> None:
-    takes = takes or training.WHOLE
-    await asyncio.gather(*(plane.api.create(training.holder(name, takes=takes), namespace=namespace) for name in names))
+async def hold(plane, namespace: str, names: list[str], **holders: dict) -> None:
+    made = [training.holder(name, **holders) for name in names]
+    await asyncio.gather(*(plane.api.create(each, namespace=namespace) for each in made))
 
     async def held():
         found = await plane.api.list("Pod", namespace, fields="status.phase=Running")
@@ -62,12 +62,44 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
 
     async def between_sessions(request):
         if request.path == "/volcano/session-close" and not freed.is_set():
-            await release(plane, namespace, [*a[1:], *c[:3]])
+            for names in (a[1:], c[:3]):  # should Volcano see only part of it, that is too little for four
+                await release(plane, namespace, names)
             freed.set()
 
     extender_door.hook = between_sessions
     found = await training.running(plane.api, namespace, "waits", 4)
     assert training.leaves_of(found) == ["a"]
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+
+async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_one_that_is_free_at_last(
+    plane, nodes, namespace, site, schedulers, extender_door
+):
+    """Volcano tries it in every session, on what is idle first, and commits none of it until all of it is."""
+    early, late = ["a-00", "b-00"], [f"c-{number:02}" for number in range(4)]
+    await training.make_leaves(nodes, a=1, b=1, c=4)
+    await hold(plane, namespace, [*early, *late], annotations={training.LINGERS: "true"})
+    conf = training.conf(extender_door.url, without=("overcommit",), httpTimeout="60s")
+    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    leaving = [await plane.api.get("Pod", f"on-{name}", namespace) for name in (*early, *late)]
+    await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace) for pod in leaving))
+
+    await plane.api.create(training.job("waits", 4), namespace=namespace)
+    await training.let_go(plane.api, leaving[:2])
+    await sites.wait_metric(extender, "railwright_ledger_entries", 2)  # announced, and never committed
+    await plane.schedulers.volcano_session()
+    assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "waits"))
+
+    gone = asyncio.Event()
+
+    async def between_sessions(request):
+        if request.path == "/volcano/session-close" and not gone.is_set():
+            await training.let_go(plane.api, leaving[2:])
+            gone.set()
+
+    extender_door.hook = between_sessions
+    found = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(found) == ["c"], [pod["spec"]["nodeName"] for pod in found]
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)
 
 

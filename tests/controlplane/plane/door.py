@@ -102,6 +102,7 @@ class Door:
                 up_writer.write(request)
                 await _copy_body(request, reader, up_writer)
         finally:
+            up_writer.close()  # first: the door may close, and cancel this, at any await
             answers.cancel()
             await asyncio.gather(answers, return_exceptions=True)
             await _hang_up(up_writer)
@@ -141,6 +142,7 @@ class Door:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            up_writer.close()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)

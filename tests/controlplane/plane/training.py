@@ -84,11 +84,12 @@ def job(
     }
 
 
-def holder(node: str, *, takes: Mapping[str, str] = WHOLE) -> api.Object:
+def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[str, str] | None = None) -> api.Object:
     """A pod that no scheduler placed and that holds a node's devices."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     spec = {"nodeName": node, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
+    metadata = {"name": f"on-{node}", "annotations": dict(annotations or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 async def make_leaf(fleet: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0) -> list[str]:
@@ -120,6 +121,24 @@ async def running(client: api.Api, namespace: str, name: str, count: int, *, sec
         return found
 
     return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods of job {name}")
+
+
+async def let_go(client: api.Api, leaving: api.Objects) -> None:
+    """What kubelet does at last: terminating pods that linger end."""
+    change = {"metadata": {"annotations": {LINGERS: None}}}
+    for pod in leaving:
+        metadata = pod["metadata"]
+        await client.patch("Pod", metadata["name"], change, metadata["namespace"])
+
+    async def ended() -> bool:
+        names = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in leaving]
+        found = [await client.get_or_none("Pod", *name) for name in names]
+        return all(
+            now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
+            for now, old in zip(found, leaving, strict=True)
+        )
+
+    await waiting.wait(ended, describe="the pods to be gone")
 
 
 async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> str:

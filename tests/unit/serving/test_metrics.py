@@ -128,4 +128,4 @@ def test_the_pods_of_a_fabric_that_left_the_policy_are_no_longer_counted():
 
 
 def test_an_extender_that_shares_its_work_with_nobody_is_its_leader():
-    assert families("extender")["railwright_extender_leader"].samples[0].value == 1
+    assert families("extender")["railwright_leader"].samples[0].value == 1

@@ -285,7 +285,7 @@ SCHEDULING = dashboard(
     "Scheduling",
     "What schedulers asked the extender, how gangs were placed, and what still waits.",
     [
-        stat("Leaders", "Extenders that answer schedulers; 1 is right.", "sum(railwright_extender_leader)", red=2),
+        stat("Leaders", "Extenders that answer schedulers; 1 is right.", "sum(railwright_leader)", red=2),
         stat("Gangs waiting", "Gangs asked about whose pods are not all bound.", "max(railwright_gangs_waiting)"),
         stat(
             "Longest wait",
@@ -375,7 +375,7 @@ SCHEDULING = dashboard(
         panel(
             "Leader",
             "1 for the replica that answers.",
-            ("railwright_extender_leader", "{{pod}}"),
+            ("railwright_leader", "{{pod}}"),
         ),
         panel(
             "Unknown nodes",

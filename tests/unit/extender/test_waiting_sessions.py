@@ -1,0 +1,147 @@
+"""A gang that Volcano tries session after session: what it could not commit binds nobody when there is more room."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import LEAF, RAILS, RESOURCES, node, pod, policy, sized
+
+from extender import schedulers, state
+from fabric.policy import model
+
+WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
+NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}
+ALLOCATED, PIPELINED = 2, 4
+SIDES = [
+    {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
+    {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
+]
+
+
+def chosen(*, two_sided: bool = False, **placement: str) -> model.Policy:
+    """A policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
+    given_ = policy(domains=[LEAF], **placement)
+    shapes = (msgspec.convert({"name": "s", "match": {}, "numa": SIDES}, model.NodeShape),) if two_sided else ()
+    return msgspec.structs.replace(given_, document=msgspec.structs.replace(given_.document, node_shapes=shapes))
+
+
+class Volcano:
+    """The handlers, asked as Volcano's allocate asks them, for a gang of whole nodes that others still hold."""
+
+    def __init__(self, size: int, leaves: dict[str, int], given_: model.Policy) -> None:
+        self.state = state.State(assume_seconds=30)
+        self.now = 0.0
+        self.size = size
+        self.names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
+        for name in self.names:
+            self.state.fleet.upsert_node(node(name, name[0]))
+            self.state.fleet.upsert_pod(pod(f"on-{name}", on=name))
+        self.state.fleet.upsert_pod_group(sized("train", "gang", size))
+        for rank in range(size):
+            self.state.fleet.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
+        self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, counted=lambda *_: None)
+        self.close()
+
+    def session(self, idle: set[str]) -> list[str]:
+        """One session with these nodes idle and all others being released; the nodes by rank."""
+        self.free(idle)
+        left, found = dict.fromkeys(self.names), []
+        for rank in range(self.size):
+            candidates = [name for name in left if name in idle] or list(left)
+            best = self.best(rank, candidates, idle) if len(candidates) > 1 else candidates[0]
+            status = ALLOCATED if best in idle else PIPELINED
+            self.event(rank, best, status)
+            found.append(best)
+            del left[best]
+        self.close()
+        return found
+
+    def close(self) -> None:
+        self.now += 1.0
+        self.verbs.volcano_close(b"{}", "")
+
+    def free(self, names: set[str]) -> None:
+        for name in names:
+            self.state.fleet.remove_pod(f"uid-on-{name}")
+
+    def best(self, rank: int, candidates: list[str], idle: set[str]) -> str:
+        nodes = [
+            {"Name": name, "Idle": WHOLE if name in idle else NONE, "Releasing": NONE if name in idle else WHOLE}
+            for name in candidates
+        ]
+        body = json.dumps({"task": tasked(rank), "nodes": nodes}).encode()
+        scores = json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
+        return max(sorted(scores), key=scores.__getitem__)
+
+    def event(self, rank: int, on: str, status: int) -> None:
+        body = json.dumps({"task": tasked(rank) | {"NodeName": on, "Status": status}}).encode()
+        assert json.loads(self.verbs.volcano_allocate(body, "")) == {"errorMessage": ""}
+
+
+def tasked(rank: int) -> dict:
+    made = pod(f"job-worker-{rank}", group="gang")
+    tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
+    return {**tree, "InitResreq": WHOLE, "Pod": json.loads(msgspec.json.encode(made))}
+
+
+def leaves_of(names: list[str]) -> str:
+    return "".join(name[0] for name in names)
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_whole(two_sided):
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen(two_sided=two_sided))
+    assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
+    assert len(volcano.state.ledger) == 2, "announced, and never committed"
+    assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
+
+
+def test_numa_nodes_of_mates_announced_in_vain_are_free_as_well():
+    volcano = Volcano(3, {"a": 3, "b": 4}, chosen(two_sided=True, numa="required"))
+    assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
+    asked = {"task": tasked(0), "node": {"Name": "a-1", "Idle": WHOLE}}
+    assert json.loads(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), ""))["code"] == 0
+    assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
+
+
+def test_what_was_announced_and_not_committed_stays_announced_till_it_is_tried_again():
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen())
+    volcano.session({"a-0", "b-0"})
+    volcano.free(set(volcano.names))
+    volcano.best(0, volcano.names, set(volcano.names))
+    assert {entry.node for entry in volcano.state.ledger} == {"a-0", "b-0"}
+
+
+def test_mates_that_were_committed_stay_mates_though_their_binding_is_unseen():
+    volcano = Volcano(3, {"a": 4, "b": 3}, chosen())
+    everything = set(volcano.names)
+    volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
+    volcano.free(everything)
+    rest = sorted(everything - {"a-0", "a-1"})
+    assert volcano.best(2, rest, everything)[0] == "a"
+    volcano.event(2, "a-2", ALLOCATED)
+    volcano.close()
+    assert volcano.best(2, rest, everything)[0] == "a", "asked again, as its binding failed: that was another session"
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    size=st.integers(2, 6),
+    two_sided=st.booleans(),
+    numa=st.sampled_from(["preferred", "required"]),
+    data=st.data(),
+)
+def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, numa, data):
+    given_ = chosen(two_sided=two_sided, numa=numa)
+    leaves = dict(zip("abcd", sizes, strict=False))
+    size = min(size, sum(sizes))
+    fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))
+    idle: set[str] = set()
+    for more in data.draw(st.lists(st.sets(st.sampled_from(fresh.names)), max_size=3)):
+        if len(idle | more) < size:
+            idle |= more
+            tried.session(idle)
+    free = idle | data.draw(st.sets(st.sampled_from(fresh.names), min_size=size))
+    assert leaves_of(tried.session(free)) == leaves_of(fresh.session(free))
