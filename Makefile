@@ -98,6 +98,7 @@ demo: setup ## the whole path on this machine, without a cluster; options by DEM
 
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra tracing pyproject.toml -o requirements/tracing.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt

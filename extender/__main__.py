@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster import errors, events, resources, sinks, sources
-from extender import app, gang_events, gangs, gaps, leading, publication, schedulers
+from extender import app, gang_events, gangs, gaps, leading, publication, rail_gauges, schedulers
 from extender import state as states
 from fabric.placement import ledger, size_kinds
-from serving import logs, metrics, probes, processes, server, settings, tuning
+from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
@@ -37,6 +37,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     groups = gang_events.PodGroups()
     try:
         at = _place(options)
+        traces = tracing.chosen(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -45,7 +46,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except errors.ClusterError as error:
+    except (errors.ClusterError, tracing.MissingError) as error:
         print(f"railwright extender: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return 2
 
@@ -53,7 +54,9 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         counters.extender_nodes.labels(verb).observe(nodes)
         counters.extender_unknown_nodes.inc(unknown)
 
-    verbs = schedulers.Schedulers(state, lambda: origin.store.current, clock=time.monotonic, counted=counted)
+    verbs = schedulers.Schedulers(
+        state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
+    )
     checks.add("policy", origin.policy_problem)
     checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
 
@@ -72,21 +75,28 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     look = _looking(verbs, counters, gang_events.telling(posting, groups), part)
     unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)
 
+    devices = rail_gauges.RailGauges(state, counters, lambda: origin.store.current)
+
     def refresh() -> None:
         unlabelled.show()
         counters.show_sources(**origin.readings())
         counters.leader.set(part.now)
         for each in ledger.State:
             counters.ledger_entries.labels(each).set(state.ledger.count(each))
+        waiting, longest = verbs.gangs.waiting(time.monotonic())
+        counters.gangs_waiting.set(waiting)
+        counters.gang_longest_wait_seconds.set(longest)
 
     post = origin.client.post if origin.client is not None else None
-    offered = part.gated(app.offered(verbs, post))
+    offered = part.gated(traces.routes(app.offered(verbs, post)))
     running = server.Server(options, offered, checks, counters, refresh=refresh, stopping=part.resign)
     try:
         telling = [posting.run] if posting else []
         standing = _standing(part, origin, at, options, checks, running)
-        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *telling, *standing])
+        watching = [unlabelled.watch, devices.watch]
+        return await run(running, [*origin.tasks, expire, *watching, look, *telling, *standing])
     finally:
+        await traces.close()
         if origin.client is not None:
             await origin.client.close()
 
@@ -127,7 +137,8 @@ def _looking(
             for outcome in verbs.gangs.look(time.monotonic()) if part.now else ():
                 tell(outcome)
                 if outcome.landed is not None:
-                    counters.gang_bandwidth.observe(outcome.bandwidth)
+                    counters.gang_bandwidth_ratio.observe(outcome.bandwidth)
+                    counters.gang_attained_ratio.observe(outcome.attained)
                 if not outcome.again:
                     counters.gangs.labels(outcome.word).inc()
 

@@ -8,6 +8,7 @@ import argparse
 import ipaddress
 import math
 import pathlib
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -63,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
     leader_elect: bool = False
     lease_seconds: float = 3.0
+    otlp_endpoint: str | None = None
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -179,6 +181,21 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(each.strip() for each in text.split(",") if each.strip())
 
 
+def _endpoint(text: str) -> str:
+    """The URL that spans are posted to: a collector's own path is kept, a bare host gets OTLP's."""
+    if "@" in text:
+        raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
+    wrong = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    try:
+        url = urllib.parse.urlsplit(text.strip())
+        port = url.port
+    except ValueError:  # a port that is none, a bracket that is not closed
+        raise ValueError(wrong) from None
+    if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
+        raise ValueError(wrong)
+    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+
+
 def _file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
@@ -220,6 +237,7 @@ _OPTIONS = (
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
     _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
     _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
+    _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
 )
 # fmt: on
 _ABOUT = {

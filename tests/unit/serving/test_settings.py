@@ -147,3 +147,34 @@ def test_any_text_is_an_address_or_a_value_error(text):
         return
     assert 0 <= found.port <= 65535
     assert settings.address(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("http://otel:4318", "http://otel:4318/v1/traces"),
+        ("https://otel/", "https://otel/v1/traces"),
+        ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
+        ("http://gateway/tenant/a/v1/traces", "http://gateway/tenant/a/v1/traces"),
+    ],
+)
+def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
+    assert settings._endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("otel:4318", "is not http"),
+        ("grpc://otel:4317", "is not http"),
+        ("http://otel:port", "is not http"),
+        ("http://otel:0", "is not http"),
+        ("http://[::1", "is not http"),
+        ("http://otel?x=1", "is not http"),
+        ("http://me:secret@otel:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
+)
+def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        settings._endpoint(text)
+    assert "secret" not in str(refused.value)
