@@ -93,9 +93,7 @@ def _of_pod(pod: views.Pod) -> model.Admission:
     if text is None:
         told = "opted in and no record: admission did not see this pod; was the webhook away or the policy without it?"
         wanted = meta.labels.get(names.FABRIC, "")
-        return model.Admission(
-            at=at, object=shown, gang=gang, outcome=model.UNINJECTED, fabric=wanted, message=told
-        )
+        return model.Admission(at=at, object=shown, gang=gang, outcome=model.UNINJECTED, fabric=wanted, message=told)
     try:
         record = _decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
