@@ -95,7 +95,13 @@ class Picture:
         touched = self._touched(changed, everything=everything)
         for each in self._maps.values():
             yield from each.refresh(touched, self._rosters.numbers)
-        yield from self._judge(changed, everything=everything)
+        judged: dict[workload.GangKey, None] = {}
+        for key in self._to_judge(changed, everything=everything):
+            judged[key] = None
+            yield
+        moved = touched is None or bool(touched)  # a node's leaf may be another
+        yield
+        self._show(self._rosters.of if moved else (*changed, *judged))
         if self._admissions[0] != self._known.admissions.generation:
             self._admissions = (self._known.admissions.generation, self._known.admissions.newest())
 
@@ -137,26 +143,26 @@ class Picture:
 
     # --- gangs ------------------------------------------------------------------------------------------------
 
-    def _judge(self, changed: Collection[workload.GangKey], *, everything: bool) -> Iterator[None]:
-        """Judge the gangs that changed, then some others in turn; the rest keep what was said of them."""
+    def _to_judge(self, changed: Collection[workload.GangKey], *, everything: bool) -> Iterator[workload.GangKey]:
+        """Judge the gangs that changed, then some others in turn, and tell each; the rest keep what was said."""
+        alive = self._rosters.of
+        for key in [key for key in self._judged if key not in alive]:
+            del self._judged[key]
+        self._due = {key: None for key in (*self._due, *(alive if everything else changed)) if key in alive}
+        now = self._state.generation + self._book.journal.position
+        stale = sorted((at, key) for key, (at, _) in self._judged.items() if at != now and key not in self._due)
+        for key in (*[*self._due][:_AT_ONCE], *(key for _, key in stale[:_IN_TURN])):
+            self._due.pop(key, None)
+            self._judged[key] = (now, self._judgement(alive[key]))
+            yield key
+
+    def _show(self, keys: Collection[workload.GangKey]) -> None:
         alive = self._rosters.of
         for key in [key for key in self._gangs if key not in alive]:
             del self._gangs[key]
-            self._judged.pop(key, None)
-        self._due = {key: None for key in (*self._due, *(alive if everything else changed)) if key in alive}
-        now = self._state.generation + self._book.journal.position
-        for key in [*self._due][:_AT_ONCE]:
-            del self._due[key]
-            self._judged[key] = (now, self._judgement(alive[key]))
-            yield
-        stale = sorted((at, key) for key, (at, _) in self._judged.items() if at != now and key in alive)
-        for _, key in stale[:_IN_TURN]:
-            self._judged[key] = (now, self._judgement(alive[key]))
-            yield
-        for key, roster in alive.items():
-            shown = self._shown(roster)
-            if shown != self._gangs.get(key):  # the old one stays where it is equal: what is sent goes by identity
-                self._gangs[key] = shown
+        for key in keys:
+            if key in alive and (shown := self._shown(alive[key])) != self._gangs.get(key):
+                self._gangs[key] = shown  # an equal one stays: what is sent goes by identity
 
     @property
     def settled(self) -> bool:

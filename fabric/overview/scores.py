@@ -33,9 +33,10 @@ def judge(roster: rosters.Roster, question: ask.Ask | None, desk: decide.Desk, s
     """The judgement of a gang; `question` is that of a waiting member, or of any where none waits, over all nodes."""
     if question is None:
         return Judgement(state=roster.state, why=("its fabric is not in the policy in force: nothing is planned",))
-    if roster.state == model.PLACED:
-        return _placed(roster, question, desk, state)
-    return _waiting(roster, question, desk)
+    if roster.placed < len(roster.members):
+        return _waiting(roster, question, desk)
+    found = _placed(roster, question, desk, state)
+    return msgspec.structs.replace(found, state=roster.state, why=(*_not_there(roster), *found.why)[:_REASONS])
 
 
 # --- placed -------------------------------------------------------------------------------------------------
@@ -147,8 +148,7 @@ def _supply(where: Sequence[landing.Place], current: board.Board, question: ask.
 
 
 def _waiting(roster: rosters.Roster, question: ask.Ask, desk: decide.Desk) -> Judgement:
-    missing = roster.size - len(roster.members)
-    not_there = (f"{missing} of its {roster.size} pods do not exist yet",) if missing else ()
+    not_there = _not_there(roster)
     decision = desk.decide(question)
     plan = decision.plan
     if not decision.gang.located:
@@ -169,6 +169,11 @@ def _waiting(roster: rosters.Roster, question: ask.Ask, desk: decide.Desk) -> Ju
         least=plan.least_with_mates or len(leaves),
         why=(*not_there, now, *reasons.why)[:_REASONS],
     )
+
+
+def _not_there(roster: rosters.Roster) -> tuple[str, ...]:
+    missing = roster.size - len(roster.members)
+    return (f"{missing} of its {roster.size} pods do not exist yet",) if missing else ()
 
 
 def _leaves(leaves: Sequence[topology.Domain]) -> str:

@@ -9,7 +9,7 @@ from fabric.overview import admissions, members, model
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
-    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": "railwright.io/skip"}, "reasons": {"env A": "because " * 100},
+    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": "railwright.io/skip"}, "reasons": {"env A": "b" * 999},
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a fabric: nodes, rails, gangs and their scores, from the same state that placement decides on."""
+"""What a person sees of a fabric: nodes, rails, gangs and their scores, from the state that placement decides on."""
 
 import msgspec
 import placing
