@@ -24,12 +24,18 @@ from serving import connections, limits, listeners, routes, settings
 
 _LOG = logging.getLogger(__name__)
 PATH = "/dashboard"  # the nonResourceURL that a reader's account needs the verb get on
-BEAT_SECONDS = 5.0  # between two signs of life: the page calls itself stale after three of them
-RENEW_SECONDS = 600.0  # then a stream ends, and the reader is asked again who it is
-SLOW_SECONDS = 20.0  # a reader that takes nothing for so long is cut off
 _ASKED_AT_ONCE = 4  # reviews of tokens under way: strangers must not keep the API server busy through us
 _WHYS_A_SECOND, _WHYS_AT_ONCE = 5, 10  # each is a decision over all nodes, milliseconds of the loop
 _LONGEST_QUERY = 2048
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a stream; tests shorten them."""
+
+    beat: float = 5.0  # between two signs of life: the page calls itself stale after two and a half of them
+    renew: float = 600.0  # then a stream ends, and the reader is asked again who it is
+    slow: float = 20.0  # a reader that takes nothing for so long is cut off
+
 
 Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 """(Authorization header, peer) -> None where the caller may read, else (status, reason)."""
@@ -38,8 +44,8 @@ Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 class Port:
     """The answers of one port."""
 
-    def __init__(self, source: feed.Feed, guard: Guard, *, loopback: bool) -> None:
-        self._feed, self._guard, self._loopback = source, guard, loopback
+    def __init__(self, source: feed.Feed, guard: Guard, times: Times, *, loopback: bool) -> None:
+        self._feed, self._guard, self._times, self._loopback = source, guard, times, loopback
         self._assets = assets.load()
         self._epoch = secrets.token_hex(4)  # versions of another life of this server mean nothing
         self._asking = asyncio.Semaphore(_ASKED_AT_ONCE)
@@ -108,7 +114,7 @@ class Port:
         response.force_close()
         await response.prepare(request)
         version = self._version(request.headers.get("Last-Event-ID", ""))
-        until = time.monotonic() + RENEW_SECONDS
+        until = time.monotonic() + self._times.renew
         try:
             await self._written(response, b"retry: 1000\n\n")
             while not self._closing.is_set() and time.monotonic() < until:
@@ -126,7 +132,7 @@ class Port:
 
     async def _news(self, version: int | None) -> deltas.Delta | None:
         """What is new; None where it is time for a sign of life, or for the end."""
-        waiting = asyncio.ensure_future(self._feed.after(version, BEAT_SECONDS))
+        waiting = asyncio.ensure_future(self._feed.after(version, self._times.beat))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             await asyncio.wait((waiting, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -143,9 +149,8 @@ class Port:
         epoch, _, number = last.partition("-")
         return int(number) if epoch == self._epoch and number.isascii() and number.isdigit() else None
 
-    @staticmethod
-    async def _written(response: web.StreamResponse, text: bytes) -> None:
-        async with asyncio.timeout(SLOW_SECONDS):
+    async def _written(self, response: web.StreamResponse, text: bytes) -> None:
+        async with asyncio.timeout(self._times.slow):
             await response.write(text)
 
 
@@ -226,16 +231,22 @@ class _LongWay:
         raise LookupError("nobody awaits a body")
 
 
+_TIMES = Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    at: settings.Address, source: feed.Feed, guard: Guard, context: ssl.SSLContext | None = None
+    at: settings.Address,
+    source: feed.Feed,
+    guard: Guard,
+    context: ssl.SSLContext | None = None,
+    *,
+    times: Times = _TIMES,
 ) -> AsyncIterator[settings.Address]:
     """The port open at `at`; yields where it really is. Raises listeners.ListenError."""
     with contextlib.closing(listeners.bind(at)) as bound:
-        port = Port(source, guard, loopback=at.is_loopback)
+        port = Port(source, guard, times, loopback=at.is_loopback)
         accepted = connections.Connections(port.handle, _LongWay(), _BOUNDS, lambda _status: None)
         listener = await asyncio.get_running_loop().create_server(
             accepted,

@@ -64,7 +64,7 @@ def _certificate(options: settings.Settings, at: settings.Address) -> tls.Source
 
 
 def _source(options: settings.Settings) -> str:
-    return f"snapshot {options.snapshot}" if options.snapshot else "the extender's cluster"
+    return f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
 
 
 def _problems(origin: sources.Sources) -> Sequence[str]:

@@ -97,7 +97,7 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
     drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
     source = feed.Feed(
         drawing,
-        source=f"snapshot {arguments.snapshot}" if kubeconfig is None else f"kubeconfig {kubeconfig}",
+        source=f"snapshot {arguments.snapshot.name}" if kubeconfig is None else f"kubeconfig {kubeconfig}",
         problems=lambda: _problems(origin),
     )
     try:

@@ -28,7 +28,8 @@ function chooseGang(key) {
   const first = gang?.ranks.find((rank) => rank.node);
   show("gangs", "fabric", "details");
   render();
-  if (first) drawing.show(drawing.made?.cells.get(first.node) ?? { y: 0 });
+  const cell = first && drawing.made?.cells.get(first.node);
+  if (cell) drawing.show(cell);
   if (now.node) ask();
 }
 
@@ -85,7 +86,9 @@ function render() {
   if (parts.has("site") || parts.has("gangs")) numbers(by("numbers"), store.fabric(now.fabric), all);
   if (parts.has("layout")) drawing.relay();
   if (parts.has("fabric") || parts.has("gangs") || parts.has("marks") || parts.has("layout")) {
-    Object.assign(drawing, { gang: now.gang, node: now.node, found: matching(all) });
+    Object.assign(drawing, { gang: now.gang, node: now.node });
+    drawing.sought(matching(all));
+    if (parts.has("gangs")) drawing.coloured(all);
     drawing.repaint();
     if (now.view === "table" && !(parts.size === 1 && parts.has("marks"))) table();
     summarise(all);
@@ -263,6 +266,10 @@ by("token").addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-themed(by("theme"), () => show("gangs", "fabric", "details"));
+themed(by("theme"), () => {
+  drawing.relook();
+  gangs.forget();
+  show("gangs", "fabric", "details");
+});
 globalThis.railwright = { store, now, drawing, stream }; // for tests, and for whoever is curious
 stream.start(sessionStorage.getItem(TOKEN) ?? "");

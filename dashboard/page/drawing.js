@@ -2,8 +2,9 @@
 // Owns painting, pointing and the keyboard; what is chosen, `app` decides.
 
 import { beside, hit, lay } from "./layout.js";
-import { colour, tint } from "./look.js";
-import { described, letter } from "./store.js";
+import { colour } from "./look.js";
+import { described } from "./store.js";
+import { Tiles } from "./tiles.js";
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 900; // ms that a changed node glows
@@ -21,6 +22,8 @@ export class Drawing {
     this.found = null; // names that the search matches; null: no search
     this.flashes = new Map();
     this.pen = this.canvas.getContext("2d", { alpha: false });
+    this.tiles = new Tiles(store);
+    this.relook();
     this.scroller.addEventListener("scroll", () => this.repaint(), { passive: true });
     this.scroller.addEventListener("pointermove", (event) => this.pointed(event));
     this.scroller.addEventListener("pointerleave", () => (this.hint.hidden = true));
@@ -44,6 +47,7 @@ export class Drawing {
     this.made = lay(fabric, (id) => this.store.leaf(id), width, this.size);
     const height = Math.max(this.scroller.clientHeight, 1);
     const ratio = globalThis.devicePixelRatio || 1;
+    if (ratio !== this.look.ratio) this.relook();
     Object.assign(this.canvas, { width: width * ratio, height: height * ratio });
     Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
     this.spacer.style.height = `${Math.max(0, this.made.height - height)}px`;
@@ -72,28 +76,50 @@ export class Drawing {
   // --- painting -----------------------------------------------------------------------------------------------
 
   paint(now) {
-    const { pen, made } = this;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const style = getComputedStyle(this.scroller);
-    this.ink = Object.fromEntries(["surface", "card", "line", "ink", "quiet", "free", "dead", "weak", "focus"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    const { pen, made, look } = this;
     const top = this.scroller.scrollTop;
-    const height = this.canvas.height / ratio;
+    const height = this.canvas.height / look.ratio;
     pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.fillStyle = this.ink.surface;
+    pen.fillStyle = look.surface;
     pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
     if (!made) return;
-    pen.setTransform(ratio, 0, 0, ratio, 0, -top * ratio);
+    pen.setTransform(look.ratio, 0, 0, look.ratio, 0, -top * look.ratio);
     pen.textBaseline = "middle";
     for (const spine of made.spines) this.spine(spine, top, height);
-    for (const leaf of made.leaves) if (leaf.y < top + height && leaf.y + leaf.tall > top) this.leaf(leaf, now);
+    const stamp = `${this.fabric} ${this.size} ${this.gang} ${this.seen} ${look.number} ${this.colours}`;
+    for (const leaf of made.leaves) {
+      const found = leaf.y < top + height && leaf.y + leaf.tall > top && this.store.leaf(leaf.id);
+      if (found) pen.drawImage(this.tiles.of(leaf, found, made, { ...look, gang: this.gang, found: this.found }, stamp), leaf.x, leaf.y, leaf.wide, leaf.tall);
+    }
+    for (const [name, until] of this.flashes) {
+      this.glow(name, until, now);
+      if (until < now) this.flashes.delete(name);
+    }
     this.ring();
     this.marks();
-    for (const [name, until] of this.flashes) if (until < now) this.flashes.delete(name);
     if (this.flashes.size) this.repaint();
   }
 
+  /** The theme's colours, looked up once: asking the browser for each frame would cost more than painting. */
+  relook() {
+    const style = getComputedStyle(this.scroller);
+    const inks = ["surface", "card", "line", "ink", "quiet", "free", "dead", "weak", "focus"];
+    this.look = { ...Object.fromEntries(inks.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])), ratio: globalThis.devicePixelRatio || 1, number: (this.look?.number ?? 0) + 1 };
+  }
+
+  /** What a search has found; null where nothing is searched for. */
+  sought(found) {
+    if (found !== this.found) this.seen = (this.seen ?? 0) + 1;
+    this.found = found;
+  }
+
+  /** The gangs' colours; pictures of leaves depend on them. */
+  coloured(gangs) {
+    this.colours = gangs.map((gang) => `${gang.key}:${gang.colour}`).join();
+  }
+
   spine(spine, top, height) {
-    const { pen, ink } = this;
+    const { pen, look: ink } = this;
     const last = spine.rows.at(-1);
     if (spine.y > top + height || last < top) return;
     pen.strokeStyle = ink.line;
@@ -117,133 +143,13 @@ export class Drawing {
     pen.fillText(spine.name, spine.x + 10, spine.y + 11, spine.width - 20);
   }
 
-  leaf(leaf, now) {
-    const { pen, ink, made } = this;
-    const found = this.store.leaf(leaf.id);
-    if (!found) return;
-    pen.fillStyle = ink.card;
-    box(pen, leaf.x, leaf.y, leaf.wide, leaf.tall, 7);
-    pen.fill();
-    pen.strokeStyle = ink.line;
-    pen.lineWidth = 1;
-    pen.stroke();
-    pen.fillStyle = ink.quiet;
-    pen.font = `${made.size.font ? 11 : 9}px system-ui, Inter, sans-serif`;
-    pen.fillText(found.name || "no leaf", leaf.x + made.size.card, leaf.y + made.size.card + made.size.head / 2 - 4, leaf.wide - 2 * made.size.card);
-    found.nodes.forEach((node) => {
-      const cell = made.cells.get(node.name);
-      if (cell && cell.leaf === leaf) this.cell(node, cell, now);
-    });
-  }
-
-  cell(node, cell, now) {
-    const { pen, ink, made } = this;
-    const { x, y } = cell;
-    const pods = node.pods ?? [];
-    const wide = made.cell;
-    const tall = made.size.tall;
-    pen.globalAlpha = this.faint(node, pods) ? 0.22 : 1;
-    box(pen, x, y, wide, tall, 4);
-    pen.fillStyle = ink.surface;
-    pen.fill();
-    const gangs = [...new Set(pods.map((pod) => pod.gang ?? ""))];
-    gangs.slice(0, 3).forEach((key, part) => this.ground(key, x + (part * wide) / Math.min(3, gangs.length), y, wide / Math.min(3, gangs.length), tall));
-    const glow = (this.flashes.get(node.name) ?? 0) - now;
-    box(pen, x, y, wide, tall, 4);
-    pen.strokeStyle = glow > 0 ? ink.focus : node.note ? ink.dead : ink.line;
-    pen.lineWidth = glow > 0 ? 1 + (3 * glow) / FLASH : 1;
-    if (node.note) pen.setLineDash([3, 2]);
-    pen.stroke();
-    pen.setLineDash([]);
-    if (made.size.font) this.words(node, pods, x, y, wide);
-    this.rails(node, pods, x, y + tall - (made.size.font ? Math.round(tall * 0.36) : 12), wide);
-    pen.globalAlpha = 1;
-  }
-
-  /** True for what the choice or the search is not about. */
-  faint(node, pods) {
-    if (this.found) return !this.found.has(node.name);
-    return Boolean(this.gang) && !pods.some((pod) => pod.gang === this.gang);
-  }
-
-  ground(key, x, y, wide, tall) {
-    const { pen, ink } = this;
-    const gang = this.store.gang(key);
-    pen.fillStyle = gang ? tint(pen, gang.colour) : ink.line;
-    box(pen, x, y, wide, tall, 4);
-    pen.fill();
-  }
-
-  words(node, pods, x, y, wide) {
-    const { pen, ink, made } = this;
-    const large = made.size.font > 12;
-    if (large) {
-      pen.fillStyle = ink.quiet;
-      pen.font = "10px system-ui, Inter, sans-serif";
-      pen.fillText(node.name, x + 5, y + 10, wide - 10);
-    }
-    const labels = pods.map((pod) => {
-      const gang = this.store.gang(pod.gang);
-      return gang ? letter(gang.colour) + (pod.rank >= 0 ? pod.rank : "") + (pod.announced ? "…" : "") : "•";
-    });
-    const text = labels.length > 2 ? `${labels[0]} +${labels.length - 1}` : labels.join(" ") || (node.note ? "off" : "");
-    if (!text) return;
-    pen.fillStyle = pods.length ? ink.ink : ink.quiet;
-    pen.font = `${pods.length ? 700 : 400} ${made.size.font}px system-ui, Inter, sans-serif`;
-    pen.textAlign = large ? "left" : "center";
-    pen.fillText(text, large ? x + 5 : x + wide / 2, y + (large ? 25 : 11), wide - 6);
-    pen.textAlign = "left";
-  }
-
-  /** A rail is a slot: hollow where it is free, full where it is busy, half where it is degraded, crossed where dead. */
-  rails(node, pods, x, y, wide) {
-    const { pen, ink, made } = this;
-    const tall = made.size.font ? Math.round(made.size.tall * 0.27) : 10;
-    const step = (wide - 6) / made.rails;
-    const broad = Math.max(1, step - (step > 3 ? 1.5 : 0.6));
-    const held = new Map();
-    for (const pod of pods) for (const rail of pod.rails) held.set(rail, this.store.gang(pod.gang));
-    for (let rail = 0; rail < made.rails; rail++) {
-      const left = x + 3 + rail * step;
-      const state = node.rails[rail];
-      const gang = held.get(rail);
-      const full = gang ? colour(gang.colour) : ink.quiet;
-      if (state === "d") this.dead(left, y, broad, tall);
-      else if (held.has(rail) && state !== "w") {
-        pen.fillStyle = full;
-        pen.fillRect(left, y, broad, tall);
-      } else if (state === "w") {
-        pen.fillStyle = held.has(rail) ? full : ink.weak;
-        pen.fillRect(left, y + tall / 2, broad, tall / 2);
-        this.slot(left, y, broad, tall, ink.weak);
-      } else if (state !== "-") this.slot(left, y, broad, tall, ink.free);
-    }
-  }
-
-  slot(left, y, broad, tall, ink) {
-    const { pen } = this;
-    if (broad < 3) {
-      pen.fillStyle = ink; // too narrow to be hollow: a foot instead
-      pen.fillRect(left, y + tall - 2, broad, 2);
-      return;
-    }
-    pen.strokeStyle = ink;
-    pen.lineWidth = 1;
-    pen.strokeRect(left + 0.5, y + 0.5, broad - 1, tall - 1);
-  }
-
-  dead(left, y, broad, tall) {
-    const { pen, ink } = this;
-    pen.strokeStyle = ink.dead;
-    pen.lineWidth = 1.6;
-    pen.beginPath();
-    pen.moveTo(left, y);
-    pen.lineTo(left + broad, y + tall);
-    if (broad >= 3) {
-      pen.moveTo(left + broad, y);
-      pen.lineTo(left, y + tall);
-    }
-    pen.stroke();
+  glow(name, until, now) {
+    const cell = this.made.cells.get(name);
+    if (!cell) return;
+    this.pen.strokeStyle = this.look.focus;
+    this.pen.lineWidth = 1 + (3 * Math.max(0, until - now)) / FLASH;
+    box(this.pen, cell.x, cell.y, this.made.cell, this.made.size.tall, 4);
+    this.pen.stroke();
   }
 
   /** The chosen gang's ring in order of rank, so that one sees where it leaves a leaf. */
@@ -262,7 +168,7 @@ export class Drawing {
   }
 
   marks() {
-    const { pen, made, ink } = this;
+    const { pen, made, look: ink } = this;
     const focused = document.activeElement === this.scroller;
     for (const [name, thick] of [[this.node, 3], [focused ? this.cursor : "", 2]]) {
       const cell = made.cells.get(name);
@@ -344,11 +250,15 @@ export class Drawing {
     this.repaint();
   }
 
+  /** Scroll as little as need be; far away things come to a third of the height, where one sees what is around them. */
   show(cell) {
     const top = this.scroller.scrollTop;
     const height = this.scroller.clientHeight;
-    if (cell.y - 30 < top) this.scroller.scrollTop = Math.max(0, cell.y - 40);
-    else if (cell.y + this.made.size.tall + 10 > top + height) this.scroller.scrollTop = cell.y + this.made.size.tall + 20 - height;
+    const tall = this.made.size.tall;
+    const near = cell.y > top - 2 * tall && cell.y < top + height + 2 * tall;
+    if (cell.y - 44 >= top && cell.y + tall + 12 <= top + height) return;
+    if (!near) this.scroller.scrollTop = Math.max(0, cell.y - height / 3);
+    else this.scroller.scrollTop = cell.y - 44 < top ? Math.max(0, cell.y - 44) : cell.y + tall + 12 - height;
   }
 }
 

@@ -81,13 +81,18 @@ export class Gangs {
     this.rove(this.at);
   }
 
+  /** The colours are others now: every row is to be made anew. */
+  forget() {
+    for (const row of this.rows.values()) row.gang = undefined;
+  }
+
   row(gang) {
     const kept = this.rows.get(gang.key);
     if (kept?.gang === gang) return kept.node;
     const node = kept?.node ?? element("li", { role: "option", "data-key": gang.key, tabindex: -1 });
     const name = element("span", { class: "name" }, gang.name, element("small", {}, gang.namespace));
     const state = element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state);
-    node.replaceChildren(badge(gang.colour, letter(gang.colour)), name, state, bar(gang), element("span", { class: "told" }, `${told(gang)} · ${gang.size} ranks`));
+    node.replaceChildren(badge(gang.colour, letter(gang.colour)), name, state, bar(gang), element("span", { class: "told" }, `${told(gang).replace("bandwidth ", "")} · ${gang.size} ranks`));
     node.setAttribute("aria-label", `Gang ${letter(gang.colour)}, ${gang.name} in ${gang.namespace}, ${WORDS[gang.state] ?? gang.state}, ${told(gang)}, ${gang.size} ranks`);
     this.rows.set(gang.key, { node, gang });
     return node;

@@ -79,7 +79,7 @@ class Tab:
         raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {told or 'none'})")
 
     async def press(self, key: str, *, shift: bool = False) -> None:
-        code, text = _KEYS.get(key, (ord(key.upper()), key))
+        code, text = _KEYS[key] if key in _KEYS else (ord(key.upper()), key)
         event = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
         await self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         await self.send("Input.dispatchKeyEvent", type="keyUp", **event)
@@ -105,7 +105,7 @@ class Tab:
         found = await self.send("Page.captureScreenshot", **{"format": "png", **options})
         data = base64.b64decode(found["data"])
         if path is not None:
-            path.write_bytes(data)
+            path.write_bytes(data)  # noqa: ASYNC240 - nobody else waits for this loop
         return data
 
     async def names(self) -> list[tuple[str, str]]:
@@ -139,7 +139,9 @@ class Browser:
     async def send(self, method: str, params: dict[str, Any], session: str = "") -> dict[str, Any]:
         number = next(self._numbers)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {}))
+        await self._socket.send_json(
+            {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        )
         told = await asyncio.wait_for(future, SECONDS)
         if "error" in told:
             raise PageError(f"{method}: {told['error']['message']}")
@@ -193,6 +195,7 @@ async def _debugger(port_file: pathlib.Path, process: asyncio.subprocess.Process
         while True:
             if process.returncode is not None:
                 raise chromium.MissingError(f"Chromium ended at once with code {process.returncode}")
-            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
+            written = port_file.read_text() if port_file.exists() else ""  # noqa: ASYNC240 - as above
+            if len(lines := written.split()) == 2:
                 return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
             await asyncio.sleep(0.03)  # between two looks at a file that it writes when it is ready

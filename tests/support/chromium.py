@@ -45,7 +45,9 @@ def find() -> Found:
             _fetch(root)
         except (subprocess.SubprocessError, OSError) as error:
             told = getattr(error, "stderr", b"") or b""
-            raise MissingError(f"apt could not fetch Chromium: {error}: {told.decode(errors='replace')[-500:]}") from None
+            raise MissingError(
+                f"apt could not fetch Chromium: {error}: {told.decode(errors='replace')[-500:]}"
+            ) from None
     fonts = root / "fonts.conf"
     fonts.write_text(_FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))
     libraries = [str(each) for each in (root / "usr/lib").glob("*-linux-gnu*")]
