@@ -15,7 +15,7 @@ DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 DRAWN = (
     "railwright.drawing.made && railwright.store.gangs.length >= 40 && document.querySelectorAll('#gangs li').length"
 )
-FRAME = 50.0  # ms of script a frame may take on a loaded machine; alone it takes under one
+FRAME = 16.0  # ms of our script in the middle one of the frames; with nothing beside it is under one
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 
 
@@ -63,9 +63,13 @@ async def test_a_thousand_nodes_are_drawn_in_leaves_below_their_spines(tab):
     assert await tab.js("document.getElementById('connection').dataset.state") == "live"
     counted = await tab.js("document.getElementById('numbers').innerText")
     assert "1,024" in counted
-    colours = "const c = document.getElementById('canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data"
+    colours = (
+        "const c = document.getElementById('canvas');"
+        "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data"
+    )
     seen = await tab.js(
-        f"(() => {{ {colours}; const s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] * 65536 + d[i + 1] * 256 + d[i + 2]); return s.size; }})()"
+        f"(() => {{ {colours}; const seen = new Set(); for (let i = 0; i < d.length; i += 4)"
+        "{ seen.add(d[i] * 65536 + d[i + 1] * 256 + d[i + 2]); } return seen.size; })()"
     )
     assert seen > 50  # an empty canvas has one colour
 
@@ -76,7 +80,8 @@ async def test_a_thousand_nodes_scroll_within_the_frame_budget(tab):
         took = await tab.js(
             """(async () => {
               const { scroller } = railwright.drawing, took = [];
-              new PerformanceObserver((list) => took.push(...list.getEntries().map((each) => each.duration))).observe({ type: "measure" });
+              const noted = (list) => took.push(...list.getEntries().map((each) => each.duration));
+              new PerformanceObserver(noted).observe({ type: "measure" });
               for (let at = 0; at < 40; at++) {
                 scroller.scrollTop = at * 40;
                 await new Promise(requestAnimationFrame);
@@ -86,7 +91,7 @@ async def test_a_thousand_nodes_scroll_within_the_frame_budget(tab):
             })()"""
         )
         assert len(took) >= 20
-        assert took[int(len(took) * 0.9)] < FRAME, (size, took)
+        assert took[len(took) // 2] < FRAME, (size, took)
 
 
 async def test_a_change_in_the_cluster_arrives_without_a_reload(tab, shown):
@@ -94,8 +99,10 @@ async def test_a_change_in_the_cluster_arrives_without_a_reload(tab, shown):
     shown.vista.write(shown.folder)
     await tab.until(f"railwright.store.gang({json.dumps(key)})?.state === 'placed'")
     await tab.until(f"document.querySelector('#gangs li[data-key={json.dumps(key)}]')")
-    row = await tab.js(f"document.querySelector('#gangs li[data-key={json.dumps(key)}]').getAttribute('aria-label')")
-    assert "just-in-time in prod, placed, bandwidth" in row
+    row = await tab.js(f"document.querySelector('#gangs li[data-key={json.dumps(key)}]').textContent")
+    assert "Gang" in row
+    assert "just-in-time prod placed" in " ".join(row.split())
+    assert "possible · 4 ranks" in row
     assert "just-in-time" in await tab.until("document.getElementById('status').textContent")
 
 
@@ -113,7 +120,8 @@ async def test_choosing_a_node_asks_why(tab):
         "document.querySelector('#gangs li .state.unplaceable, #gangs li .state.waiting').closest('li').click()"
     )
     x, y = await tab.js(
-        "(() => { const d = railwright.drawing, c = d.made.cells.get(d.made.order[5]), r = d.scroller.getBoundingClientRect();"
+        "(() => { const d = railwright.drawing, c = d.made.cells.get(d.made.order[5]);"
+        "const r = d.scroller.getBoundingClientRect();"
         "return [r.x + c.x + 10, r.y + c.y + 10 - d.scroller.scrollTop]; })()"
     )
     await tab.click(x, y)
@@ -195,9 +203,9 @@ async def test_axe_finds_nothing_to_complain_about(chrome, shown, scheme, view):
             await tab.js("[...document.querySelectorAll('#table tbody tr')].slice(20).forEach((each) => each.remove())")
         await tab.js((DATA / "axe" / "axe.min.js").read_text())
         found = await tab.js(
-            "axe.run().then((told) => told.violations.map((each) => [each.id, each.nodes[0].html, each.nodes[0].failureSummary]))"
+            "axe.run().then((told) => told.violations.map(({ id, nodes: [it] }) => [id, it.html, it.failureSummary]))"
         )
-        assert found == []
+        assert not found, found[-1]
 
 
 async def test_a_screen_reader_hears_names_of_everything_it_can_use(tab):
@@ -268,14 +276,16 @@ async def test_the_browser_itself_would_stop_a_script_from_elsewhere_or_in_the_p
         await tab.open(shown.url)
         await tab.until(DRAWN)
         await tab.js(
-            "addEventListener('securitypolicyviolation', (event) => (window.stopped ??= []).push(event.effectiveDirective))"
+            "addEventListener('securitypolicyviolation',"
+            "(event) => (window.stopped ??= []).push(event.effectiveDirective))"
         )
         await tab.js(
-            "document.head.append(Object.assign(document.createElement('style'), { textContent: 'body { color: red }' }))"
+            "document.head.append(Object.assign(document.createElement('style'), { textContent: 'p { color: red }' }))"
         )
         await tab.js("document.body.append(Object.assign(new Image(), { src: 'http://127.0.0.1:9/x.png' }))")
         thrown = await tab.js(
-            "(() => { try { document.body.innerHTML = '<b>x</b>'; return ''; } catch (error) { return error.message; } })()"
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return ''; }"
+            "catch (error) { return error.message; } })()"
         )
         assert "TrustedHTML" in thrown
         await tab.until("window.stopped?.includes('img-src') && window.stopped.includes('style-src-elem')")
@@ -290,7 +300,7 @@ async def test_a_server_that_goes_away_is_told_and_its_return_as_well(chrome, tm
             await tab.until("railwright.store.gangs.length")
         await tab.until("document.getElementById('connection').dataset.state === 'reconnecting'")
         assert "stale since" in await tab.until(
-            "document.getElementById('connection-text').textContent.includes('stale since') && document.getElementById('connection-text').textContent"
+            "(({ textContent: it }) => it.includes('stale since') && it)(document.getElementById('connection-text'))"
         )
         assert await tab.js("railwright.store.gangs.length")  # what was known stays in view
         async with showing.command(tmp_path, "--listen", url.removeprefix("http://").rstrip("/")):
@@ -313,7 +323,8 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
             await tab.type(token)
             await tab.press("Enter")
             await tab.until(
-                f"document.getElementById('token-why').textContent.includes({told!r}) && !document.getElementById('token-back').hidden"
+                f"document.getElementById('token-why').textContent.includes({told!r})"
+                "&& !document.getElementById('token-back').hidden"
             )
         await tab.type("ann-token")
         await tab.press("Enter")
@@ -323,7 +334,8 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
         assert not [each for each in tab.requests if "token" in each]
         assert (
             await tab.js(
-                "[location.href, document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })].join().includes('ann-token')"
+                "[location.href, document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })]"
+                ".join().includes('ann-token')"
             )
             is False
         )
@@ -333,14 +345,15 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
     "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png anew"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
-    vista = vistas.Vista(2, 5, 16, gangs=11, waiting=1, seed=21)
-    vista.add_gang(24, name="llama-405b", namespace="prod")
+    vista = vistas.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab(1500, 940) as tab:
+    async with showing.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
         await tab.prefer(prefers_color_scheme="light")
         await tab.open(url)
         await tab.until(
-            "railwright.store.gangs.length >= 12 && document.getElementById('connection').dataset.state === 'live'"
+            "railwright.store.gangs.length >= 9 && document.getElementById('connection').dataset.state === 'live'"
         )
         await tab.js("document.querySelector('#gangs li .state.placed').closest('li').click()")
         await tab.until("document.querySelector('#details .gang') && railwright.drawing.flashes.size === 0")

@@ -228,3 +228,11 @@ def test_a_reader_of_another_life_gets_everything(version):
     changes.show(Cluster(placing.leaves(a=1)).seen())
     assert changes.since(version).whole
     assert "leaf/roce/s-a/a" in changes.since(version).sections
+
+
+def test_of_members_that_lose_what_one_lacks_the_one_is_named():
+    nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
+    pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
+    found = Cluster(nodes, pods, policy=placing.policy()).gang()
+    assert found.why[-1].endswith("members: some rail is missing on a mate")
+    assert sum("missing on a mate" in each for each in found.why) == 1
