@@ -335,7 +335,7 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
         assert (
             await tab.js(
                 "[location.href, document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })]"
-                ".join().includes('ann-token')"
+                ".join().includes('-token')"
             )
             is False
         )

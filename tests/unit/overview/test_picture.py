@@ -156,10 +156,11 @@ def test_a_colour_is_kept_while_its_gang_lives_and_given_on_afterwards():
     for pod in gang("a-00", "a-01"):
         cluster.state.remove_pod(pod.metadata.identity)
         cluster.known.remove(pod)
-    cluster.add(*gang("a-00", name="later"))
+    cluster.add(*gang("a-00", name="b"), *gang("a-01", name="c"))  # both before the other one by name
     after = {each.key: each.colour for each in cluster.seen().gangs}
     assert after["train/o"] == before["train/o"]
-    assert after["train/later"] == before["train/g"]
+    assert after["train/b"] == before["train/g"]
+    assert len(set(after.values())) == 3
 
 
 def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
