@@ -178,3 +178,22 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
     with pytest.raises(ValueError, match=said) as refused:
         settings._endpoint(text)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "told"),
+    [
+        ("webhook", (), "--dashboard-listen is for the extender only"),
+        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 are the same port"),
+        ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "no API server to say who"),
+    ],
+)
+def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
+    assert told in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
+
+
+def test_there_is_no_dashboard_unless_it_is_asked_for():
+    assert settings.parse("extender", PLAIN, {}).dashboard_listen is None
+    found = settings.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert found.dashboard_listen == settings.Address("127.0.0.1", 0)
