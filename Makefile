@@ -106,6 +106,7 @@ docs: setup ## the documentation into build/docs, its generated parts made anew
 
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra tracing pyproject.toml -o requirements/tracing.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt

@@ -187,7 +187,10 @@ class Server:
         if self._service is not None:
             self._counters.connections.set(len(self._service.connections))
         if self._certificate is not None:
-            self._counters.certificate_expiry.set(self._certificate.not_after.timestamp())
+            source = self._certificate
+            self._counters.show_certificate(
+                source.not_after.timestamp(), source.left.total_seconds(), source.lifetime.total_seconds()
+            )
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()

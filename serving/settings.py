@@ -8,6 +8,7 @@ import argparse
 import ipaddress
 import math
 import pathlib
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -48,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerName
     listen: Address
     ops_listen: Address
+    dashboard_listen: Address | None = None
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None
@@ -63,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
     leader_elect: bool = False
     lease_seconds: float = 3.0
+    otlp_endpoint: str | None = None
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -91,8 +94,14 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
         except ValueError as error:
             parser.error(str(error))
     settings = Settings(server=server, **values)
-    complaints = (_transport_complaint, _process_complaint, _source_complaint, _leader_complaint, _file_complaint)
-    for complaint in complaints:
+    for complaint in (
+        _transport_complaint,
+        _process_complaint,
+        _dashboard_complaint,
+        _source_complaint,
+        _leader_complaint,
+        _file_complaint,
+    ):
         if reason := complaint(settings):
             parser.error(reason)
     return settings
@@ -132,7 +141,7 @@ def _value(option: _Option, given: str | None, environ: Mapping[str, str], serve
 
 
 def address(text: str) -> Address:
-    """HOST:PORT; raises ValueError that says what is wrong with it."""
+    """HOST:PORT as an address. Raises ValueError that says what would be right."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -179,6 +188,21 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(each.strip() for each in text.split(",") if each.strip())
 
 
+def _endpoint(text: str) -> str:
+    """The URL that spans are posted to: a collector's own path is kept, a bare host gets OTLP's."""
+    if "@" in text:
+        raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
+    wrong = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    try:
+        url = urllib.parse.urlsplit(text.strip())
+        port = url.port
+    except ValueError:  # a port that is none, a bracket that is not closed
+        raise ValueError(wrong) from None
+    if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
+        raise ValueError(wrong)
+    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+
+
 def _file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
@@ -199,6 +223,7 @@ _OPTIONS = (
         "where callers connect; port 0 is a free port, printed as 'listening on HOST:PORT'",
     ),
     _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
+    _Option("dashboard_listen", address, None, "HOST:PORT", "extender: the dashboard, off unless given"),
     _Option("tls_cert", _file, None, "FILE", "certificate chain, PEM, reloaded on change"),
     _Option("tls_key", _file, None, "FILE", "its private key, PEM, reloaded on change"),
     _Option("client_ca", _file, None, "FILE", "callers must present a certificate of this authority"),
@@ -220,6 +245,7 @@ _OPTIONS = (
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
     _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
     _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
+    _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
 )
 # fmt: on
 _ABOUT = {
@@ -267,6 +293,20 @@ def _process_complaint(settings: Settings) -> str | None:
         return f"--workers {settings.workers}: the extender is one process, because its ledger is"
     if settings.listen.port == settings.ops_listen.port != 0 and _overlap(settings.listen, settings.ops_listen):
         return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} are the same port"
+    return None
+
+
+def _dashboard_complaint(settings: Settings) -> str | None:
+    at = settings.dashboard_listen
+    if at is None:
+        return None
+    if settings.server != "extender":
+        return "--dashboard-listen is for the extender only: the webhook knows no gangs"
+    for flag, other in (("--listen", settings.listen), ("--ops-listen", settings.ops_listen)):
+        if at.port == other.port != 0 and _overlap(at, other):
+            return f"--dashboard-listen {at} and {flag} {other} are the same port"
+    if settings.snapshot and not at.is_loopback:
+        return f"--dashboard-listen {at} with --snapshot: there is no API server to say who may see it; use 127.0.0.1"
     return None
 
 

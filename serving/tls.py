@@ -44,6 +44,7 @@ class _Pems(msgspec.Struct, frozen=True):
 class _Loaded(msgspec.Struct, frozen=True):
     pems: _Pems
     context: ssl.SSLContext
+    not_before: dt.datetime
     not_after: dt.datetime
 
 
@@ -67,6 +68,16 @@ class Source:
     def not_after(self) -> dt.datetime:
         """When the certificate in use ends."""
         return self._current.not_after
+
+    @property
+    def left(self) -> dt.timedelta:
+        """How long the certificate in use is still good; negative once it has ended."""
+        return self.not_after - self._now()
+
+    @property
+    def lifetime(self) -> dt.timedelta:
+        """How long the certificate in use was made for."""
+        return self.not_after - self._current.not_before
 
     def check(self) -> str | None:
         """A readiness check: None while the certificate in use is good for a while yet."""
@@ -126,11 +137,11 @@ def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
 
 def _load(files: Files, now: dt.datetime) -> _Loaded:
     pems = _read(files)
-    not_after = _checked(files, pems, now)
+    not_before, not_after = _checked(files, pems, now)
     context = _context(files, pems)
     if _read(files) != pems:  # OpenSSL reads the files itself, so they must still be what was checked
         raise CertificateError(f"{files.certificate} and {files.key} changed while they were read")
-    return _Loaded(pems, context, not_after)
+    return _Loaded(pems, context, not_before, not_after)
 
 
 def _read(files: Files) -> _Pems:
@@ -160,8 +171,8 @@ def _bytes(path: pathlib.Path) -> bytes:
         raise CertificateError(f"{path}: {error.strerror}") from None
 
 
-def _checked(files: Files, pems: _Pems, now: dt.datetime) -> dt.datetime:
-    """When the leaf ends. Raises CertificateError unless the pair matches and is valid now."""
+def _checked(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    """When the leaf begins and ends. Raises CertificateError unless the pair matches and is valid now."""
     try:
         leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
         key = serialization.load_pem_private_key(pems.key, password=None)
@@ -174,7 +185,7 @@ def _checked(files: Files, pems: _Pems, now: dt.datetime) -> dt.datetime:
     if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
         span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
         raise CertificateError(f"{files.certificate} is valid from {span}, and it is {now.isoformat()}")
-    return leaf.not_valid_after_utc
+    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
 
 
 def _context(files: Files, pems: _Pems) -> ssl.SSLContext:

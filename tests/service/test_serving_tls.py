@@ -7,7 +7,7 @@ import ssl
 import pytest
 import shell
 
-from serving import tls
+from serving import metrics, tls
 
 
 def options(certificate, key, ca=None):

@@ -102,6 +102,7 @@ class Components:
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
             f"--admission-control-config-file={self._admission()}",
+            f"--tracing-config-file={DATA / 'tracing.yaml'}",
         ]
 
     def _admission(self) -> pathlib.Path:

@@ -147,3 +147,53 @@ def test_any_text_is_an_address_or_a_value_error(text):
         return
     assert 0 <= found.port <= 65535
     assert settings.address(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("http://otel:4318", "http://otel:4318/v1/traces"),
+        ("https://otel/", "https://otel/v1/traces"),
+        ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
+        ("http://gateway/tenant/a/v1/traces", "http://gateway/tenant/a/v1/traces"),
+    ],
+)
+def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
+    assert settings._endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("otel:4318", "is not http"),
+        ("grpc://otel:4317", "is not http"),
+        ("http://otel:port", "is not http"),
+        ("http://otel:0", "is not http"),
+        ("http://[::1", "is not http"),
+        ("http://otel?x=1", "is not http"),
+        ("http://me:secret@otel:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
+)
+def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        settings._endpoint(text)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "told"),
+    [
+        ("webhook", (), "--dashboard-listen is for the extender only"),
+        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 are the same port"),
+        ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "no API server to say who"),
+    ],
+)
+def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
+    assert told in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
+
+
+def test_there_is_no_dashboard_unless_it_is_asked_for():
+    assert settings.parse("extender", PLAIN, {}).dashboard_listen is None
+    found = settings.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert found.dashboard_listen == settings.Address("127.0.0.1", 0)
