@@ -1,12 +1,14 @@
 """Findings as SARIF 2.1.0 (OASIS), for code hosts and editors.
 
-Owns that form. Rules carry their explanations, so that the reader needs no other page.
+Owns that form. Rules carry their explanations, so that the reader needs no other page,
+and the address of one.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from cli.linting import findings
+from fabric import names
 from fabric.lint import engine, model
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -32,6 +34,7 @@ def _rule(rule: model.Rule) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.explanation},
+        "helpUri": f"{names.DOCS}/lint/#{rule.code.lower()}",
         "help": {"text": f"{rule.explanation}\n\nSource: {rule.source}"},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }

@@ -214,7 +214,7 @@ def test_the_rules_are_listed(lint):
     }
 
 
-REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
+REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "helpUri", "defaultConfiguration"}
 
 
 def test_sarif_has_what_the_standard_requires(lint):
@@ -230,6 +230,7 @@ def test_sarif_has_what_the_standard_requires(lint):
     for described, rule in zip(driver["rules"], engine.every(), strict=True):
         assert set(described) == REQUIRED
         assert described["id"] == rule.code
+        assert described["helpUri"].endswith(f"/lint/#{rule.code.lower()}")
         assert described["fullDescription"]["text"] == rule.explanation
         assert described["defaultConfiguration"]["level"] in {"error", "warning", "note"}
     assert run["results"]

@@ -17,7 +17,12 @@ from preflight import __main__ as preflight
 from serving import settings
 
 SERVERS = ("webhook", "extender")
-LATER = ("dashboard", "gangs", "fabric", "verify", "completion")  # commands of other branches; empty it when merged
+LATER = {
+    "gangs",
+    "fabric",
+    "verify",
+    "completion",
+}  # commands that come with other branches; tested once they are there
 ALL = [*pages.PAGES, *pages.AROUND]
 YAML = [block for page in ALL for block in pages.blocks(page) if block.language in {"yaml", "yml"}]
 STAND_IN = policies.read((pages.ROOT / "cli" / "demo" / "policy.yaml").read_text())
@@ -91,7 +96,7 @@ def written(text: str) -> list[str]:
 def complaint(text: str) -> str:
     """What the real parsers have against a command line; "" where they take it."""
     words = shlex.split(text, comments=True)[1:]
-    if words[0] in LATER or "..." in words:
+    if words[0] in LATER - set(program.discover()) or "..." in words:
         return ""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

@@ -39,7 +39,8 @@ def test_the_site_asks_no_font_and_no_counter_of_anybody():
     assert CONFIG["theme"]["font"] is False
     assert "analytics" not in CONFIG["extra"]
     assert not CONFIG.get("extra_javascript")
-    assert not CONFIG.get("extra_css")
+    assert [name for name in CONFIG["extra_css"] if not (pages.DOCS / name).exists()] == []
+    assert "http" not in "".join((pages.DOCS / name).read_text() for name in CONFIG["extra_css"])
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)

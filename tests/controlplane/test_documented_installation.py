@@ -1,0 +1,36 @@
+"""The kustomization that docs/installing.md gives an operator, rendered by the real kubectl."""
+
+import pages
+import yaml
+
+from fabric import names
+
+
+async def test_the_documented_folder_renders_to_the_base_with_the_operators_image_and_policy(plane, tmp_path):
+    (text,) = [
+        block.text
+        for block in pages.blocks(pages.DOCS / "installing.md")
+        if "kind: Kustomization" in block.text and block.language == "yaml"
+    ]
+    ours, own = tmp_path / "railwright" / "manifests", tmp_path / "own"
+    ours.parent.mkdir()
+    own.mkdir()
+    ours.symlink_to(pages.ROOT / "manifests")
+    policy = (pages.ROOT / "manifests/examples/360-roce/policy.yaml").read_text()
+    (own / "policy.yaml").write_text(policy)
+    (own / "kustomization.yaml").write_text(text)
+    rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(own))))
+    base = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(pages.ROOT / "manifests/base"))))
+    assert sorted(map(name_of, rendered)) == sorted(map(name_of, base))
+    images = {c["image"] for each in rendered if each["kind"] == "Deployment" for c in containers(each)}
+    assert images == {"REGISTRY/railwright:0.1.0"}
+    (found,) = [each for each in rendered if name_of(each) == ("ConfigMap", names.POLICY_CONFIGMAP)]
+    assert found["data"][names.POLICY_KEY] == policy
+
+
+def name_of(tree: dict) -> tuple[str, str]:
+    return tree["kind"], tree["metadata"]["name"]
+
+
+def containers(deployment: dict) -> list[dict]:
+    return deployment["spec"]["template"]["spec"]["containers"]
