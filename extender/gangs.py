@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from extender import state as states
-from fabric import topology, views, workload
+from fabric import topology, workload
 from fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing
 
 KEPT = 1000  # gangs, and pods without one
@@ -250,15 +250,4 @@ def _key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
 
 def _slim(question: ask.Ask) -> ask.Ask:
     """The question without what may be megabytes: nodes, offers, and of the pod all that places nothing."""
-    spec = question.spec
-    small = views.PodSpec(
-        containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
-        init_containers=[
-            views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
-            for each in spec.init_containers or ()
-        ],
-        node_selector=spec.node_selector,
-        affinity=spec.affinity,
-        tolerations=spec.tolerations,
-    )
-    return msgspec.structs.replace(question, spec=small, nodes=(), offers={})
+    return msgspec.structs.replace(question, spec=ask.slim(question.spec), nodes=(), offers={})
