@@ -46,6 +46,10 @@ IN_TREE_POD_GROUPS = Kind(
 IN_TREE_POD_GROUPS_ALPHA = Kind(
     "podgroups.v1alpha2.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1alpha2/podgroups", views.PodGroup, optional=True
 )
+# what the webhook said lately; watched by the dashboard of a user only
+WEBHOOK_EVENTS = Kind(
+    "events", "/api/v1/events", views.Event, optional=True, field_selector="source=railwright-webhook"
+)
 HYPER_NODES = Kind(
     "hypernodes.topology.volcano.sh",
     "/apis/topology.volcano.sh/v1alpha1/hypernodes",

@@ -4,8 +4,9 @@ Owns the protocol and nothing else: sources (reflector, snapshot file) call it, 
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -20,3 +21,25 @@ class Sink(Protocol[T_contra]):
 
     def remove(self, obj: T_contra) -> None:
         """This object is gone."""
+
+
+class Both(Generic[T]):
+    """Hands everything to two sinks, in this order."""
+
+    def __init__(self, first: Sink[T], second: Sink[T]) -> None:
+        self._sinks = (first, second)
+
+    def replace(self, objects: Sequence[T]) -> None:
+        """To both."""
+        for each in self._sinks:
+            each.replace(objects)
+
+    def upsert(self, obj: T) -> None:
+        """To both."""
+        for each in self._sinks:
+            each.upsert(obj)
+
+    def remove(self, obj: T) -> None:
+        """To both."""
+        for each in self._sinks:
+            each.remove(obj)

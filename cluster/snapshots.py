@@ -23,6 +23,7 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "NodeResourceTopology": views.NodeResourceTopology,
     "ConfigMap": views.ConfigMap,
     "HyperNode": hypernodes.HyperNode,
+    "Event": views.Event,
     "PodGroup.scheduling.volcano.sh": views.PodGroup,
     "PodGroup.scheduling.x-k8s.io": views.PodGroup,
     "PodGroup.scheduling.k8s.io": views.PodGroup,

@@ -6,12 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from cluster import errors, events, resources, sinks, sources
-from extender import app, gang_events, gangs, gaps, schedulers
+from cluster import errors, events, sources
+from extender import app, gang_events, gangs, gaps, schedulers, viewing, watched
 from extender import state as states
-from fabric.placement import ledger, size_kinds
+from fabric.placement import ledger
 from serving import logs, metrics, probes, processes, server, settings, tuning
 
 STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
@@ -34,13 +33,13 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     """One extender on these settings."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
-    groups = gang_events.PodGroups()
+    groups, page = gang_events.PodGroups(), viewing.Dashboard(options, state)
     try:
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=[groups.beside(each) for each in _wanted(state)],
+            wanted=[page.beside(groups.beside(each)) for each in watched.wanted(state)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
         )
     except errors.ClusterError as error:
@@ -78,8 +77,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     post = origin.client.post if origin.client is not None else None
     running = server.Server(options, app.offered(verbs, post), checks, counters, refresh=refresh)
     try:
-        telling = [posting.run] if posting else []
-        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *telling])
+        more = [*([posting.run] if posting else []), *page.tasks(origin, lambda: origin.store.current, post)]
+        return await run(running, [*origin.tasks, expire, unlabelled.watch, look, *more])
     finally:
         if origin.client is not None:
             await origin.client.close()
@@ -113,39 +112,6 @@ def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Event
         now=lambda: dt.datetime.now(dt.UTC),
         became=lambda outcome, count: counters.extender_notices.labels(outcome).inc(count),
     )
-
-
-def _wanted(state: states.State) -> list[sources.Wanted]:
-    table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
-        (resources.NODES, "Node", states.Nodes(state)),
-        (resources.PLACED_PODS, "Pod", states.Pods(state)),
-        (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
-        (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
-        (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
-    ]
-    table += [(kind, snapshot, states.Sizes(state, told)) for kind, snapshot, told in _SIZES]
-    return [sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink) for kind, snapshot, sink in table]
-
-
-# What tells the size of a gang: watched as, in a snapshot as, read as. Two versions of a kind are one in a snapshot.
-_SIZES = (
-    (resources.VOLCANO_POD_GROUPS, "PodGroup.scheduling.volcano.sh", size_kinds.VOLCANO_POD_GROUPS),
-    (resources.PLUGINS_POD_GROUPS, "PodGroup.scheduling.x-k8s.io", size_kinds.PLUGINS_POD_GROUPS),
-    (resources.IN_TREE_POD_GROUPS_ALPHA, "PodGroup.scheduling.k8s.io", size_kinds.IN_TREE_POD_GROUPS_ALPHA),
-    (resources.IN_TREE_POD_GROUPS, "PodGroup.scheduling.k8s.io", size_kinds.IN_TREE_POD_GROUPS),
-    (resources.IN_TREE_WORKLOADS, "Workload.scheduling.k8s.io", size_kinds.IN_TREE_WORKLOADS),
-    (resources.JOBS, "Job.batch", size_kinds.JOBS),
-    (resources.STATEFUL_SETS, "StatefulSet.apps", size_kinds.STATEFUL_SETS),
-    (resources.REPLICA_SETS, "ReplicaSet.apps", size_kinds.REPLICA_SETS),
-    (resources.VOLCANO_JOBS, "Job.batch.volcano.sh", size_kinds.VOLCANO_JOBS),
-    (resources.PYTORCH_JOBS, "PyTorchJob.kubeflow.org", size_kinds.PYTORCH_JOBS),
-    (resources.TF_JOBS, "TFJob.kubeflow.org", size_kinds.TF_JOBS),
-    (resources.XGBOOST_JOBS, "XGBoostJob.kubeflow.org", size_kinds.XGBOOST_JOBS),
-    (resources.PADDLE_JOBS, "PaddleJob.kubeflow.org", size_kinds.PADDLE_JOBS),
-    (resources.JAX_JOBS, "JAXJob.kubeflow.org", size_kinds.JAX_JOBS),
-    (resources.MPI_JOBS_V1, "MPIJob.kubeflow.org", size_kinds.MPI_JOBS_V1),
-    (resources.MPI_JOBS, "MPIJob.kubeflow.org", size_kinds.MPI_JOBS),
-)
 
 
 if __name__ == "__main__":

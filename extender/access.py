@@ -1,11 +1,12 @@
-"""Who may read an explanation: whoever may `get` pods in its namespace, as the API server itself says.
+"""Who may read an explanation: whoever may `get` pods in its namespace, as the API server itself says; and who may
+read the dashboard: whoever may `get` its path, as for metrics.
 
 A bearer token is reviewed (TokenReview) and its user asked about (SubjectAccessReview). Without an API server there is
 nobody to ask, and only callers on this machine are answered.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -43,29 +44,43 @@ class _AccessReview(msgspec.Struct):
 
 
 async def denied(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
-    """None where the caller may read; else (status, reason)."""
+    """None where the caller may get the pods of a namespace; else (status, reason)."""
+    wanted = {"resourceAttributes": {"namespace": namespace, "verb": "get", "version": "v1", "resource": "pods"}}
+    return await _denied(authorization, peer, post, wanted, f"get pods in namespace {namespace}")
+
+
+async def denied_path(authorization: str, path: str, peer: str, post: Post | None) -> tuple[int, str] | None:
+    """None where the caller may get a path that is no resource, as for metrics; else (status, reason)."""
+    wanted = {"nonResourceAttributes": {"path": path, "verb": "get"}}
+    return await _denied(
+        authorization, peer, post, wanted, f"get {path}: a ClusterRole has to name this nonResourceURL"
+    )
+
+
+async def _denied(
+    authorization: str, peer: str, post: Post | None, wanted: Mapping[str, object], told: str
+) -> tuple[int, str] | None:
     if post is None:
         return None if _is_loopback(peer) else (403, "without an API server, explanations are for this machine only")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token ...)"'
     try:
-        return await _refused(token.strip(), namespace, post)
+        return await _refused(token.strip(), post, wanted, told)
     except (errors.ClusterError, msgspec.MsgspecError) as error:
         return 503, f"the API server did not say whether this token may read: {error}"
 
 
-async def _refused(token: str, namespace: str, post: Post) -> tuple[int, str] | None:
+async def _refused(token: str, post: Post, wanted: Mapping[str, object], told: str) -> tuple[int, str] | None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
     status = msgspec.json.decode(answer, type=_TokenReview).status
     if not status.authenticated:
         return 401, "the API server does not know this token"
-    return await _forbidden(status.user, namespace, post)
+    return await _forbidden(status.user, post, wanted, told)
 
 
-async def _forbidden(user: _User, namespace: str, post: Post) -> tuple[int, str] | None:
-    wanted = {"namespace": namespace, "verb": "get", "version": "v1", "resource": "pods"}
+async def _forbidden(user: _User, post: Post, wanted: Mapping[str, object], told: str) -> tuple[int, str] | None:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -74,13 +89,13 @@ async def _forbidden(user: _User, namespace: str, post: Post) -> tuple[int, str]
             "uid": user.uid,
             "groups": user.groups or [],
             "extra": user.extra or {},
-            "resourceAttributes": wanted,
+            **wanted,
         },
     }
     answer = await post(_ACCESS_REVIEWS, msgspec.json.encode(review))
     if msgspec.json.decode(answer, type=_AccessReview).status.allowed:
         return None
-    return 403, f"{user.username} may not get pods in namespace {namespace}"
+    return 403, f"{user.username} may not {told}"
 
 
 def _is_loopback(peer: str) -> bool:

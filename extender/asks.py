@@ -4,55 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from extender import state as states
 from extender import volcano_wire
-from fabric import resources, views, workload
-from fabric.placement import ask, fleet, rails
-from fabric.policy import model, presets
-
-Pools = Mapping[tuple[str, str], str]
-"""(namespace, name) of a network -> the resource it draws on."""
+from fabric import resources, views
+from fabric.placement import ask, fleet
+from fabric.policy import model
 
 
-def from_pod(  # noqa: PLR0913 - one argument a fact of the protocol
-    pod: views.Pod,
-    policy: model.Policy | None,
-    pools: Pools,
-    nodes: Sequence[str],
-    *,
-    offers: Mapping[str, ask.Offer] | None = None,
-    requests: resources.Amounts,
-    volcano_job: str = "",
-    uid: str = "",
-) -> ask.Ask | None:
-    """The ask for a pod; None for one that did not opt in, or while there is no policy: it is neutral."""
-    if policy is None:
-        return None
-    fabric_name, fabric = rails.fabric_of(pod, policy.document)
-    if fabric is None:
-        return None
-    fabric = rails.counted(fabric, pools)
-    return ask.Ask(
-        uid=uid or pod.metadata.identity,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        spec=pod.spec,
-        gang=workload.gang_of(pod, volcano_job),
-        rank=workload.rank_of(pod),
-        requests=requests,
-        fabric_name=fabric_name,
-        fabric=fabric,
-        domains=presets.domains(fabric.placement),
-        needs=rails.needs_of(pod, requests, fabric),
-        accelerators=policy.document.accelerators,
-        nodes=nodes,
-        shapes=policy.document.node_shapes,
-        policy=policy.digest,
-        offers=offers or {},
-    )
-
-
-def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: Pools) -> ask.Ask | None:
+def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: ask.Pools) -> ask.Ask | None:
     """The ask of kube-scheduler: names only, so the fleet says what is free."""
-    return from_pod(pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec))
+    return ask.of_pod(pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec))
 
 
 def from_volcano(
@@ -72,7 +31,7 @@ def from_volcano(
         return None
     wanted = requested(task)
     offers = _offers(nodes, wanted, state.fleet, evicting=evicting)
-    return from_pod(
+    return ask.of_pod(
         task.pod,
         policy,
         state.pools,

@@ -12,7 +12,8 @@ import msgspec
 
 from extender import gangs
 from fabric import resources, topology, workload
-from fabric.placement import account, ask, decide, landing, planner, rails, standing, verdicts
+from fabric.overview import reasons
+from fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
 from fabric.placement.terms import locality
 
 KEPT = 1000  # pods; their rows of decide.ROWS nodes each refer to standings that are there anyway
@@ -109,7 +110,7 @@ class Explanations:
         told = [(kept.wording.verdict(row), row) for row in rows.values()]
         told.sort(key=lambda each: (bool(each[0].refusal), -each[0].score, each[0].node))
         gang = known.of(kept.gang, kept.pod) if known is not None else None
-        return _explained(kept, gang, [*map(_fitting, unscored), *(_node(*each) for each in told)])
+        return _explained(kept, gang, [*map(_fitting, unscored), *(reasons.of_node(*each) for each in told)])
 
     def _of(self, scheduler: str, question: ask.Ask) -> _Kept:
         kept = self._kept.get(question.key)
@@ -188,42 +189,6 @@ def _landed(known: gangs.Kept | None) -> dict[str, Any] | None:
     }
 
 
-def _node(verdict: verdicts.Verdict, seen: verdicts.Row) -> dict[str, Any]:
-    row: dict[str, Any] = {"node": verdict.node, "score": round(verdict.score, 1)}
-    if not verdict.known:
-        return {**row, "reason": "not in the cache yet: kept, scored 0"}
-    row["leaf"] = topology.name_of(seen.leaf)
-    if verdict.refusal:
-        row["refused"] = verdict.refusal
-    lacking = [rail for rail in verdict.rails if not rail.sufficient]
-    if lacking:
-        row["rails"] = [
-            f"{rail.need.label} has {max(0, rail.free) // resources.UNIT} of {rail.allocatable // resources.UNIT} free"
-            + _held(rail.holders)
-            for rail in lacking
-        ]
-    if seen.stands is not None:
-        row |= _shortfalls(seen.stands)
-    if verdict.terms:
-        row["terms"] = {name: {"value": round(value, 3), "reason": why} for name, (value, why) in verdict.terms.items()}
-    return row
-
-
 def _fitting(name: str) -> dict[str, Any]:
     """A node that a filter let pass and nobody asked the score of: a scheduler with one choice does not."""
     return {"node": name, "reason": "not refused; no score was asked for"}
-
-
-def _shortfalls(stands: standing.Standing) -> dict[str, Any]:
-    """What else is wrong with a node, in numbers; nothing where nothing is."""
-    pools = {rail.need.resource for rail in stands.rails}
-    short = [account.shortage(stands, name) for name in account.short(stands) if name not in pools]
-    flaws = [flaw for flaw in account.flaws(stands) if not flaw.endswith("not free")]
-    return ({"short": short} if short else {}) | ({"flaws": flaws} if flaws else {})
-
-
-def _held(holders: Sequence[str]) -> str:
-    if not holders:
-        return ""
-    more = " and others" if len(holders) > verdicts.HOLDERS_NAMED else ""
-    return f", held by {', '.join(holders[: verdicts.HOLDERS_NAMED])}{more}"

@@ -38,6 +38,7 @@ class ObjectMeta(View, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    creation_timestamp: str | None = None  # RFC 3339; null in a template
     deletion_timestamp: str | None = None
     labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
     annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
@@ -447,3 +448,33 @@ class ConfigMap(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
+
+
+class ObjectReference(View, frozen=True):
+    """What an Event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSource(View, frozen=True):
+    """Who wrote an Event."""
+
+    component: str = ""
+
+
+class Event(View, frozen=True):
+    """An Event (core/v1), as people read it. Times are RFC 3339, null where the writer uses another of them."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: EventSource | None = None
+    reporting_component: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    count: int | None = None

@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerName
     listen: Address
     ops_listen: Address
+    dashboard_listen: Address | None = None
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None
@@ -82,7 +83,13 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
         except ValueError as error:
             parser.error(str(error))
     settings = Settings(server=server, **values)
-    for complaint in (_transport_complaint, _process_complaint, _source_complaint, _file_complaint):
+    for complaint in (
+        _transport_complaint,
+        _process_complaint,
+        _dashboard_complaint,
+        _source_complaint,
+        _file_complaint,
+    ):
         if reason := complaint(settings):
             parser.error(reason)
     return settings
@@ -121,7 +128,8 @@ def _value(option: _Option, given: str | None, environ: Mapping[str, str], serve
         raise ValueError(f"{source}: {error}") from None
 
 
-def _address(text: str) -> Address:
+def address(text: str) -> Address:
+    """HOST:PORT as an address. Raises ValueError that says what would be right."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -178,12 +186,13 @@ def _file_name(text: str) -> str:
 _OPTIONS = (
     _Option(
         "listen",
-        _address,
+        address,
         {"webhook": Address("", 9443), "extender": Address("", 8713)},
         "HOST:PORT",
         "where callers connect; port 0 is a free port, printed as 'listening on HOST:PORT'",
     ),
-    _Option("ops_listen", _address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
+    _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
+    _Option("dashboard_listen", address, None, "HOST:PORT", "extender: the dashboard, off unless given"),
     _Option("tls_cert", _file, None, "FILE", "certificate chain, PEM, reloaded on change"),
     _Option("tls_key", _file, None, "FILE", "its private key, PEM, reloaded on change"),
     _Option("client_ca", _file, None, "FILE", "callers must present a certificate of this authority"),
@@ -247,6 +256,20 @@ def _process_complaint(settings: Settings) -> str | None:
         return f"--workers {settings.workers}: the extender is one process, because its ledger is"
     if settings.listen.port == settings.ops_listen.port != 0 and _overlap(settings.listen, settings.ops_listen):
         return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} are the same port"
+    return None
+
+
+def _dashboard_complaint(settings: Settings) -> str | None:
+    at = settings.dashboard_listen
+    if at is None:
+        return None
+    if settings.server != "extender":
+        return "--dashboard-listen is for the extender only: the webhook knows no gangs"
+    for flag, other in (("--listen", settings.listen), ("--ops-listen", settings.ops_listen)):
+        if at.port == other.port != 0 and _overlap(at, other):
+            return f"--dashboard-listen {at} and {flag} {other} are the same port"
+    if settings.snapshot and not at.is_loopback:
+        return f"--dashboard-listen {at} with --snapshot: there is no API server to say who may see it; use 127.0.0.1"
     return None
 
 

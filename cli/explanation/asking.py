@@ -73,7 +73,7 @@ async def _direct(path: str, way: Way) -> bytes:
 
 
 async def _proxied(path: str, way: Way) -> bytes:
-    account = await _account(way.kubeconfig or _default_kubeconfig())
+    account = await _account(way.kubeconfig or default_kubeconfig())
     own = await account.headers()
     token = _token(way) or _bearer(own)
     if not token:
@@ -133,7 +133,7 @@ async def _account(kubeconfig: str) -> credentials.Account:
         raise output.UnreadableError(f"{error}. Without a kubeconfig: --extender URL") from None
 
 
-def _default_kubeconfig() -> str:
+def default_kubeconfig() -> str:
     """The file kubectl would take. Raises UnreadableError."""
     named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     for each in named or [str(pathlib.Path.home() / ".kube" / "config")]:

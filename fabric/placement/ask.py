@@ -9,7 +9,10 @@ import msgspec
 
 from fabric import resources, views, workload
 from fabric.placement import rails
-from fabric.policy import model
+from fabric.policy import model, presets
+
+Pools = Mapping[tuple[str, str], str]
+"""(namespace, name) of a network -> the resource it draws on."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -47,3 +50,41 @@ class Ask(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+
+def of_pod(  # noqa: PLR0913 - one argument a fact of the protocol
+    pod: views.Pod,
+    policy: model.Policy | None,
+    pools: Pools,
+    nodes: Sequence[str],
+    *,
+    offers: Mapping[str, Offer] | None = None,
+    requests: resources.Amounts,
+    volcano_job: str = "",
+    uid: str = "",
+) -> Ask | None:
+    """The ask for a pod; None for one that did not opt in, or while there is no policy: it is neutral."""
+    if policy is None:
+        return None
+    fabric_name, fabric = rails.fabric_of(pod, policy.document)
+    if fabric is None:
+        return None
+    fabric = rails.counted(fabric, pools)
+    return Ask(
+        uid=uid or pod.metadata.identity,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        spec=pod.spec,
+        gang=workload.gang_of(pod, volcano_job),
+        rank=workload.rank_of(pod),
+        requests=requests,
+        fabric_name=fabric_name,
+        fabric=fabric,
+        domains=presets.domains(fabric.placement),
+        needs=rails.needs_of(pod, requests, fabric),
+        accelerators=policy.document.accelerators,
+        nodes=nodes,
+        shapes=policy.document.node_shapes,
+        policy=policy.digest,
+        offers=offers or {},
+    )

@@ -84,6 +84,10 @@ class Decision:
         """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
         return self._view.rows(self._worth_showing(), most, self.scores)
 
+    def row(self, node: str) -> verdicts.Row:
+        """One node that was asked about."""
+        return self._view.row(node, self.scores.get(node, 0.0))
+
     def _worth_showing(self) -> Iterable[str]:
         leaves = self._view.board.nodes
         for leaf in (self.gang.due, *self.gang.plan):

@@ -15,6 +15,7 @@ from fabric import topology
 from fabric.placement import account, bandwidth, planner, standing
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
+ON_A_MATE = "some rail is missing on a mate"  # what is wrong with a node that has nothing wrong itself
 _NAMED = 3
 _WORSE = 0.005  # of the bandwidth: less would be shown as no difference
 
@@ -103,7 +104,7 @@ def _weakest(places: Sequence[Place]) -> tuple[planner.Value, list[str]]:
     values = [_member(grade, common) for grade in grades]
     worst = min(values, default=1.0)
     lost = [
-        f"{place.node}: {', '.join(account.flaws(place.stands)) or 'some rail is missing on a mate'}"
+        f"{place.node}: {', '.join(account.flaws(place.stands)) or ON_A_MATE}"
         for place, value in zip(places, values, strict=True)
         if place.stands and value <= worst + _WORSE
     ]

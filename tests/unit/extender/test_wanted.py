@@ -5,8 +5,8 @@ import textwrap
 import pytest
 
 from cluster import snapshots
-from extender import __main__ as wiring
 from extender import state as states
+from extender import watched
 from fabric import hypernodes, workload
 
 SNAPSHOT = textwrap.dedent("""
@@ -48,7 +48,7 @@ SNAPSHOT = textwrap.dedent("""
 def fleet():
     state = states.State(assume_seconds=30)
     found = snapshots.read(SNAPSHOT)
-    for kind, sink in {each.snapshot_kind: each.sink for each in wiring._wanted(state)}.items():
+    for kind, sink in {each.snapshot_kind: each.sink for each in watched.wanted(state)}.items():
         sink.replace(found[kind])
     return state.fleet
 
@@ -78,4 +78,4 @@ def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
 
 
 def test_every_wanted_kind_has_its_row_in_snapshots():
-    assert {each.snapshot_kind for each in wiring._wanted(states.State(assume_seconds=30))} <= snapshots.VIEWS.keys()
+    assert {each.snapshot_kind for each in watched.wanted(states.State(assume_seconds=30))} <= snapshots.VIEWS.keys()

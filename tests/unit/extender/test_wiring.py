@@ -4,15 +4,15 @@ import pathlib
 
 import yaml
 
-from extender import __main__ as wiring
 from extender import state as states
+from extender import watched
 
 ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
 BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statefulsets.apps"})
 
 
-def watched():
-    return [each.kind for each in wiring._wanted(states.State(assume_seconds=30))]
+def kinds():
+    return [each.kind for each in watched.wanted(states.State(assume_seconds=30))]
 
 
 def place(path):
@@ -30,7 +30,7 @@ def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert {place(kind.path) for kind in watched()} <= allowed
+    assert {place(kind.path) for kind in kinds()} <= allowed
 
 
 def test_a_kind_whose_crd_may_be_absent_keeps_no_extender_from_being_ready():

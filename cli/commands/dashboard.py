@@ -1,0 +1,135 @@
+"""`railwright dashboard`: the fabric, its gangs and what admission did lately, on a page of this machine.
+
+Owns the arguments and the wiring: caches of this process, filled by what the user's own account may read, or by files.
+Serves on loopback only: whoever may connect sees what the user may see.
+"""
+
+import argparse
+import asyncio
+import logging
+import pathlib
+import signal
+import sys
+import typing
+import webbrowser
+
+from cli import output
+
+if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
+    from cluster import sources
+    from serving import settings
+
+NAME = "dashboard"
+HELP = "the fabric, its gangs and what admission did lately, live on a page of this machine"
+_STALE_SECONDS = 150.0  # a watch without news has bookmarks each minute: over two of them are missing
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of this command."""
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="loopback only (default: %(default)s)"
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster (default: as kubectl has it)")
+    parser.add_argument("--snapshot", metavar="FILE", type=pathlib.Path, help="objects from a file, reread on change")
+    parser.add_argument("--policy", metavar="FILE", type=pathlib.Path, help="the policy from a file, reread on change")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 once it is stopped, 2 where the cluster or the port cannot be had."""
+    from cluster import errors  # noqa: PLC0415 - slow to import, as in all commands
+    from serving import listeners  # noqa: PLC0415 - the same
+
+    if arguments.snapshot and not arguments.policy:
+        raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
+    if arguments.snapshot and arguments.kubeconfig:
+        raise output.UnreadableError("--snapshot contradicts --kubeconfig: leave out one of them")
+    for path in (arguments.snapshot, arguments.policy):
+        if path is not None:
+            output.read_text(str(path))
+    logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page tells the rest
+    try:
+        return asyncio.run(_serve(arguments, _address(arguments.listen)))
+    except (errors.ClusterError, listeners.ListenError) as error:
+        raise output.UnreadableError(f"dashboard: {error}") from None
+
+
+def _address(text: str) -> "settings.Address":
+    from serving import settings  # noqa: PLC0415 - as above
+
+    try:
+        at = settings.address(text)
+    except ValueError as error:
+        raise output.UnreadableError(f"--listen {error}") from None
+    if not at.is_loopback:
+        raise output.UnreadableError(
+            f"--listen {text}: the page shows what you may see to whoever connects; listen on 127.0.0.1. "
+            "For others there is the extender's --dashboard-listen, which asks who they are"
+        )
+    return at
+
+
+async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
+    from cli.explanation import asking  # noqa: PLC0415 - as above
+    from cluster import resources, sinks, sources  # noqa: PLC0415
+    from dashboard import feed, port  # noqa: PLC0415
+    from extender import state as states  # noqa: PLC0415
+    from extender import watched  # noqa: PLC0415
+    from fabric.overview import admissions, members, picture  # noqa: PLC0415
+
+    state, known = states.State(assume_seconds=0.0), members.Members()
+    wanted = [
+        sources.Wanted(each.kind, each.snapshot_kind, sinks.Both(each.sink, known))
+        if each.kind is resources.PLACED_PODS
+        else each
+        for each in watched.wanted(state)
+    ]
+    told = admissions.Events(known.admissions)
+    wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=told))
+    kubeconfig = None if arguments.snapshot else arguments.kubeconfig or asking.default_kubeconfig()
+    origin = await sources.connected(
+        kubeconfig=kubeconfig,
+        snapshot=arguments.snapshot,
+        policy=arguments.policy,
+        wanted=wanted,
+        restarted=lambda _kind, _reason: None,
+    )
+    drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
+    source = feed.Feed(
+        drawing,
+        source=f"snapshot {arguments.snapshot.name}" if kubeconfig is None else f"kubeconfig {kubeconfig}",
+        problems=lambda: _problems(origin),
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(each()) for each in (*origin.tasks, source.run)]
+            async with port.opened(at, source, _everybody) as where:
+                _announce(f"http://{where}/", browser=arguments.open)
+                await _stopped()
+            for each in running:
+                each.cancel()
+    finally:
+        if origin.client is not None:
+            await origin.client.close()
+    return output.OK
+
+
+async def _everybody(_authorization: str, _peer: str) -> None:
+    """The port is on loopback, and what it shows is the user's own view."""
+
+
+def _announce(url: str, *, browser: bool) -> None:
+    print(f"dashboard: {url}  (Ctrl-C ends it)", flush=True)
+    if browser and not webbrowser.open(url):
+        print(f"railwright dashboard: there is no browser to open; visit {url}", file=sys.stderr)
+
+
+async def _stopped() -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await stopped.wait()
+
+
+def _problems(origin: "sources.Sources") -> list[str]:
+    return [each for each in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if each]

@@ -1,0 +1,118 @@
+// The server's events over fetch: with a token in a header, which EventSource cannot send. Owns reconnecting.
+
+const BEATS_MISSED = 13_000; // ms without a sign of life before the view is called stale; the server sends one each 5 s
+const LONGEST_PAUSE = 15_000;
+
+/** Follow a stream for ever. `on` gets change(delta), state(name, detail) and denied(status, reason). */
+export class Stream {
+  constructor(url, on) {
+    this.url = url;
+    this.on = on;
+    this.last = "";
+    this.token = "";
+    this.heard = 0;
+    this.failures = 0;
+    this.stopped = null; // the controller of the running fetch
+    this.waiting = false; // for a token
+    setInterval(() => this.look(), 1000);
+    globalThis.addEventListener("online", () => this.hurry());
+    document.addEventListener("visibilitychange", () => document.hidden || this.hurry());
+  }
+
+  headers() {
+    return this.token ? { Authorization: `Bearer ${this.token}` } : {};
+  }
+
+  /** Begin, or begin anew with another token. */
+  start(token) {
+    this.token = token ?? this.token;
+    this.waiting = false;
+    this.failures = 0;
+    this.stopped?.abort();
+    clearTimeout(this.later);
+    this.follow();
+  }
+
+  hurry() {
+    if (!this.waiting && !this.stopped) this.start();
+  }
+
+  async follow() {
+    const mine = new AbortController();
+    this.stopped = mine;
+    try {
+      const headers = { Accept: "text/event-stream", ...this.headers() };
+      if (this.last) headers["Last-Event-ID"] = this.last;
+      const answer = await fetch(this.url, { headers, signal: mine.signal, cache: "no-store", credentials: "omit" });
+      if (!answer.ok) {
+        await this.refused(answer);
+      } else {
+        await this.read(answer.body.getReader());
+        if (this.stopped === mine) this.again("the server ended the stream", 250);
+      }
+    } catch (error) {
+      if (this.stopped === mine) this.again(error.message);
+    }
+  }
+
+  async refused(answer) {
+    let reason = answer.statusText;
+    try {
+      reason = (await answer.json()).error.reason;
+    } catch {
+      // a proxy's page: its status has to do
+    }
+    this.stopped = null;
+    if (answer.status === 401 || answer.status === 403) {
+      this.waiting = true;
+      this.on.denied(answer.status, reason);
+    } else {
+      this.again(reason);
+    }
+  }
+
+  async read(reader) {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      this.heard = Date.now();
+      const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) this.event(part);
+    }
+  }
+
+  event(text) {
+    const fields = {};
+    for (const line of text.split("\n")) {
+      const at = line.indexOf(": ");
+      if (at > 0) fields[line.slice(0, at)] = line.slice(at + 2);
+    }
+    this.failures = 0;
+    if (fields.event === "change") {
+      this.on.change(JSON.parse(fields.data));
+      this.last = fields.id;
+    }
+    this.on.state("live");
+  }
+
+  again(reason, pause) {
+    this.stopped = null;
+    const longest = Math.min(LONGEST_PAUSE, 500 * 2 ** this.failures++);
+    const wait = pause ?? longest * (0.5 + Math.random() / 2);
+    if (pause === undefined) this.on.state("reconnecting", { reason, since: this.heard });
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.follow(), wait);
+  }
+
+  look() {
+    const silent = Date.now() - this.heard;
+    if (this.stopped && this.heard && silent > BEATS_MISSED) this.on.state("stale", { since: this.heard });
+    if (this.stopped && this.heard && silent > 3 * BEATS_MISSED) {
+      this.stopped.abort();
+      this.again("nothing was heard for too long");
+    }
+  }
+}

@@ -1,0 +1,305 @@
+"""The dashboard's port: who may read it, what it sends and when, and what nobody gets from it."""
+
+import asyncio
+import base64
+import socket
+import sys
+
+import aiohttp
+import placing
+import pytest
+import pytest_asyncio
+import showing
+import vistas
+
+from dashboard import feed, port
+from fabric.overview import members, picture
+from fabric.placement import fleet, ledger
+from serving import settings
+
+HERE = settings.Address("127.0.0.1", 0)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def shown(tmp_path_factory):
+    """A dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
+    folder = tmp_path_factory.mktemp("vista")
+    vista = vistas.Vista(2, 2, 8, gangs=2, waiting=1)
+    vista.write(folder)
+    async with showing.command(folder) as url:
+        yield url, folder, vista
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def session():
+    async with aiohttp.ClientSession() as found:
+        yield found
+
+
+async def settled(response, wanted) -> dict:
+    """The sections seen until one is as wanted."""
+    sections: dict = {}
+    while not wanted(sections):
+        ((_, _, delta),) = await showing.events(response, 1)
+        if delta["whole"]:
+            sections = {}
+        for key in delta["gone"]:
+            sections.pop(key, None)
+        sections |= delta["sections"]
+    return sections
+
+
+async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, session):
+    url, folder, vista = shown
+    async with session.get(f"{url}api/stream") as response:
+        assert response.headers["Content-Type"] == "text/event-stream"
+        whole = await settled(response, lambda seen: sum(key.startswith("gang/") for key in seen) == 3)
+        assert whole["fabric/roce"]["nodes"] == 32
+        vista.add_gang(2, name="late", namespace="prod")
+        vista.write(folder)
+        ((_, _, delta),) = await showing.events(response, 1)
+    assert not delta["whole"]
+    assert delta["sections"]["gang/prod/late"]["state"] == "placed"
+    assert len([key for key in delta["sections"] if key.startswith("leaf/")]) <= 2
+
+
+async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
+    url, folder, vista = shown
+    async with session.get(f"{url}api/stream") as response:
+        await settled(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
+    async with session.get(f"{url}api/stream") as response:
+        ((last, _, _),) = await showing.events(response, 1)
+    vista.add_event("missed", "said while nobody looked")
+    vista.write(folder)
+    async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
+        ((_, _, delta),) = await showing.events(response, 1)
+        assert not delta["whole"]
+    async with session.get(f"{url}api/stream", headers={"Last-Event-ID": "another-7"}) as response:
+        ((_, _, delta),) = await showing.events(response, 1)
+        assert delta["whole"]
+
+
+async def test_a_node_says_why(shown, session):
+    url, _, vista = shown
+    key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
+    query = {"gang": key, "node": vista.names[0]}
+    async with session.get(f"{url}api/stream") as stream:
+        await settled(stream, lambda seen: f"gang/{key}" in seen)
+    async with session.get(f"{url}api/why", params=query) as response:
+        told = await response.json()
+        assert told["node"] == vista.names[0]
+        assert told.get("refused") or told["terms"]
+    async with session.get(f"{url}api/why", params={"gang": "no/such", "node": "none"}) as response:
+        assert response.status == 404
+        assert "no such gang" in (await response.json())["error"]["reason"]
+
+
+@pytest.mark.parametrize("path", ["", "page/app.js", "page/style.css", "nowhere", "api/why"])
+async def test_every_answer_forbids_the_browser_everything_but_our_own_files(shown, session, path):
+    async with session.get(shown[0] + path) as response:
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Python" not in response.headers["Server"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", ""])
+async def test_a_web_site_cannot_reach_it_by_a_name_of_its_own(shown, session, host):
+    for path in ("", "api/stream", "page/app.js"):
+        async with session.get(shown[0] + path, headers={"Host": host}) as response:
+            assert response.status == 421
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_it_only_reads(shown, session, method):
+    async with session.request(method, f"{shown[0]}api/why", data=b"x" * 100_000) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["page/../../pyproject.toml", "page/%2e%2e/assets.py", "page/", "/etc/passwd"])
+async def test_no_other_file_is_served(shown, path):
+    host, number = shown[0].removeprefix("http://").rstrip("/").split(":")
+    reader, writer = await asyncio.open_connection(host, int(number))
+    writer.write(f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert b" 404 " in await reader.readline()
+    writer.close()
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
+    async with session.get(f"{shown[0]}page/app.js") as response:
+        etag = response.headers["ETag"]
+    async with session.get(f"{shown[0]}page/app.js", headers={"If-None-Match": etag}) as response:
+        assert (response.status, await response.read()) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--listen", "0.0.0.0:0"), "listen on 127.0.0.1"),
+        (("--listen", "nonsense"), "is not HOST:PORT"),
+        (("--snapshot", "x"), "add --policy FILE"),
+        (("--snapshot", "/nonexistent", "--policy", "/nonexistent"), "/nonexistent: No such file"),
+        (("--kubeconfig", "/nonexistent"), "/nonexistent"),
+    ],
+)
+async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, told in err.decode()) == (2, True), err.decode()
+
+
+# --- the extender's port ------------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def guarded(tmp_path_factory):
+    """An extender's dashboard; (URL, its API server)."""
+    folder = tmp_path_factory.mktemp("guarded")
+    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista.write(folder)
+    server = showing.ApiServer(vista.objects())
+    async with server.open(folder) as kubeconfig, showing.extender(kubeconfig, folder) as address:
+        yield f"http://{address}/", server
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session):
+    url, _ = guarded
+    async with session.get(url) as response:
+        assert response.status == 200
+    for path in ("api/stream", "api/why?gang=a&node=b"):
+        async with session.get(url + path) as response:
+            assert response.status == 401
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_whoever_may_get_the_path_reads_and_nobody_else(guarded, session):
+    url, server = guarded
+    for headers, status in ((bearer("ann-token"), 200), (bearer("bob-token"), 403), (bearer("no-token"), 401)):
+        async with session.get(f"{url}api/stream", headers=headers) as response:
+            assert response.status == status
+    assert server.reviews[0]["nonResourceAttributes"] == {"path": "/dashboard", "verb": "get"}
+    basic = {"Authorization": "Basic " + base64.b64encode(b"ann:ann-token").decode()}
+    async with session.get(f"{url}api/stream?token=ann-token", headers=basic) as response:
+        assert response.status == 401  # neither in another scheme nor in the address
+
+
+async def test_the_extenders_own_state_is_shown(guarded, session):
+    url, _ = guarded
+    async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
+        seen = await settled(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
+    assert seen["fabric/roce"]["nodes"] == 8
+    assert seen["admissions"][0]["outcome"] == "injected"
+
+
+async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path, session):
+    vista = vistas.Vista(1, 1, 4, gangs=1, waiting=0)
+    vista.write(tmp_path)
+    server = showing.ApiServer(vista.objects())
+    server.forbidden = {"nodes"}
+    policy = str(tmp_path / "policy.yaml")
+    async with (
+        server.open(tmp_path) as kubeconfig,
+        showing.started(
+            "dashboard: ", "dashboard", "--kubeconfig", kubeconfig, "--policy", policy, out="stdout"
+        ) as url,
+        session.get(f"{url}api/stream") as response,
+    ):
+        seen = await settled(response, lambda seen: seen.get("site", {}).get("problems") == ["not read yet: nodes"])
+    assert seen["fabric/roce"]["nodes"] == 0
+
+
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+def quiet_feed() -> feed.Feed:
+    state, book = fleet.Fleet(), ledger.Ledger(assume_seconds=1)
+    return feed.Feed(picture.Picture(state, book, members.Members(), lambda: None, {}), source="x", pace_seconds=0.01)
+
+
+async def everybody(_authorization: str, _peer: str) -> None:
+    return None
+
+
+async def test_readers_are_bounded_and_the_next_is_told_so(session):
+    source = quiet_feed()
+    running = asyncio.create_task(source.run())
+    async with port.opened(HERE, source, everybody) as where:
+        held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
+        async with session.get(f"http://{where}/api/stream") as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "5")
+        for each in held:
+            each.close()
+    running.cancel()
+
+
+async def test_nothing_is_drawn_while_nobody_looks():
+    source = quiet_feed()
+    running = asyncio.create_task(source.run())
+    await asyncio.sleep(0.1)  # that nothing happens has no event
+    assert source.version == 0
+    with source.reading():
+        assert await source.after(None, 5) is not None
+    running.cancel()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
+    state, book = placing.fleet_of(placing.leaves(a=8000)), ledger.Ledger(assume_seconds=1)
+    drawing = picture.Picture(state, book, members.Members(), placing.policy, {})
+    source = feed.Feed(drawing, source="x", pace_seconds=0.01)
+    running = asyncio.create_task(source.run())
+    async with port.opened(HERE, source, everybody, times=port.Times(slow=0.3)) as where:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect((where.host, where.port))
+            slow.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            async with asyncio.timeout(30):
+                while source.readers == 0:  # noqa: ASYNC110 - what is looked at has no event
+                    await asyncio.sleep(0.01)
+                async with session.get(f"http://{where}/") as response:
+                    assert response.status == 200
+                while source.readers:  # each change of the one leaf is 300 KB more than anybody takes
+                    state.upsert_node(placing.node("a-00", "a", "s-a", unschedulable=source.version % 2 == 0))
+                    await asyncio.sleep(0.01)
+    running.cancel()
+
+
+async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(session):
+    source, asked = quiet_feed(), []
+
+    async def guard(authorization: str, _peer: str) -> tuple[int, str] | None:
+        asked.append(authorization)
+        return None if len(asked) == 1 else (403, "no more")
+
+    async with port.opened(HERE, source, guard, times=port.Times(renew=0.2, beat=0.05)) as where:
+        async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
+            assert b"event: again" in await asyncio.wait_for(response.read(), 10)
+        async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
+            assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
+
+
+async def test_questions_are_bounded(session):
+    source = quiet_feed()
+    async with port.opened(HERE, source, everybody) as where:
+        seen = set()
+        for _ in range(30):
+            async with session.get(f"http://{where}/api/why?gang=a&node=b") as response:
+                seen.add(response.status)
+    assert seen == {404, 429}
+
+
+async def test_the_end_of_the_server_ends_the_streams(session):
+    source = quiet_feed()
+    running = asyncio.create_task(source.run())
+    async with port.opened(HERE, source, everybody) as where:
+        response = await session.get(f"http://{where}/api/stream")
+    assert b"event: again" in await asyncio.wait_for(response.read(), 10)
+    running.cancel()

@@ -1,0 +1,121 @@
+"""The dashboard as people start it, and an API server to stand behind it: real processes, real sockets."""
+
+import asyncio
+import contextlib
+import json
+import pathlib
+import sys
+from collections.abc import AsyncIterator
+
+import api_stub
+from aiohttp import web
+
+SECONDS = 60.0
+PEOPLE = {"ann-token": "ann", "bob-token": "bob"}  # ann may get /dashboard, bob may not
+
+
+async def _announced(stream: asyncio.StreamReader, words: str) -> str:
+    async with asyncio.timeout(SECONDS):
+        while line := (await stream.readline()).decode():
+            if words in line:
+                return line.split(words)[1].split()[0]
+    raise AssertionError(f"ended without {words!r}")
+
+
+@contextlib.asynccontextmanager
+async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
+    """A command of ours; yields what it says after these words on that stream. Ended by its process id."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cli", *arguments, stdout=pipe, stderr=pipe)
+    stream = process.stdout if out == "stdout" else process.stderr
+    other = process.stderr if out == "stdout" else process.stdout
+    assert stream is not None
+    assert other is not None
+    draining = [asyncio.create_task(other.read())]
+    try:
+        found = await _announced(stream, words)
+        draining.append(asyncio.create_task(stream.read()))
+        yield found
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), SECONDS)
+        await asyncio.gather(*draining)
+
+
+def command(folder: pathlib.Path, *options: str):
+    """`railwright dashboard` over the files of a folder; yields its URL."""
+    files = ("--snapshot", str(folder / "snapshot.json"), "--policy", str(folder / "policy.yaml"))
+    return started("dashboard: ", "dashboard", *files, *options, out="stdout")
+
+
+def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
+    """The extender with its dashboard's port; yields HOST:PORT of that."""
+    ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
+    sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
+    return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")
+
+
+_PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}
+
+
+class ApiServer:
+    """Lists what a cluster holds, watches in silence, and knows PEOPLE."""
+
+    def __init__(self, objects: list[dict]) -> None:
+        self.by_plural: dict[str, list[dict]] = {}
+        for each in objects:
+            self.by_plural.setdefault(_PLURALS[each["kind"]], []).append(each)
+        self.reviews: list[dict] = []
+        self.forbidden: set[str] = set()
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        plural = request.path.rpartition("/")[2]
+        if plural in self.forbidden:
+            return web.json_response({"reason": "Forbidden", "message": f"may not list {plural}"}, status=403)
+        if plural == "podgroups" and "volcano" not in request.path:
+            return web.json_response({"reason": "NotFound"}, status=404)
+        if "watch" in request.query:
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            await asyncio.Event().wait()
+        items = self.by_plural.get(plural, [])
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _token(self, request: web.Request) -> web.Response:
+        user = PEOPLE.get((await request.json())["spec"]["token"], "")
+        return web.json_response({"status": {"authenticated": bool(user), "user": {"username": user}}})
+
+    async def _access(self, request: web.Request) -> web.Response:
+        spec = (await request.json())["spec"]
+        self.reviews.append(spec)
+        may = spec["user"] == "ann" and spec.get("nonResourceAttributes") == {"path": "/dashboard", "verb": "get"}
+        return web.json_response({"status": {"allowed": may}})
+
+    @contextlib.asynccontextmanager
+    async def open(self, folder: pathlib.Path) -> AsyncIterator[str]:
+        """Serving; yields a kubeconfig."""
+        application = web.Application()
+        application.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", self._token)
+        application.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access)
+        application.router.add_get("/{path:.*}", self._get)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield api_stub.kubeconfig(folder, runner.addresses[0][1])
+        finally:
+            await runner.cleanup()
+
+
+async def events(response, count: int) -> list[tuple[str, str, dict]]:
+    """(id, event, data) of the next so many events of a stream, heartbeats left out."""
+    found: list[tuple[str, str, dict]] = []
+    async with asyncio.timeout(SECONDS):
+        while len(found) < count:
+            text = (await response.content.readuntil(b"\n\n")).decode()
+            fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
+            if fields.get("event") == "change":
+                found.append((fields["id"], fields["event"], json.loads(fields["data"])))
+    return found

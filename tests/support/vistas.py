@@ -1,0 +1,153 @@
+"""A simulated cluster with much to see: leaves of nodes with eight rails, gangs on them, some waiting, some rails dead.
+
+Kubernetes objects as a snapshot file has them. Everything repeats: same arguments, same objects.
+"""
+
+import json
+import random
+
+from fabric import names
+from simulator import shapes
+
+RAILS = 8
+RESOURCES = [f"rdma/mlx5_{rail}" for rail in range(RAILS)]
+JOBS = ("llama", "mixtral", "dit-xl", "whisper", "moe-64", "vit-g", "gnn", "rlhf", "bert", "nemo")
+POLICY = json.dumps(
+    {
+        "apiVersion": "railwright.io/v1alpha1",
+        "kind": "FabricPolicy",
+        "defaultFabric": "roce",
+        "fabrics": {
+            "roce": {
+                "transport": "roce",
+                "rails": [{"name": f"rail{rail}", "resource": RESOURCES[rail]} for rail in range(RAILS)],
+                "placement": {
+                    "rails": "required",
+                    "domains": [shapes.LEAF_LABEL, shapes.SPINE_LABEL],
+                    "oversubscription": [2, 4],
+                },
+            }
+        },
+    }
+)
+
+
+def shape(spines: int, leaves: int, nodes: int) -> shapes.Shape:
+    return shapes.Shape(
+        spines={f"spine-{spine}": (nodes,) * leaves for spine in range(spines)},
+        gpus=8,
+        rails=dict.fromkeys(RESOURCES, 1),
+        source="made for the tests of the dashboard",
+    )
+
+
+class Vista:
+    """A cluster: `objects()` is what a snapshot holds."""
+
+    def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
+        self.nodes = list(shapes.nodes(shape(spines, leaves, nodes)))
+        self.names = [each["metadata"]["name"] for each in self.nodes]
+        self.pods: list[dict] = []
+        self.groups: list[dict] = []
+        self.events: list[dict] = []
+        self._free = list(self.names)
+        self._made = 0
+        self._break(len(self.nodes) // 60)
+        for _ in range(gangs):
+            self.add_gang(self.chance.choice((4, 8, 8, 12, 16, 16, 24, 32)))
+        for _ in range(waiting):
+            self.add_gang(self.chance.choice((8, 16, len(self.nodes))), placed=0)
+
+    def _break(self, count: int) -> None:
+        for node in self.chance.sample(self.nodes, count):
+            dead = self.chance.choice(RESOURCES)
+            node["status"] = {**node["status"], "allocatable": {**node["status"]["allocatable"], dead: "0"}}
+        for node in self.chance.sample(self.nodes, max(1, count // 3)):
+            node["spec"] = {"unschedulable": True}
+
+    def add_gang(self, size: int, *, placed: int | None = None, name: str = "", namespace: str = "") -> str:
+        """A Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
+        self._made += 1
+        name = name or f"{self.chance.choice(JOBS)}-{self._made}"
+        namespace = namespace or self.chance.choice(("prod", "research", "speech"))
+        where = self._take(min(size, len(self._free)) if placed is None else placed)
+        self.groups.append(
+            {
+                "apiVersion": "scheduling.volcano.sh/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"minMember": size},
+            }
+        )
+        for rank in range(size):
+            self.pods.append(pod(name, namespace, rank, where[rank] if rank < len(where) else "", self._made))
+        return f"{namespace}/{name}"
+
+    def _take(self, count: int) -> list[str]:
+        if not count:
+            return []
+        start = self.chance.randrange(max(1, len(self._free) - count))
+        taken = self._free[start : start + count]
+        self._free = [each for each in self._free if each not in set(taken)]
+        return taken
+
+    def add_event(self, name: str, message: str, *, second: int = 0, namespace: str = "prod") -> None:
+        self.events.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {
+                    "name": f"{name}.{len(self.events)}",
+                    "namespace": namespace,
+                    "uid": f"e{len(self.events)}",
+                },
+                "involvedObject": {"kind": "Job", "namespace": namespace, "name": name},
+                "type": "Warning",
+                "reason": "PodRefused",
+                "message": message,
+                "source": {"component": "railwright-webhook"},
+                "lastTimestamp": f"2026-11-21T12:00:{second:02}Z",
+                "count": 3,
+            }
+        )
+
+    def objects(self) -> list[dict]:
+        return [*self.nodes, *self.groups, *self.pods, *self.events]
+
+    def write(self, folder) -> None:
+        """Policy and snapshot as files, the snapshot replaced as a whole."""
+        (folder / "policy.yaml").write_text(POLICY)
+        new = folder / "new.json"
+        new.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.objects()}))
+        new.rename(folder / "snapshot.json")
+
+
+def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
+    wanted = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
+    made = shapes.pod(f"{group}-worker-{rank}", namespace, node, wanted)
+    made["metadata"] |= {
+        "uid": f"pod-{namespace}-{group}-{rank}",
+        "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",
+        "labels": {names.FABRIC: "roce"},
+        "annotations": {
+            names.VOLCANO_GROUP: group,
+            names.INJECTION: json.dumps(
+                {
+                    "version": "1",
+                    "policy": "sha256:x",
+                    "fabric": "roce",
+                    "role": "worker",
+                    "containers": ["main"],
+                    "rails": [f"rail{each}" for each in range(RAILS)],
+                    "added": [f"env NCCL_{each}" for each in range(11)],
+                    "kept": {"NCCL_ALGO": ["user"]} if rank % 7 == 0 else {},
+                    "skipped": {},
+                    "reasons": {},
+                }
+            ),
+        },
+    }
+    if not node:
+        made["status"] = {"phase": "Pending"}
+    return made

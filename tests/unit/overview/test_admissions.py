@@ -1,0 +1,88 @@
+"""What admission did lately, from the records on pods and the webhook's Events."""
+
+import json
+
+import msgspec
+
+from fabric import names, views
+from fabric.overview import admissions, members, model
+
+RECORD = {
+    "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
+    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": "railwright.io/skip"}, "reasons": {"env A": "b" * 999},
+}  # fmt: skip
+
+
+def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
+    annotations = {} if record is None else {names.INJECTION: record if isinstance(record, str) else json.dumps(record)}
+    meta = {"name": name, "namespace": "a", "uid": name, "creationTimestamp": at, "annotations": annotations}
+    return msgspec.convert({"metadata": {**meta, "labels": {names.FABRIC: "roce", **labels}}}, views.Pod)
+
+
+def rows(*pods) -> list[model.Admission]:
+    known = members.Members()
+    known.replace(pods)
+    return list(known.admissions.newest())
+
+
+def test_a_record_is_told_in_numbers():
+    (row,) = rows(pod("p"))
+    assert (row.outcome, row.rails, row.added, row.kept, row.skipped) == (model.INJECTED, 2, 2, 1, 1)
+    assert row.message == "mounts: railwright.io/skip"
+
+
+def test_a_role_without_rails_is_left_alone():
+    assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == model.LEFT
+
+
+def test_a_pod_that_slipped_through_stands_out():
+    (row,) = rows(pod("p", record=None))
+    assert row.outcome == model.UNINJECTED
+    assert "no record" in row.message
+
+
+def test_a_record_that_cannot_be_read_fails_nobody():
+    assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {model.UNINJECTED}
+
+
+def test_the_newest_stand_first_and_no_more_than_the_bound():
+    found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(1000)))
+    assert len(found) == admissions.KEPT
+    assert [row.object for row in found[:2]] == ["a/p-999", "a/p-998"]
+
+
+def test_a_pod_that_did_not_opt_in_is_none_of_ours():
+    known = members.Members()
+    known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
+    known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
+    assert not known.gangs
+    assert not known.admissions.newest()
+
+
+def test_of_a_record_only_what_places_a_pod_is_kept():
+    known = members.Members()
+    known.upsert(pod("p"))
+    kept = known.pod("p")
+    assert kept is not None
+    assert json.loads(kept.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
+
+
+def event(component, name="e", count=2):
+    tree = {
+        "metadata": {"name": name, "uid": name, "creationTimestamp": None},
+        "involvedObject": {"kind": "Job", "namespace": "a", "name": "j"},
+        "reason": "PodRefused", "message": "no such fabric", "type": "Warning",
+        "source": {"component": component}, "lastTimestamp": "2026-11-21T11:00:00Z", "count": count,
+    }  # fmt: skip
+    return msgspec.convert(tree, views.Event)
+
+
+def test_the_webhooks_own_words_are_rows_too_and_nobody_elses():
+    found = admissions.Admissions()
+    sink = admissions.Events(found)
+    sink.replace([event("railwright-webhook"), event("kubelet", name="other")])
+    sink.upsert(event("railwright-webhook", count=5))
+    (row,) = found.newest()
+    assert (row.kind, row.object, row.message, row.count) == ("Job", "a/j", "PodRefused: no such fabric", 5)
+    sink.remove(event("railwright-webhook"))
+    assert found.newest()

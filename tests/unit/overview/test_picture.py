@@ -1,0 +1,230 @@
+"""What a person sees of a fabric: nodes, rails, gangs and their scores, from the state that placement decides on."""
+
+import msgspec
+import placing
+import pytest
+
+from fabric import views
+from fabric.overview import deltas, members, model, picture
+from fabric.placement import ledger
+
+POLICY = placing.policy(required=True, oversubscription=[8])
+
+
+class Cluster:
+    def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
+        self.state = placing.fleet_of(nodes, pods, least)
+        self.book = ledger.Ledger(assume_seconds=30)
+        self.known = members.Members()
+        self.known.replace(list(pods))
+        self.policy = policy
+        self.picture = picture.Picture(self.state, self.book, self.known, lambda: self.policy, {})
+
+    def add(self, *pods):
+        for each in pods:
+            self.state.upsert_pod(each)
+            self.known.upsert(each)
+        return self
+
+    def seen(self) -> model.Overview:
+        return picture.drawn(self.picture).overview(source="test")
+
+    def gang(self, key="train/g") -> model.Gang:
+        return next(each for each in self.seen().gangs if each.key == key)
+
+    def node(self, name) -> model.Node:
+        return next(node for leaf in self.seen().leaves.values() for node in leaf.nodes if node.name == name)
+
+
+def gang(*where, name="g"):
+    return [placing.pod(f"{name}-{rank}", group=name, on=on) for rank, on in enumerate(where)]
+
+
+def test_leaves_stand_below_their_spines_in_the_order_people_look_for_names():
+    nodes = [placing.node(f"n-{i}", f"l{leaf}", f"s{spine}") for i, leaf, spine in ((0, 10, 1), (1, 2, 1), (2, 3, 0))]
+    seen = Cluster([*nodes, placing.node("astray"), placing.node("n-10", "l2", "s1")]).seen()
+    assert list(seen.leaves) == ["roce/s0/l3", "roce/s1/l2", "roce/s1/l10", "roce"]
+    assert [node.name for node in seen.leaves["roce/s1/l2"].nodes] == ["n-1", "n-10"]
+    assert seen.leaves["roce/s1/l2"].above == ("s1",)
+
+
+def test_a_rail_is_free_busy_weak_or_dead():
+    nodes = [
+        placing.node("a-0", "a", rails_each={"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1, "nvidia.com/mlx5_2": 1},
+                     capacity={"nvidia.com/mlx5_1": "2"}),
+    ]  # fmt: skip
+    seen = Cluster(nodes, [placing.pod("p", group="g", on="a-0")])
+    assert seen.node("a-0").rails == "bwbd"
+    assert seen.seen().fabrics[0].rails_dead == 1
+    assert seen.seen().fabrics[0].rails_busy == 3
+
+
+def test_a_busy_rail_tells_who_has_it():
+    nodes = placing.leaves(a=2)
+    row = Cluster(nodes, gang("a-00", "a-01")).node("a-01")
+    assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
+
+
+def test_a_pod_without_the_label_has_its_rails_as_well_and_no_gang():
+    row = Cluster(placing.leaves(a=1), [placing.pod("stray", on="a-00", label=None)]).node("a-00")
+    assert (row.rails, row.pods[0].gang, row.pods[0].rank) == ("bbbb", "", -1)
+
+
+def test_what_a_scheduler_announced_is_shown_as_announced():
+    cluster = Cluster(placing.leaves(a=2), gang("", ""))
+    entry = ledger.Entry(
+        uid="uid-g-0", key="train/g-0", gang="train/g", rank=next(iter(cluster.state.pods.values())).rank, node="a-00",
+        requests=next(iter(cluster.state.pods.values())).requests, state=ledger.State.ALLOCATED, since=0.0,
+    )  # fmt: skip
+    cluster.seen()
+    cluster.book.allocate(entry)
+    assert cluster.node("a-00").pods[0].announced
+    assert (cluster.gang().placed, cluster.gang().state) == (1, model.STARTING)
+
+
+def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_device_plugin_is_dead():
+    cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
+    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, views.Node)]).seen()
+    assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
+
+
+def test_a_gang_on_one_leaf_is_as_good_as_can_be():
+    found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
+    assert (found.state, found.bandwidth, found.best, found.leaves, found.leaves_least) == ("placed", 1.0, 1.0, 1, 1)
+    assert found.why == ()
+
+
+def test_a_gang_spread_over_leaves_is_told_what_it_could_have():
+    found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
+    assert found.bandwidth is not None
+    assert found.best is not None
+    assert found.bandwidth < found.best == 1.0
+    assert (found.leaves, found.leaves_least) == (2, 1)
+    assert "placed anew it could have 1.00 on 1 leaf" in found.why[0]
+
+
+def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
+    mine, other = gang("a-00", "a-01"), gang("b-00", "b-01", name="o")
+    found = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
+    assert (found.bandwidth, found.best) == (1.0, 1.0)
+    torn = Cluster(placing.leaves(a=2, b=2), [*gang("a-00", "b-00"), *gang("a-01", "b-01", name="o")]).gang()
+    assert torn.bandwidth == torn.best  # nothing better without moving the other gang
+
+
+def test_two_members_of_one_node_are_both_judged():
+    nodes = [placing.node("a-0", "a", rails_each=2), placing.node("a-1", "a", rails_each=2)]
+    pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
+    found = Cluster(nodes, pods).gang()
+    assert (found.placed, found.bandwidth) == (2, 1.0)
+
+
+def test_a_gang_that_waits_is_told_why():
+    busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
+    found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
+    assert found.state == model.UNPLACEABLE
+    assert "the free nodes hold 1" in found.why[0]
+
+
+def test_a_gang_that_fits_is_told_where():
+    found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
+    assert (found.state, found.best, found.leaves) == (model.WAITING, 1.0, 1)
+    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0]
+
+
+def test_a_gang_whose_pods_do_not_all_exist_is_told_so():
+    found = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
+    assert (found.state, found.placed, found.size) == (model.STARTING, 1, 3)
+    assert found.why[0] == "1 of its 3 pods do not exist yet"
+
+
+def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
+    found = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
+    assert (found.state, found.placed, found.size) == (model.STARTING, 2, 3)
+    assert found.why[0] == "1 of its 3 pods do not exist yet"
+
+
+def test_a_launcher_takes_a_number_and_is_no_worker():
+    pods = [placing.pod("g-launcher", group="g", gpus=0, rails=0, on="b-00"), *gang("a-00", "a-01")]
+    found = Cluster(placing.leaves(a=2, b=1), pods).gang()
+    assert found.placed == 3
+    assert (found.leaves, found.bandwidth) == (1, 1.0)
+
+
+def test_a_colour_is_kept_while_its_gang_lives_and_given_on_afterwards():
+    cluster = Cluster(placing.leaves(a=4), [*gang("a-00", "a-01"), *gang("a-02", name="o")])
+    before = {each.key: each.colour for each in cluster.seen().gangs}
+    for pod in gang("a-00", "a-01"):
+        cluster.state.remove_pod(pod.metadata.identity)
+        cluster.known.remove(pod)
+    cluster.add(*gang("a-00", name="later"))
+    after = {each.key: each.colour for each in cluster.seen().gangs}
+    assert after["train/o"] == before["train/o"]
+    assert after["train/later"] == before["train/g"]
+
+
+def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
+    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
+    cluster.policy = placing.policy()
+    cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
+    cluster.state.upsert_pod(placing.pod("x-0", group="x", label="other", on="a-01"))
+    assert "not in the policy" in cluster.gang("train/x").why[0]
+
+
+def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
+    seen = Cluster(placing.leaves(a=1), gang("a-00"), policy=None).seen()
+    assert (seen.fabrics, seen.site.policy) == ([], "")
+
+
+def test_a_node_says_why_a_gang_is_not_on_it():
+    cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
+    cluster.seen()
+    told = cluster.picture.why("train/g", "a-00")
+    assert told is not None
+    assert "is busy" in told["refused"]
+    assert "held by train/o-0" in told["rails"][0]
+    free = cluster.picture.why("train/g", "b-00")
+    assert free is not None
+    assert "locality" in free["terms"]
+    assert cluster.picture.why("train/g", "nowhere") is None
+    assert cluster.picture.why("train/none", "a-00") is None
+
+
+def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
+    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
+    cluster.seen()
+    told = cluster.picture.why("train/g", "a-01")
+    assert told is not None
+    assert (told["pod"], told["here"]) == ("train/g-1", True)
+    assert "refused" not in told
+
+
+def test_only_what_changed_is_sent():
+    cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
+    changes = deltas.Deltas()
+    assert changes.show(cluster.seen())
+    assert not changes.show(cluster.seen())
+    version = changes.version
+    cluster.add(*gang("b-00", name="o"))
+    assert changes.show(cluster.seen())
+    delta = changes.since(version)
+    assert set(delta.sections) == {"site", "fabric/roce", "leaf/roce/s-b/b", "gang/train/o", "admissions"}
+    assert not delta.whole
+
+
+def test_what_is_gone_is_named():
+    cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
+    changes = deltas.Deltas()
+    changes.show(cluster.seen())
+    version = changes.version
+    cluster.state.remove_node("b-00")
+    changes.show(cluster.seen())
+    assert changes.since(version).gone == ("leaf/roce/s-b/b",)
+    assert changes.since(None).gone == ()
+
+
+@pytest.mark.parametrize("version", [-1, 99])
+def test_a_reader_of_another_life_gets_everything(version):
+    changes = deltas.Deltas()
+    changes.show(Cluster(placing.leaves(a=1)).seen())
+    assert changes.since(version).whole
+    assert "leaf/roce/s-a/a" in changes.since(version).sections
