@@ -34,6 +34,11 @@ class Client:
         self._call_seconds = call_seconds
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
 
+    @property
+    def host(self) -> str:
+        """Where the API server is, for people."""
+        return self._account.host
+
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """The body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
         return await self._call("GET", path, query=query)
@@ -124,9 +129,9 @@ class Client:
             response.release()
 
 
-async def connect(kubeconfig: str | None, *, call_seconds: float = CALL_SECONDS) -> Client:
+async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float = CALL_SECONDS) -> Client:
     """A client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
-    return Client(await credentials.read(kubeconfig), call_seconds=call_seconds)
+    return Client(await credentials.read(kubeconfig, context), call_seconds=call_seconds)
 
 
 @contextlib.contextmanager

@@ -20,8 +20,10 @@ READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold 
 class Account:
     """One reading of a kubeconfig, or of the account of the pod this runs in (`kubeconfig` None)."""
 
-    def __init__(self, kubeconfig: str | None, settings: "configuration.Configuration") -> None:
-        self._kubeconfig, self._settings = kubeconfig, settings
+    def __init__(
+        self, kubeconfig: str | None, settings: "configuration.Configuration", context: str | None = None
+    ) -> None:
+        self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
         self.host = str(settings.host or "").rstrip("/")
         self.tls = _tls(settings)
         self.server_name: str | None = settings.tls_server_name  # where the certificate has another name than the host
@@ -42,11 +44,14 @@ class Account:
 
     async def renewed(self) -> "Account":
         """The account as it is written now. Raises ConfigurationError."""
-        return await read(self._kubeconfig)
+        return await read(self._kubeconfig, self._context)
 
 
-async def read(kubeconfig: str | None) -> Account:
-    """The account of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
+async def read(kubeconfig: str | None, context: str | None = None) -> Account:
+    """The account of a kubeconfig, by its current context or by this one, or of the pod this runs in.
+
+    Raises ConfigurationError.
+    """
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
 
@@ -56,8 +61,8 @@ async def read(kubeconfig: str | None) -> Account:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # theirs
         else:
             async with asyncio.timeout(READ_SECONDS):
-                await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
-        return Account(kubeconfig, settings)
+                await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+        return Account(kubeconfig, settings, context)
     except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
         raise _unusable(kubeconfig, error) from error
 

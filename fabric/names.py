@@ -5,6 +5,7 @@ Owns the spelling and nothing else: no parsing, no defaults, no meaning beyond t
 
 # --- ours: what users and operators write -------------------------------------------------------------
 DOMAIN = "railwright.io"
+DOCS = f"https://{DOMAIN}/docs"  # pages are docs/<page>.md, with their anchors
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
 RAILS = f"{DOMAIN}/rails"  # annotation: fewer rails than the fabric has
 CONTAINERS = f"{DOMAIN}/containers"  # annotation: which containers get the fabric

@@ -17,7 +17,7 @@ from aiohttp import HttpVersion11, http, streams, web
 
 from serving import limits as bounds
 from serving import metrics as counters
-from serving import routes
+from serving import routes, turns
 
 _LOG = logging.getLogger(__name__)
 _SERVER = "railwright"
@@ -35,6 +35,7 @@ class Answers:
         self._routes = routes.Table(table)
         self._immediate = routes.Table([route for route in table if route.immediate and route.method == "POST"])
         self._limits = limits
+        self._turn = turns.Turn(limits.turn_seconds)
         self._metrics = metrics  # None: probes and metrics are not counted among the requests
         self.closing = False
 
@@ -42,6 +43,8 @@ class Answers:
         """The answer; raises nothing but cancellation and the caller's hanging up."""
         try:
             route, call = await self._received(request)
+            if route.sheds and self._turn.late():
+                raise self._too_many()
         except routes.HttpError as error:
             self.rejected(error.status)
             return self._refused(error)
@@ -105,6 +108,8 @@ class Answers:
         peer: str,
     ) -> bytes:
         route, parameters = found
+        if route.sheds and self._turn.late():
+            return self._shed()
         query = _query(message.path.partition("?")[2])
         began = time.perf_counter()
         reply = _begun(route, routes.Call(body, parameters, query, message.headers, peer))
@@ -112,6 +117,16 @@ class Answers:
             raise TypeError(f"the handler of {route.path} is said to be immediate and returned {type(reply).__name__}")
         self._count(route, reply, began)
         return _written(reply, close=self.closing)
+
+    def _shed(self) -> bytes:
+        error = self._too_many()
+        self.rejected(error.status)
+        return _written(_error(error.status, error.reason, ""), close=self.closing, headers=error.headers)
+
+    def _too_many(self) -> routes.HttpError:
+        seconds = self._limits.retry_seconds
+        reason = f"too many requests at this moment; try again in {seconds} s"
+        return routes.HttpError(429, reason, {"Retry-After": str(seconds)})
 
     def rejected(self, status: int) -> None:
         """Count a request that no handler saw."""
@@ -181,12 +196,13 @@ _CLOSE = "Connection: close\r\n"
 _REASONS = {status.value: status.phrase for status in http_status.HTTPStatus}
 
 
-def _written(reply: routes.Reply, *, close: bool) -> bytes:
+def _written(reply: routes.Reply, *, close: bool, headers: Mapping[str, str] = routes.NOTHING) -> bytes:
     """An answer as it goes over the wire."""
+    further = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
     head = (
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
         f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n"
-        f"{_CLOSE if close else ''}\r\n"
+        f"{further}{_CLOSE if close else ''}\r\n"
     )
     return head.encode() + reply.body
 

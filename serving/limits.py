@@ -24,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lingering_seconds: float = 2.0  # how long the rest of a refused body is read, so that the answer arrives
     finish_seconds: float = 10.0  # for what is in flight at the end; no caller waits longer for an answer
     connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
+    turn_seconds: float = 1.0  # of answers in one turn; a caller waits for two at most, an API server 5 s for us
+    retry_seconds: int = 1  # whole, or an API server does not try again (client-go rest/with_retry.go)
     backlog: int = 1024  # connections the kernel may queue while the loop is busy
 
 

@@ -47,6 +47,7 @@ class Route(NamedTuple):
 
     `path` may hold `{name}` segments. An `immediate` handler returns a Reply and never an awaitable: nothing waits
     between its body and its answer, and its requests take the short way.
+    A route that `sheds` answers 429 where too many requests came at one moment; its callers try again at Retry-After.
     Exceptions of the types in `malformed` mean status 400 with their text as the reason; any other is our own
     mistake: 500, and one logged traceback.
     """
@@ -56,6 +57,7 @@ class Route(NamedTuple):
     method: str = "POST"
     malformed: tuple[type[Exception], ...] = ()
     immediate: bool = False
+    sheds: bool = False
 
 
 class Table:

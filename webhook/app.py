@@ -42,9 +42,9 @@ def offered(
         return _reply(validation.handle(call.body), counters)
 
     return [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True),
-        routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED),
-        routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED),
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),
+        routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
+        routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
 

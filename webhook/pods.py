@@ -90,7 +90,7 @@ def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
 def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: facts.Facts) -> answer.Answer:
     """Before a first policy was read, a labelled pod cannot be served and must not start half-equipped."""
     if not opt_in.may_opt_in(pod, known.namespace_labels):
-        return _allowed(request)
+        return _unseen(request, pod) if opt_in.may_be_undecided(pod, known) else _allowed(request)
     where = plan.title(pod, request.namespace)
     message = f"Pod {where}: railwright has no valid policy yet; correct ConfigMap railwright-policy and try again"
     return _refused(request, pod, model.Refusal("", "no-policy", message))

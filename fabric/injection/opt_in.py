@@ -34,9 +34,19 @@ def undecided(pod: views.Pod, document: policies.FabricPolicy, known: facts.Fact
 
     The API server may have seen that label, and called us for it: letting the pod pass could let it crawl.
     """
-    if known.namespace_labels is not None or not known.watched or names.FABRIC in pod.metadata.labels:
+    if not _unseen(pod, known):
         return False
     return any(accelerators.names(each, name) for each in pod.spec.containers for name in document.accelerators)
+
+
+def may_be_undecided(pod: views.Pod, known: facts.Facts) -> bool:
+    """The same without a policy: any extended resource may be an accelerator."""
+    return _unseen(pod, known) and any(map(accelerators.extended, pod.spec.containers))
+
+
+def _unseen(pod: views.Pod, known: facts.Facts) -> bool:
+    """True where the pod's namespace decides and its labels are yet to come."""
+    return known.namespace_labels is None and known.watched and names.FABRIC not in pod.metadata.labels
 
 
 def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:

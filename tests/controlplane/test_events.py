@@ -143,7 +143,7 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
 
     def entries() -> list[dict]:
         lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
-        return [each for each in lines if each["objectRef"].get("namespace") == namespace]
+        return [each for each in lines if each.get("objectRef", {}).get("namespace") == namespace]
 
     def said(entry: dict) -> dict:
         prefix = "pods.railwright.io/"

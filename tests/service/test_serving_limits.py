@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 
 import pytest
 import shell
@@ -22,6 +23,11 @@ def picky(call: routes.Call) -> routes.Reply:
     return routes.Reply(b"{}", outcome="allowed")
 
 
+def slow(call: routes.Call) -> routes.Reply:
+    time.sleep(0.03)  # as work does that occupies the loop
+    return routes.Reply(call.body)
+
+
 async def asked(call: routes.Call) -> routes.Reply:
     await asyncio.sleep(0)
     if call.parameters["pod"] == "none":
@@ -32,6 +38,9 @@ async def asked(call: routes.Call) -> routes.Reply:
 
 TABLE = (
     *shell.ECHO,
+    routes.Route("/slow", slow, immediate=True, sheds=True),
+    routes.Route("/slow/long", slow, sheds=True),
+    routes.Route("/slow/patient", slow, immediate=True),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
     routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
     routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
@@ -245,6 +254,27 @@ async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, s
     await caller.close()
     assert not caplog.records
     assert await still_answers(plain)
+
+
+@pytest.mark.parametrize(("path", "shed"), [("/slow", True), ("/slow/long", True), ("/slow/patient", False)])
+async def test_of_too_many_requests_at_one_moment_the_last_are_to_try_again_and_then_are_answered(counters, path, shed):
+    async with shell.running(TABLE, counters=counters, turn_seconds=0.1) as server:
+        callers = [await server.open() for _ in range(12)]
+        answers = await asyncio.gather(*(caller.ask(b"[1]", path=path) for caller in callers))
+        given = sorted(answer.status for answer in answers)
+        refused = [answer for answer in answers if answer.status == 429]
+        assert given[0] == 200
+        assert (given[-1] == 429) is shed, given
+        for answer in refused:
+            assert answer.headers["retry-after"] == "1", "an API server tries again only at a whole number"
+            assert "try again in 1 s" in reason(answer)
+        for caller in callers:
+            await caller.close()
+        caller = await server.open()
+        for _ in range(5):
+            assert (await caller.ask(b"[1]", path=path)).status == 200, "one at a time nobody waits"
+        await caller.close()
+    assert counters.http_rejected.labels("429")._value.get() == len(refused)
 
 
 async def test_connections_beyond_the_limit_are_refused_and_those_before_are_served():

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from plane import plane, servers, waiting
+from plane import guard, plane, servers, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -67,8 +67,15 @@ class Site:
         self._registered = list(namespaces)
         await self.plane.register_webhook(self.webhook.port, namespaces=namespaces)
 
+    async def guard(self, *namespaces: str) -> None:
+        """Have the admission policies of the manifests hold in these namespaces, until they are gone."""
+        for namespace in namespaces:
+            await guard.put(self.plane.api, namespace)
+
     async def remove(self) -> None:
         """Take away what a test has put there."""
+        for namespace in self._registered:
+            await guard.take_away(self.plane.api, namespace)
         if self._registered:
             await self.plane.unregister_webhook(namespaces=self._registered)
         for server in (self.webhook, self.extender):

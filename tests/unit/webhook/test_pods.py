@@ -109,6 +109,18 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
     assert not allowed(pod(cpu(), label="f"))
 
 
+def test_without_a_policy_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
+    def told(tree: dict, *, watched: bool = True) -> dict:
+        answered = pods.handle(review(tree), None, lambda namespace: admitting.known(namespace, watched=watched))
+        return json.loads(answered.body)["response"]
+
+    refused = told(pod(gpus(1), label=None))
+    assert not refused["allowed"]
+    assert "labels of namespace" in refused["status"]["message"]
+    assert told(pod(cpu(), label=None))["allowed"]
+    assert told(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
+
+
 def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
     def new(namespace):
         return admitting.known(namespace, watched=True)

@@ -1,0 +1,80 @@
+"""The admission policies of manifests/base in the API server, in force for the namespaces that a test names.
+
+Owns the label that keeps them from all other tests' namespaces. Knows no webhook.
+"""
+
+import pathlib
+import uuid
+from typing import Any
+
+import yaml
+
+from plane import api, waiting
+
+_MANIFEST = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" / "admission-policy.yaml"
+LABEL = "railwright.test/guarded"
+GUARDED = {LABEL: "true"}
+FABRIC = "railwright.io/fabric"
+
+
+def documents() -> list[dict[str, Any]]:
+    """The policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
+    found = list(yaml.safe_load_all(_MANIFEST.read_text()))
+    for each in found:
+        if each["kind"] == "ValidatingAdmissionPolicyBinding":
+            selector = each["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
+            selector.setdefault("matchExpressions", []).append({"key": LABEL, "operator": "Exists"})
+    return found
+
+
+async def install(client: api.Api) -> None:
+    """Create what is missing and wait until each policy refuses what it should; once a plane."""
+    wanted = documents()
+    first, kind = wanted[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+    if await client.get_or_none(kind, first["metadata"]["name"]) is not None:
+        return
+    for each in wanted:
+        await client.create(each)
+    for labels, pod in (
+        ({}, probe({FABRIC: "x"})),
+        ({FABRIC: "x"}, probe({})),
+        ({"railwright.io/uninjected": "warn"}, probe({FABRIC: "x"})),
+        ({FABRIC: "x", "railwright.io/uninjected": "warn"}, probe({})),
+    ):
+        await _in_force(client, labels, pod)
+
+
+async def put(client: api.Api, namespace: str) -> None:
+    """Have the policies hold in a namespace from now on."""
+    await install(client)
+    await client.patch("Namespace", namespace, {"metadata": {"labels": GUARDED}})
+
+
+async def take_away(client: api.Api, namespace: str) -> None:
+    """Have them no longer hold there."""
+    found = await client.get_or_none("Namespace", namespace)
+    if found is not None and LABEL in found["metadata"].get("labels", {}):
+        await client.patch("Namespace", namespace, {"metadata": {"labels": {LABEL: None}}})
+
+
+def probe(labels: dict[str, str], **metadata: Any) -> api.Object:
+    """A pod with an accelerator that nothing has injected."""
+    limits = {"nvidia.com/gpu": "1"}
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels, **metadata}, "spec": spec}
+
+
+async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) -> None:
+    name = f"guard-{uuid.uuid4().hex[:6]}"
+    metadata = {"name": name, "labels": {**labels, **GUARDED}}
+    await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    async def noticed() -> bool:
+        try:
+            await client.create(pod, namespace=name, dry_run=True)
+        except api.ApiError as error:
+            return "has not injected" in error.message
+        return any("has not injected" in each for each in client.warnings)
+
+    await waiting.wait(noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
+    await client.delete("Namespace", name)

@@ -1,0 +1,230 @@
+"""The admission policies of manifests/base on the real API server: what slipped through uninjected does not start, and
+what we have written stays (threats T3 and T4).
+"""
+
+import uuid
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+from plane import api, guard, ports, registration, waiting
+
+FABRIC, INJECTION, PLACEMENT = (f"railwright.io/{key}" for key in ("fabric", "injection", "placement"))
+LABELLED = {FABRIC: "ib"}
+NOT_INJECTED = "railwright has not injected"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
+    security: {capabilities: [IPC_LOCK]}
+"""
+POD = guard.probe
+TENANT = "tenant"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def guarded(plane):
+    """Makes namespaces in which the policies hold; their pods and they are gone afterwards."""
+    await guard.install(plane.api)
+    made = []
+
+    async def make(**labels: str) -> str:
+        name = f"guarded-{uuid.uuid4().hex[:6]}"
+        await plane.make_namespace(name, {**guard.GUARDED, **{f"railwright.io/{k}": v for k, v in labels.items()}})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        await plane.remove_namespace(name)
+
+
+async def denied(plane, pod: api.Object, namespace: str) -> str:
+    with pytest.raises(api.ApiError) as refused:
+        await plane.api.create(pod, namespace=namespace, dry_run=True)
+    assert refused.value.status == 403
+    return refused.value.message
+
+
+def fail_open(metrics: str) -> float:
+    lines = (line for line in metrics.splitlines() if line.startswith("apiserver_admission_webhook_fail_open_count{"))
+    return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
+
+
+async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
+    kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
+    async def checked() -> list[dict]:
+        found = [each for each in await plane.api.list(kind) if each["metadata"]["name"].startswith("railwright")]
+        assert len(found) == 3
+        for each in found:
+            seen = each.get("status", {}).get("observedGeneration")
+            assert seen == each["metadata"]["generation"], each["metadata"]["name"]
+        return found
+
+    for each in await waiting.wait(checked, describe="the API server's check of types"):
+        assert not each["status"].get("typeChecking", {}).get("expressionWarnings"), each["status"]
+
+
+async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
+    namespace = await guarded()
+    told = await denied(plane, POD(LABELLED), namespace)
+    assert f"pod {namespace}/p asks for fabric ib (label {FABRIC}), and {NOT_INJECTED} it" in told
+    assert "railwright check" in told
+    assert "set the label to none" in told
+    generated = POD(LABELLED)
+    generated["metadata"] |= {"generateName": "rank-"}
+    del generated["metadata"]["name"]
+    assert f"pod {namespace}/rank-" in await denied(plane, generated, namespace)
+
+
+async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
+    namespace = await guarded(fabric="ib")
+    told = await denied(plane, POD({}), namespace)
+    assert f"the pod's namespace asks for a fabric (label {FABRIC}), and {NOT_INJECTED} the pod" in told
+    bystander, zero = POD({}), POD({})
+    bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
+    zero["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
+    for pod in (bystander, zero, POD({FABRIC: "none"}), POD({}, annotations={INJECTION: "{}"})):
+        await plane.api.create(pod, namespace=namespace, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metadata"),
+    [
+        ({}, {}),
+        ({FABRIC: "none"}, {}),
+        (LABELLED, {"annotations": {INJECTION: "{}"}}),
+        (LABELLED, {"annotations": {"full": "ü" * 120_000}}),  # 240 kB: the record may have found no room (ruling 5)
+        (LABELLED, {"annotations": {"kubernetes.io/config.mirror": "x"}}),
+    ],
+    ids=["no label", "none", "record", "no room", "mirror pod"],
+)
+async def test_other_pods_are_left_alone(plane, guarded, labels, metadata):
+    namespace = await guarded()
+    pod = POD(labels, **metadata)
+    pod["spec"]["nodeName"] = "any"  # a mirror pod has to have one
+    await plane.api.create(pod, namespace=namespace, dry_run=True)
+    assert not plane.api.warnings
+
+
+async def test_a_namespace_may_ask_for_a_warning_instead(plane, guarded):
+    for namespace, pod in (
+        (await guarded(uninjected="warn"), POD(LABELLED)),
+        (await guarded(uninjected="warn", fabric="ib"), POD({})),
+    ):
+        await plane.api.create(pod, namespace=namespace, dry_run=True)
+        assert any(NOT_INJECTED in each for each in plane.api.warnings)
+
+
+async def test_a_webhook_that_fails_open_lets_nothing_through_uninjected(plane, guarded):
+    namespace = await guarded()
+    authority = plane.certificates.authority.certificate_pem
+    dead = registration.document("railwright-open", ports.free(), authority, [namespace])
+    dead["webhooks"] = [{**dead["webhooks"][0], "failurePolicy": "Ignore"}]
+    before = fail_open(await plane.api.request("GET", "/metrics"))
+    await plane.api.create(dead)
+    try:
+
+        async def failed_open() -> bool:
+            assert NOT_INJECTED in await denied(plane, POD(LABELLED), namespace), "called or not, it does not pass"
+            return fail_open(await plane.api.request("GET", "/metrics")) > before
+
+        await waiting.wait(failed_open, describe="the API server to call the dead webhook and go on without it")
+    finally:
+        await plane.api.delete("MutatingWebhookConfiguration", "railwright-open")
+
+
+LEGITIMATE = {
+    "rank": {},
+    "without accelerator": {"resources": {}},
+    "launcher": {"resources": {}, "labels": {"training.kubeflow.org/job-role": "launcher"}},
+    "initializer": {"resources": {}, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "model-initializer"}},
+    "ray head": {"resources": {}, "labels": {"ray.io/node-type": "head"}},
+    "all concerns skipped": {"annotations": {"railwright.io/skip": "networks,devices,security,mounts,env,preflight"}},
+    "opted out of devices": {"resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/mlx5_0": "0"}}},
+    "host network": {"spec": {"hostNetwork": True}},
+}
+
+
+async def test_whatever_the_webhook_answers_for_passes_and_what_it_wrote_stays(plane, guarded, site):
+    namespace = await guarded()
+    await site.policy(POLICY)
+    await site.start_webhook()
+    await site.register(namespace)
+    for name, change in LEGITIMATE.items():
+        pod = POD({**LABELLED, **change.get("labels", {})}, annotations=change.get("annotations", {}))
+        pod["spec"] |= change.get("spec", {})
+        if "resources" in change:
+            pod["spec"]["containers"][0]["resources"] = change["resources"]
+        admitted = await plane.api.create(pod, namespace=namespace, dry_run=True)
+        assert INJECTION in admitted["metadata"]["annotations"], name
+
+    await plane.api.create(POD(LABELLED), namespace=namespace)
+    await plane.apply(_editor(namespace))
+    headers = {"Impersonate-User": TENANT}
+    async with aiohttp.ClientSession(connector=plane.session.connector, connector_owner=False, headers=headers) as own:
+        tenant = api.Api(own, plane.api.server)
+        tenant._resources = plane.api._resources  # no discovery of its own
+        await _keys_stay(plane, tenant, namespace)
+        await _devices_stay(tenant, namespace)
+
+
+async def _keys_stay(plane, tenant: api.Api, namespace: str) -> None:
+    """T3: who may edit the pod may not edit what we wrote on it; anything else he may."""
+
+    async def patched(annotations: dict, *, who: api.Api = tenant, subresource: str = "") -> dict:
+        change = {"metadata": {"annotations": annotations}}
+        return await who.patch("Pod", "p", change, namespace, subresource=subresource)
+
+    async def permitted() -> bool:
+        try:
+            return bool(await patched({"own": "1"}))
+        except api.ApiError as error:
+            raise AssertionError(error.message) from None
+
+    await waiting.wait(permitted, describe="the tenant's role to be in force")
+    for forged in ({INJECTION: "{}"}, {INJECTION: None}, {PLACEMENT: "{}"}, {"railwright.io/nccl.conf": "NCCL_X=1"}):
+        for subresource in ("", "status"):
+            with pytest.raises(api.ApiError, match="are written by railwright and stay as they are"):
+                await patched(forged, subresource=subresource)
+    for subresource in ("resize", "ephemeralcontainers"):  # the API server leaves out what is not theirs to change
+        kept = await patched({PLACEMENT: "{}"}, subresource=subresource)
+        assert PLACEMENT not in kept["metadata"]["annotations"], subresource
+    mended = await patched({PLACEMENT: "{}", INJECTION: "{}"}, who=plane.api)
+    assert mended["metadata"]["annotations"][INJECTION] == "{}", "an administrator may"
+
+
+async def _devices_stay(tenant: api.Api, namespace: str) -> None:
+    """T4: no way after admission leads to more devices or a place on the host network."""
+
+    async def refused(spec: dict, subresource: str = "") -> str:
+        with pytest.raises(api.ApiError) as error:
+            await tenant.patch("Pod", "p", {"spec": spec}, namespace, subresource=subresource)
+        assert error.value.status == 422
+        return error.value.message
+
+    devices = {"nvidia.com/gpu": "1", "nvidia.com/mlx5_0": "8"}
+    resources = {"limits": devices, "requests": devices}
+    more = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    assert "may not change fields" in await refused(more)
+    assert "only cpu and memory" in await refused(more, "resize")
+    assert "may not change fields" in await refused({"hostNetwork": True})
+    debugger = {"name": "d", "image": "i", "resources": resources}
+    assert "ephemeralContainers[0].resources: Forbidden" in await refused(
+        {"ephemeralContainers": [debugger]}, "ephemeralcontainers"
+    )
+
+
+def _editor(namespace: str) -> str:
+    """A tenant with every right over pods that any subresource could need."""
+    kinds = ["pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"]
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "editor", "namespace": namespace}}
+    role = {**rbac, "kind": "Role", "rules": [{"apiGroups": [""], "resources": kinds, "verbs": ["get", "patch"]}]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "editor"}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}]
+    return yaml.safe_dump_all([role, {**rbac, "kind": "RoleBinding", "roleRef": reference, "subjects": subjects}])

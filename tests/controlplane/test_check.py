@@ -1,0 +1,485 @@
+"""`railwright check` on a real installation: whole, then broken in one way after the other, each told by its own row.
+
+The manifests are applied as they are. No container runs here: a webhook of the test's own answers under the Secret's
+certificate, by URL, and the test stands in for the extender's pod (its Lease and EndpointSlice).
+"""
+
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import io
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+import pytest_asyncio
+import yaml
+from plane import nodes as fleet
+from plane import ports, site, waiting
+
+from certs import issue
+from cli.__main__ import main
+from fabric import names
+
+ROOT = pathlib.Path(__file__).parents[2]
+NAMESPACE, NETWORKS, LEAF = names.NAMESPACE, "check-networks", "fabric.topograph.run/tier-0"
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+BINDING = "ValidatingAdmissionPolicyBinding"
+NAD = "NetworkAttachmentDefinition"
+UNTOUCHED_BY_US = {"certs-rotation"}  # warned about where nothing renews certificates
+POLICY = f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: roce
+fabrics:
+  roce:
+    transport: roce
+    rails:
+    - {{name: rail0, network: {NETWORKS}/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
+    - {{name: rail1, network: {NETWORKS}/rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}}
+    placement: {{preset: topograph}}
+"""
+
+
+class Installed:
+    """The installation, and the ways a test breaks and mends it."""
+
+    def __init__(self, plane):
+        self.plane, self.api = plane, plane.api
+        self.nodes = fleet.Nodes(plane.api)
+
+    async def install(self, folder):
+        await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
+        await self.plane.kubectl("apply", "-k", str(site.BASE))
+        code, said, _ = await run("certs", "issue", "--secrets", f"--kubeconfig={self.plane.kubeconfig}")
+        assert code == 0, said
+        await self.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
+        await self.plane.make_namespace(NETWORKS, {names.FABRIC: "default"})
+        for rail in range(2):
+            await self.api.create(network(rail))
+        await self._schedulers()
+        await self._serve(folder)
+        await asyncio.gather(*(self.settled(each) for each in await self.api.list("Deployment", NAMESPACE)))
+
+    async def settled(self, deployment):
+        """Its pods run, as far as kwok lets them."""
+        name, wanted = deployment["metadata"]["name"], deployment["spec"]["replicas"]
+
+        async def ready():
+            status = (await self.api.get("Deployment", name, NAMESPACE))["status"]
+            assert status.get("readyReplicas", 0) == wanted, status
+            return True
+
+        await waiting.wait(ready, describe=f"Deployment {name} to be ready")
+
+    async def remove(self):
+        """All but the namespace, which other tests use too and which would take its time."""
+        rendered = yaml.safe_load_all(await self.plane.kubectl("kustomize", str(site.BASE)))
+        manifests = yaml.safe_dump_all(each for each in rendered if each["kind"] != "Namespace")
+        await self.plane.kubectl(
+            "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
+        )
+        for kind in ("Secret", "Lease", "EndpointSlice"):
+            await self.api.delete_all(kind, NAMESPACE)
+
+        async def emptied():
+            await self.api.delete_all("Pod", NAMESPACE, grace=0)
+            assert not await self.api.list("Deployment", NAMESPACE)
+            assert not await self.api.list("Pod", NAMESPACE)
+            return True
+
+        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+        await self.api.delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
+        await self.plane.remove_namespace(NETWORKS)
+        await self.nodes.remove()
+
+    async def _schedulers(self):
+        text = (ROOT / "manifests" / "examples" / "schedulers" / "volcano-scheduler.yaml").read_text()
+        metadata = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
+        await self.api.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"volcano-scheduler.conf": text}}
+        )
+        spec = {"holderIdentity": "the-test", "leaseDurationSeconds": 3600, "renewTime": stamp(dt.timedelta())}
+        own = {"name": "railwright-extender", "namespace": NAMESPACE}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": own, "spec": spec}
+        labels = {"kubernetes.io/service-name": "railwright-extender"}
+        place = {"name": "railwright-extender-test", "namespace": NAMESPACE, "labels": labels}
+        slice_ = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": place,
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.9.9.9"]}],
+        }
+        await asyncio.gather(self.api.create(lease), self.api.create(slice_))
+
+    async def _serve(self, folder):
+        data = (await self.api.get("Secret", "railwright-webhook-tls", NAMESPACE))["data"]
+        for part in ("tls.crt", "tls.key"):
+            (folder / part).write_bytes(base64.b64decode(data[part]))
+        account = site.Site(self.plane).kubeconfig("webhook")
+        pair = (f"--tls-cert={folder / 'tls.crt'}", f"--tls-key={folder / 'tls.key'}")
+        server = await self.plane.serve("webhook", *pair, account, "--drain-seconds=0.2")
+        await server.ready()
+        for kind in (MUTATING, VALIDATING):
+            hooks = (await self.api.get(kind, "railwright"))["webhooks"]
+            paths = [hook["clientConfig"]["service"]["path"] for hook in hooks]
+            moved = [
+                operation
+                for index, path in enumerate(paths)
+                for operation in (
+                    {"op": "remove", "path": f"/webhooks/{index}/clientConfig/service"},
+                    {"op": "add", "path": f"/webhooks/{index}/clientConfig/url",
+                     "value": f"https://127.0.0.1:{server.port}{path}"},
+                )
+            ]  # fmt: skip
+            await self.api.patch(kind, "railwright", moved)
+
+    async def check(self, *options):
+        """(exit code, results by row) of one run."""
+        code, out, _ = await run("check", f"--kubeconfig={self.plane.kubeconfig}", "-o", "json", *options)
+        return code, json.loads(out)
+
+    async def until(self, wanted):
+        """The results once exactly the wanted rows do not hold: the API server takes a moment to see a change."""
+
+        async def told():
+            code, answer = await self.check()
+            found = [each for each in answer["checks"] if each["state"] in ("warn", "fail")]
+            rows = {each["check"] for each in found} - UNTOUCHED_BY_US
+            assert rows == wanted, [(each["check"], each["detail"]) for each in found]
+            assert code == (1 if any(each["state"] == "fail" for each in found) else 0)
+            return answer
+
+        return await waiting.wait(told, seconds=20, describe=f"the rows {wanted} to be told")
+
+
+async def run(*arguments):
+    """(exit code, stdout, stderr) of the command, in a thread: it brings its own loop."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = await asyncio.to_thread(main, arguments)
+    return code, out.getvalue(), err.getvalue()
+
+
+def stamp(ago):
+    return f"{dt.datetime.now(dt.UTC) - ago:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def network(rail):
+    annotations = {names.NAD_RESOURCE_NAME: f"nvidia.com/mlx5_{rail}"}
+    config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
+    metadata = {"name": f"rail{rail}", "namespace": NETWORKS, "annotations": annotations}
+    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": NAD, "metadata": metadata, "spec": {"config": config}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def installed(plane, tmp_path_factory):
+    installation = Installed(plane)
+    try:
+        await installation.install(tmp_path_factory.mktemp("check"))
+        await installation.until(set())
+        yield installation
+    finally:
+        for server in plane.servers:
+            await server.stop()
+        plane.servers.clear()
+        await installation.remove()
+
+
+async def test_a_healthy_installation_passes_and_says_what_it_looked_at(installed):
+    answer = await installed.until(set())
+    assert answer["ok"] is True
+    states = {each["check"]: each["state"] for each in answer["checks"]}
+    asked = {"dry-run", "policy-in-force", "ca-bundle", "webhook-endpoints", "volcano-configuration", "uninjected"}
+    assert {states[each] for each in asked} == {"ok"}
+    skipped = {each for each, state in states.items() if state == "skip"}
+    assert skipped <= {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies"}, skipped
+
+
+def change(kind, name, patch, namespace=None, *, subresource=""):
+    """A break by a patch; the mending writes the object back as it was."""
+
+    @contextlib.asynccontextmanager
+    async def broken(it):
+        before = await it.api.get(kind, name, namespace)
+        patched = patch(before) if callable(patch) else patch
+        await it.api.patch(kind, name, patched, namespace, subresource=subresource)
+        try:
+            yield
+        finally:
+            if subresource:
+                await it.api.patch(kind, name, {subresource: before[subresource]}, namespace, subresource=subresource)
+            else:
+                now = await it.api.get(kind, name, namespace)
+                before["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
+                await it.api.replace(before)
+
+    return broken
+
+
+def gone(kind, name, namespace=None):
+    """A break by deletion."""
+
+    @contextlib.asynccontextmanager
+    async def broken(it):
+        before = await it.api.get(kind, name, namespace)
+        await it.api.delete(kind, name, namespace)
+        try:
+            yield
+        finally:
+            for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+                before["metadata"].pop(field, None)
+            await it.api.create(before)
+
+    return broken
+
+
+def entry(name, path, value, kind=MUTATING):
+    """A break of one field of a webhook entry."""
+
+    def patch(configuration):
+        index = next(n for n, hook in enumerate(configuration["webhooks"]) if hook["name"] == name)
+        old = configuration["webhooks"][index]
+        new = value(old) if callable(value) else value
+        return [{"op": "replace", "path": f"/webhooks/{index}/{path}", "value": new}]
+
+    return change(kind, "railwright", patch)
+
+
+def reissued(secret, days, ago, *hosts):
+    """A break by another certificate of the same authority."""
+
+    @contextlib.asynccontextmanager
+    async def broken(it):
+        data = (await it.api.get("Secret", "railwright-ca", NAMESPACE))["data"]
+        authority = issue.Pair(*(base64.b64decode(data[part]) for part in ("tls.crt", "tls.key")))
+        begin = dt.datetime.now(dt.UTC) - dt.timedelta(days=ago)
+        leaf = issue.issue_leaf(
+            authority, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=dt.timedelta(days=days)
+        )
+        parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
+        new = {"data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
+        async with change("Secret", secret, new, NAMESPACE)(it):
+            yield
+
+    return broken
+
+
+@contextlib.asynccontextmanager
+async def another_key(it):
+    other = (await it.api.get("Secret", "railwright-extender-tls", NAMESPACE))["data"]["tls.key"]
+    async with change("Secret", "railwright-webhook-tls", {"data": {"tls.key": other}}, NAMESPACE)(it):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def rail_gone(it):
+    before = {name: {"nvidia.com/mlx5_1": 100} for name in it.nodes.names}
+    for name in before:
+        await it.api.patch(
+            "Node", name, {"status": {part: {"nvidia.com/mlx5_1": None} for part in ("capacity", "allocatable")}},
+            subresource="status",
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        for name, resources in before.items():
+            await it.nodes.resize(name, resources)
+
+
+@contextlib.asynccontextmanager
+async def rail_dead(it):
+    await it.nodes.offer("check-0", {"nvidia.com/mlx5_0": 0})
+    try:
+        yield
+    finally:
+        await it.nodes.offer("check-0", {"nvidia.com/mlx5_0": 100})
+
+
+@contextlib.asynccontextmanager
+async def scaled_away(it):
+    async def scale(replicas):
+        await it.api.patch("Deployment", "railwright-webhook", {"spec": {"replicas": replicas}}, NAMESPACE)
+
+    await scale(0)
+    try:
+        yield
+    finally:
+        await scale(2)
+        await it.settled(await it.api.get("Deployment", "railwright-webhook", NAMESPACE))
+
+
+@contextlib.asynccontextmanager
+async def bare_pod(it):
+    container = {"name": "c", "image": "i"}
+    metadata = {"name": "bare", "labels": {names.FABRIC: "roce"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    await it.api.create(pod, namespace=NETWORKS)
+    await it.api.patch("Pod", "bare", {"metadata": {"annotations": {names.INJECTION: None}}}, NETWORKS)
+    try:
+        yield
+    finally:
+        await it.api.delete("Pod", "bare", NETWORKS, grace=0)
+
+
+def closed_port(hook):
+    url = hook["clientConfig"]["url"]
+    return f"https://127.0.0.1:{ports.free()}/{url.rpartition(':')[2].partition('/')[2]}"
+
+
+def volcano(old, new):
+    def patch(configmap):
+        key = "volcano-scheduler.conf"
+        assert old in configmap["data"][key]
+        return {"data": {key: configmap["data"][key].replace(old, new)}}
+
+    return change("ConfigMap", "volcano-scheduler-configmap", patch, "volcano-system")
+
+
+@contextlib.asynccontextmanager
+async def both_bindings(it):
+    """The bindings of one admission policy."""
+    bindings = [
+        each["metadata"]["name"]
+        for each in await it.api.list(BINDING)
+        if each["spec"]["policyName"] == "railwright-injected"
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+        for name in bindings:
+            await stack.enter_async_context(gone(BINDING, name)(it))
+        yield
+
+
+NOBODY = base64.b64encode(
+    issue.issue_authority("nobody", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=9)).certificate_pem
+).decode()
+SERVICE = f"railwright-webhook.{NAMESPACE}.svc"
+# what is broken: how, the one row that says so, and words of it
+BREAKS = {
+    "scaled to 0": (scaled_away, "webhook-replicas", "scaled to 0"),
+    "no budget": (gone("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
+                  "no PodDisruptionBudget"),
+    "no secret": (gone("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
+    "another key": (another_key, "webhook-pair", "not the key"),
+    "another host": (reissued("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
+    "expired": (reissued("railwright-webhook-tls", 9, 9.5, SERVICE, "127.0.0.1"), "webhook-validity", "expired"),
+    "ending": (reissued("railwright-extender-tls", 9, 7, f"railwright-extender.{NAMESPACE}.svc"), "extender-validity",
+               "less than a third"),
+    "another authority": (entry("bindings.railwright.io", "clientConfig/caBundle", NOBODY), "ca-bundle",
+                          "bindings.railwright.io"),
+    "an entry short": (change(MUTATING, "railwright", lambda c: [{"op": "remove",
+                       "path": f"/webhooks/{len(c['webhooks']) - 1}"}]),
+                       "entries-complete", "bindings.railwright.io"),
+    "no validation": (gone(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
+    "a wrong path": (entry("bindings.railwright.io", "clientConfig/url",
+                     lambda hook: hook["clientConfig"]["url"] + "s"),
+                     "entries-target", "/mutate/bindingss, not /mutate/bindings"),
+    "an open entry": (entry("pods.railwright.io", "failurePolicy", "Ignore"), "failure-policy",
+                      "without their network"),
+    "kube-system": (entry("bindings.railwright.io", "namespaceSelector", {}), "entries-exclusions", "kube-system"),
+    "a wide entry": (entry("namespaced-pods.railwright.io", "matchConditions", []), "entries-selectors",
+                     "asks-for-an-extended-resource"),
+    "too patient": (entry("templates.railwright.io", "timeoutSeconds", 30), "timeouts", "timeoutSeconds 30"),
+    "nobody answers": (entry("pods.railwright.io", "clientConfig/url", closed_port), "dry-run", "connection refused"),
+    "no policy": (gone("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),
+    "no network": (gone(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
+    "another pool": (change(NAD, "rail0", {"metadata": {"annotations": {names.NAD_RESOURCE_NAME: "x/y"}}}, NETWORKS),
+                     "rail-pools", "x/y"),
+    "a network of nothing": (change(NAD, "rail0", {"spec": {"config": "{}"}}, NETWORKS), "rail-configurations",
+                             "no plugin"),
+    "a rail gone": (rail_gone, "rail-offered", "nvidia.com/mlx5_1"),
+    "a rail dead": (rail_dead, "rail-dead", "check-0: nvidia.com/mlx5_0 0 of 100"),
+    "no leaf": (change("Node", "check-0", {"metadata": {"labels": {LEAF: None}}}), "domain-labels", "check-0"),
+    "a namespace's typing": (change("Namespace", NETWORKS, {"metadata": {"labels": {names.FABRIC: "roec"}}}),
+                             "namespace-labels", "'roec'"),
+    "a stale lease": (change("Lease", "railwright-extender",
+                             {"spec": {"leaseDurationSeconds": 15, "renewTime": stamp(dt.timedelta(minutes=9))}},
+                             NAMESPACE),
+                      "extender-lease", "s ago"),
+    "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "ignorable"),
+    "a loose guard": (both_bindings, "admission-policy", "railwright-injected has no"),
+    "a pod without": (bare_pod, "uninjected", f"{NETWORKS}/bare"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+async def test_what_is_broken_is_told_by_its_row_with_a_hint(installed, name):
+    broken, row, words = BREAKS[name]
+    async with broken(installed):
+        answer = await installed.until({row})
+    (found,) = [each for each in answer["checks"] if each["check"] == row and each["state"] in ("warn", "fail")]
+    assert words in found["detail"]
+    assert found["hint"]
+    assert found["link"] == f"https://railwright.io/docs/check/#{row}"
+
+
+async def test_waiting_ends_when_the_installation_is_mended(installed):
+    await installed.until(set())
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        async with gone(NAD, "rail1", NETWORKS)(installed):
+            arguments = ("check", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "60")
+            running = asyncio.ensure_future(asyncio.to_thread(main, arguments))
+
+            async def told():
+                assert "waiting for rail-networks" in err.getvalue()
+                return True
+
+            await waiting.wait(told, describe="the command to say what it waits for")
+            assert not running.done()
+        assert await asyncio.wait_for(running, 60) == 0
+    assert " failed" not in out.getvalue()
+
+
+async def test_waiting_in_vain_ends_in_time_with_the_failure(installed, tmp_path):
+    picture = tmp_path / "check.svg"
+    async with gone(NAD, "rail1", NETWORKS)(installed):
+        code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
+    assert code == 1
+    assert "check-networks/rail1" in picture.read_text()
+    assert "rail-networks" in {each["check"] for each in answer["checks"] if each["state"] == "fail"}
+
+
+async def test_who_may_read_little_is_told_what_was_skipped(installed):
+    plane = installed.plane
+    kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
+    code, out, _ = await run("check", f"--kubeconfig={kubeconfig}", "-o", "json")
+    results = {each["check"]: each for each in json.loads(out)["checks"]}
+    assert code == 0, "what cannot be read is no failure"
+    assert results["caller-permissions"]["state"] == "warn"
+    assert "list deployments.apps -n railwright-system" in results["webhook-replicas"]["detail"]
+    assert results["dry-run"]["state"] == "skip"
+
+
+async def test_before_installing_the_cluster_is_judged_and_rights_are_asked_for(installed):
+    plane = installed.plane
+    code, answer = await installed.check("--pre")
+    assert code == 0
+    states = {each["check"]: each["state"] for each in answer["checks"]}
+    assert states["install-permissions"] == states["device-pools"] == states["volcano"] == "ok"
+    assert "webhook-deployment" not in states
+    kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
+    code, out, _ = await run("check", "--pre", f"--kubeconfig={kubeconfig}", "-o", "json")
+    told = {each["check"]: each for each in json.loads(out)["checks"]}
+    assert code == 1
+    assert "create namespaces" in told["install-permissions"]["detail"]
+
+
+async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_path):
+    plugin = tmp_path / "kubectl-railwright"
+    plugin.write_text(f"#!{sys.executable}\nimport sys\nfrom cli.__main__ import main\nsys.exit(main())\n")
+    plugin.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+                   "KUBECONFIG": str(installed.plane.kubeconfig)}  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        installed.plane._kubectl, "railwright", "check", env=environment, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, out.decode()
+    assert "√ a pod that opts in gets its network (roce)" in out.decode()
+    assert "\x1b[" not in out.decode(), "plain where there is no terminal"

@@ -1,0 +1,154 @@
+"""Verbs used are verbs granted, by the API server's audit log: nothing our accounts do is denied, and no right lies idle.
+
+Threat T14. Every other test of the session, in which our servers run as their accounts, is in that log too.
+"""
+
+import asyncio
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from plane import api, waiting
+from test_explain import Gang, token
+
+from fabric import names
+
+BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
+PREFIX = f"system:serviceaccount:{names.NAMESPACE}:"
+WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
+    placement: {rails: required, domains: [fabric.topograph.run/tier-0]}
+"""
+# (account, verb, group, resource) -> why a run may be without it
+RARE = {
+    (EXTENDER, "patch", "", "events"): "a gang is told of again, ten seconds or more after the first time",
+}
+Right = tuple[str, str, str]  # verb, group, resource with its subresource
+
+
+def objects() -> list[dict]:
+    return [each for path in sorted(BASE.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()) if each]
+
+
+ROLES = {(each["kind"], each["metadata"]["name"]): each for each in objects() if each["kind"].endswith("Role")}
+BINDINGS = [each for each in objects() if each["kind"].endswith("RoleBinding")]
+ACCOUNTS = [each["metadata"]["name"] for each in objects() if each["kind"] == "ServiceAccount"]
+
+
+class Grant:
+    """One verb on one resource, perhaps on some names or in one namespace only."""
+
+    def __init__(self, right: Right, names_: list[str], namespace: str | None):
+        self.right, self.names, self.namespace = right, names_, namespace
+
+    def covers(self, call: dict) -> bool:
+        there = call["objectRef"]
+        return (
+            right_of(call) == self.right
+            and (not self.names or there.get("name") in self.names)
+            and self.namespace in {None, there.get("namespace")}
+        )
+
+    def __str__(self) -> str:
+        verb, group, resource = self.right
+        only = f" named {self.names}" if self.names else ""
+        return f"{verb} {resource}.{group}{only} in {self.namespace or 'any namespace'}"
+
+
+def grants(account: str) -> Iterator[Grant]:
+    for binding in BINDINGS:
+        if not any(each["kind"] == "ServiceAccount" and each["name"] == account for each in binding["subjects"]):
+            continue
+        role = ROLES[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+        for rule in role["rules"]:
+            for verb in rule["verbs"]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        yield Grant(
+                            (verb, group, resource), rule.get("resourceNames", []), binding["metadata"].get("namespace")
+                        )
+
+
+def right_of(call: dict) -> Right:
+    there = call["objectRef"]
+    resource = "/".join(filter(None, (there.get("resource", ""), there.get("subresource"))))
+    return call["verb"], there.get("apiGroup", ""), resource
+
+
+def calls(plane, account: str) -> list[dict]:
+    """What the account asked of the API server so far, by the audit log."""
+    lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
+    return [each for each in lines if each["user"]["username"] == PREFIX + account and "objectRef" in each]
+
+
+async def exercise_webhook(plane, namespace: str, site) -> None:
+    """A refusal of owned pods, twice: an Event, and then its count."""
+    await site.register(namespace)
+    owner = await plane.api.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
+    )
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    metadata = {"name": "p", "labels": {names.FABRIC: "wrong"}, "ownerReferences": [{**reference, "controller": True}]}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    async def counted():
+        with pytest.raises(api.ApiError, match="is no fabric of the policy"):
+            await plane.api.create(pod, namespace=namespace)
+        return any(each["verb"] == "patch" for each in calls(plane, WEBHOOK))
+
+    await waiting.wait(counted, describe="the Event of a refusal to be counted up")
+
+
+async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
+    """A gang that nothing holds, whose PodGroup is told; and a caller who asks why."""
+    await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1}, labels={"fabric.topograph.run/tier-0": "leaf"})
+    gang = await Gang(plane, namespace, extender, "large", 2).make()
+    await gang.ask(0, ["gpu-0"])
+    bearer = f"Bearer {await token(plane, namespace)}"
+    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/large-0"
+    async with plane.session.get(url, headers={"Authorization": bearer}) as answer:
+        assert answer.status == 403
+    await gang.told("GangUnplaceable")
+
+
+@pytest.fixture
+async def exercised(plane, namespace, nodes, site):
+    """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
+    await site.policy(POLICY)
+    await site.start_webhook()
+    extender = await site.start_extender()
+    async with asyncio.TaskGroup() as both:
+        both.create_task(exercise_webhook(plane, namespace, site))
+        both.create_task(exercise_extender(plane, namespace, extender, nodes))
+
+
+async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
+    for account in ACCOUNTS:
+        made = calls(plane, account)
+        assert made, f"no test has run anything as {account}: add what it does to `exercised`"
+        denied = {right_of(each) for each in made if each["annotations"]["authorization.k8s.io/decision"] != "allow"}
+        assert not denied, f"{account} was denied {denied}: its role lacks them, or it should not ask"
+        granted = list(grants(account))
+        beyond = {right_of(each) for each in made if not any(grant.covers(each) for grant in granted)}
+        assert not beyond, f"{account} did {beyond}, which no role of the manifests grants"
+        idle = [str(each) for each in granted if not used(each, account, made)]
+        assert not idle, f"{account} never used {idle}: take them from its role, or give the reason in RARE"
+
+
+def used(grant: Grant, account: str, made: list[dict]) -> bool:
+    """True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
+    verb, *resource = grant.right
+    if any(map(grant.covers, made)) or (account, *grant.right) in RARE:
+        return True
+    listed = Grant(("list", *resource), grant.names, grant.namespace)
+    absent = [each for each in made if listed.covers(each) and each["responseStatus"]["code"] == 404]
+    return verb == "watch" and bool(absent)

@@ -1,0 +1,115 @@
+"""`railwright check` against an API server of the test's own: pages, refusals, nonsense, silence; and wrong usage."""
+
+import json
+import socket
+
+import api_stub
+import pytest
+from aiohttp import web
+
+from cli.__main__ import main
+from cli.checking import reading
+from cluster import client as clients
+
+NODES = [{"metadata": {"name": f"n{index}"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}} for index in range(5)]
+
+
+def status(code, reason, message):
+    return web.json_response({"kind": "Status", "reason": reason, "message": message}, status=code)
+
+
+async def answer(request):
+    path = request.path
+    if path == "/version":
+        return web.json_response({"gitVersion": "v1.35.0"})
+    if path == "/api/v1/nodes":  # two an answer
+        begin = int(request.query.get("continue", "0"))
+        more = {"continue": str(begin + 2)} if begin + 2 < len(NODES) else {}
+        return web.json_response({"metadata": more, "items": NODES[begin : begin + 2]})
+    if path.endswith("/pods"):
+        return status(403, "Forbidden", "pods is forbidden: User x")
+    if path.endswith("/namespaces"):
+        return web.Response(text="<html>a proxy</html>", content_type="application/json")
+    if path.endswith("/leases"):
+        return status(500, "InternalError", "etcd is away")
+    if "selfsubjectaccessreviews" in path:
+        review = await request.json()
+        allowed = review["spec"]["resourceAttributes"]["resource"] != "clusterroles"
+        return web.json_response({"status": {"allowed": allowed}})
+    return status(404, "NotFound", "there is none")
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path):
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
+    await runner.cleanup()
+
+
+async def look(kubeconfig, **options):
+    client = await clients.connect(kubeconfig)
+    try:
+        return await reading.look(client, server=client.host, namespace="railwright-system", **options)
+    finally:
+        await client.close()
+
+
+async def test_lists_are_read_to_their_last_page(kubeconfig):
+    seen = await look(kubeconfig)
+    assert [node.metadata.name for node in seen.all("nodes")] == [f"n{index}" for index in range(5)]
+
+
+async def test_what_gives_nothing_is_told_by_its_reason_and_stops_nothing(kubeconfig):
+    seen = await look(kubeconfig)
+    assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
+    assert "list pods -A" in seen.forbidden
+    assert seen.unread["leases"] == "the API server answers 500: etcd is away"
+    assert "/api/v1/namespaces cannot be understood" in seen.unread["namespaces"]
+    assert {"networks", "hypernodes", "queues"} <= seen.unknown
+    assert seen.one("policy") is None
+    assert "policy" not in seen.unread, "what does not exist is an answer"
+
+
+async def test_rights_are_asked_for_before_an_installation_only(kubeconfig):
+    assert (await look(kubeconfig)).may == {}
+    may = (await look(kubeconfig, before=True)).may
+    assert [right for right, allowed in may.items() if not allowed] == ["create clusterroles.rbac.authorization.k8s.io"]
+
+
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def test_an_api_server_that_is_away_is_a_finding_and_no_traceback(tmp_path, capsys):
+    port = closed_port()
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, port), "-o", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert told["counts"] == {"ok": 0, "warn": 0, "fail": 1, "skip": len(told["checks"]) - 1}
+    assert told["server"] == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--context", "elsewhere"), "elsewhere"),
+        (("--wait", "soon"), "give seconds"),
+        (("-o", "yaml"), "invalid choice"),
+    ],
+)
+def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, options, words):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port()), *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_without_a_kubeconfig_it_says_which_was_looked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["check"]) == 2
+    assert f"{tmp_path / 'nothing'} does not exist" in capsys.readouterr().err

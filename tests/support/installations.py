@@ -1,0 +1,205 @@
+"""What `railwright check` sees of a healthy cluster: the manifests as it would hold them, nodes and certificates.
+
+Plain JSON trees by source, for a test to break in one way; `seen` makes of them what the rows are asked.
+"""
+
+import base64
+import copy
+import datetime as dt
+import functools
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from certs import issue
+from cli.checking import seen as sight
+from fabric import names
+
+ROOT = pathlib.Path(__file__).parents[2]
+BASE = ROOT / "manifests" / "base"
+NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
+DAY = dt.timedelta(days=1)
+LEAF = "fabric.topograph.run/tier-0"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: roce
+fabrics:
+  roce:
+    transport: roce
+    rails:
+    - {name: rail0, network: prod/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+    - {name: rail1, network: prod/rail1, device: mlx5_1}
+    placement: {preset: topograph, numa: required}
+  ib:
+    transport: infiniband
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0}
+    - {name: rail1, resource: nvidia.com/mlx5_1}
+    placement: {preset: volcano}
+nodeShapes:
+- name: h100
+  match: {shape: h100}
+  devices: {rail0: mlx5_0, rail1: mlx5_1}
+  numa:
+  - {node: 0, gpus: [0, 1, 2, 3], rails: [rail0]}
+  - {node: 1, gpus: [4, 5, 6, 7], rails: [rail1]}
+"""
+Tree = dict[str, Any]
+Trees = dict[str, list[Tree]]
+_SOURCES = {
+    "Namespace": "namespaces",
+    "Deployment": "deployments",
+    "Service": "services",
+    "PodDisruptionBudget": "budgets",
+    "MutatingWebhookConfiguration": "mutating",
+    "ValidatingWebhookConfiguration": "validating",
+    "ValidatingAdmissionPolicy": "admission-policies",
+    "ValidatingAdmissionPolicyBinding": "admission-bindings",
+}
+
+
+def healthy() -> Trees:
+    """A copy to break."""
+    return copy.deepcopy(_healthy())
+
+
+def manifests() -> list[Tree]:
+    """Every object of manifests/base."""
+    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    return [each for name in listed for each in yaml.safe_load_all((BASE / name).read_text()) if each]
+
+
+def seen(trees: Trees, *, trials: tuple[sight.Trial, ...] | None = None, **more: Any) -> sight.Seen:
+    """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
+    typed = {each.name: each.view for each in sight.SOURCES}
+    objects = {name: tuple(msgspec.convert(each, typed[name]) for each in found) for name, found in trees.items()}
+    whole = sight.Seen(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if trials is None else trials
+    return msgspec.structs.replace(whole, trials=made)
+
+
+def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gpus: int = 0) -> Tree:
+    """A pod of namespace train."""
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    metadata = {"name": name, "namespace": "train", "labels": dict(labels), "annotations": dict(annotations)}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+
+
+def pair(
+    *hosts: str, days: float = 365, left: float = 300, authority: issue.Pair | None = None
+) -> tuple[issue.Pair, issue.Pair]:
+    """(leaf, authority): a leaf of that many days with so many left."""
+    begin = NOW - dt.timedelta(days=days - left)
+    above = authority or issue.issue_authority("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
+    span = dt.timedelta(days=days)
+    return issue.issue_leaf(above, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=span), above
+
+
+def secret(leaf: issue.Pair) -> Tree:
+    """A Secret of type kubernetes.io/tls."""
+    parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
+    return {"metadata": {"name": "s"}, "data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
+
+
+def trust(trees: Trees, authority: issue.Pair) -> None:
+    """Fill every caBundle."""
+    bundle = base64.b64encode(authority.certificate_pem).decode()
+    for source in ("mutating", "validating"):
+        for hook in trees[source][0]["webhooks"]:
+            hook["clientConfig"]["caBundle"] = bundle
+
+
+def _went_through(whole: sight.Seen):
+    digest = getattr(sight.read_policy(whole.policy_text or ""), "digest", "")
+
+    def made(fabric: str) -> sight.Trial:
+        record = json.dumps({"policy": digest, "fabric": fabric})
+        return sight.Trial(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
+
+    return made
+
+
+@functools.cache
+def _healthy() -> Trees:
+    trees: Trees = {each.name: [] for each in sight.SOURCES}
+    for each in manifests():
+        if each["kind"] in _SOURCES:
+            trees[_SOURCES[each["kind"]]].append(each)
+    # an anchor of the YAML is one object in Python; a cluster holds them apart
+    trees = json.loads(json.dumps(trees))
+    trees["version"] = [{"gitVersion": "v1.35.0"}]
+    trees["namespaces"] += [_named("default"), _named("kube-system"), _named("train", labels={names.FABRIC: "default"})]
+    for each in trees["namespaces"]:
+        each["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = each["metadata"]["name"]
+    for each in trees["deployments"]:
+        _run(trees, each)
+    trees["slices"] = [_slice(each["metadata"]["name"]) for each in trees["services"]]
+    for lease in (sight.EXTENDER, sight.CERTS):
+        spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
+        trees["leases"].append({**_named(lease), "spec": spec})
+    _certify(trees)
+    trees["policy"] = [{**_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
+    for rail in range(2):
+        network = _named(
+            f"rail{rail}", namespace="prod", annotations={names.NAD_RESOURCE_NAME: f"nvidia.com/mlx5_{rail}"}
+        )
+        config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
+        trees["networks"].append({**network, "spec": {"config": config}})
+    trees["nodes"] = [_node(f"gpu-{index}") for index in range(3)]
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": f"gpu-{index}"}}} for index in range(3)]
+    trees["hypernodes"] = [{**_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
+    trees["topologies"] = [_named(f"gpu-{index}") for index in range(3)]
+    trees["queues"] = [_named("default")]
+    trees["pods"] = [pod("rank-0", {names.FABRIC: "roce"}, {names.INJECTION: "{}"}, gpus=8)]
+    trees["volcano"] = [_volcano()]
+    trees["kube-system"] = [{**_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}]
+    return trees
+
+
+def _named(name: str, **metadata: Any) -> Tree:
+    return {"metadata": {"name": name, **metadata}}
+
+
+def _run(trees: Trees, deployment: Tree) -> None:
+    wanted = deployment["spec"]["replicas"]
+    deployment["status"] = {"replicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for index in range(wanted):
+        name = f"{deployment['metadata']['name']}-{index}"
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        trees["own-pods"].append(
+            {**_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
+        )
+
+
+def _slice(service: str) -> Tree:
+    endpoint = {"addresses": ["10.0.0.7"], "conditions": {"ready": True}}
+    return {**_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
+
+
+def _certify(trees: Trees) -> None:
+    webhook, authority = pair(f"{sight.WEBHOOK}.{names.NAMESPACE}.svc")
+    extender, _ = pair(f"{sight.EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
+    trees["railwright-webhook-secret"] = [secret(webhook)]
+    trees["railwright-webhook-secret"][0]["metadata"]["annotations"] = {"cert-manager.io/certificate-name": "webhook"}
+    trees["railwright-extender-secret"] = [secret(extender)]
+    trust(trees, authority)
+
+
+def _node(name: str) -> Tree:
+    resources = {"cpu": "64", "nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+    node = _named(name, labels={"shape": "h100", LEAF: "leaf-0"})
+    return {**node, "status": {"capacity": dict(resources), "allocatable": dict(resources)}}
+
+
+def _volcano() -> Tree:
+    return {**_named(sight.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
+
+
+def _example(scheduler: str) -> str:
+    return (ROOT / "manifests" / "examples" / "schedulers" / f"{scheduler}-scheduler.yaml").read_text()

@@ -1,0 +1,65 @@
+"""What a row says to do, and where its page says more."""
+
+import re
+
+import installations
+import msgspec
+import pytest
+
+from cli.checking import catalogue, model, picture
+from fabric import names
+
+PAGE = (installations.ROOT / "docs" / f"{model.PAGE}.md").read_text()
+ROWS = [row for group in catalogue.GROUPS for row in group.rows]
+
+
+def test_every_row_has_its_heading_in_the_documentation_and_every_heading_its_row():
+    headings = re.findall(r"^### (\S+)$", PAGE, re.MULTILINE)
+    assert headings == [row.anchor for row in ROWS], "in the order of the command's answer"
+    assert len(set(headings)) == len(headings)
+
+
+def test_an_anchor_is_what_the_documentations_generator_makes_of_a_heading():
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.anchor) for row in ROWS)
+    assert model.link("rail-dead") == f"{names.DOCS}/check/#rail-dead"
+
+
+def test_every_row_needs_only_rows_before_it():
+    before: set[str] = set()
+    for row in ROWS:
+        assert set(row.needs) <= before, row.anchor
+        before.add(row.anchor)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.anchor)
+def test_a_hint_says_what_to_do(row):
+    assert len(row.hint) > 20
+    assert not row.hint.endswith(".")
+
+
+def test_hints_name_the_namespace_that_was_asked_for():
+    trees = installations.healthy()
+    trees["deployments"].clear()
+    elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
+    results = model.judged(catalogue.GROUPS, elsewhere)
+    assert not [each.hint for each in results if f"-n {names.NAMESPACE}" in each.hint]
+
+
+def test_the_fields_of_the_json_answer_are_the_documented_ones():
+    results = model.judged(catalogue.GROUPS, installations.seen(installations.healthy()))
+    answer = msgspec.to_builtins(picture.document(results, server="s", namespace="n", version="v", good=True))
+    documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The rows")]))
+    fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
+    assert documented == fields
+
+
+def test_the_cluster_cannot_drive_the_terminal():
+    from rich.console import Console
+
+    trees = installations.healthy()
+    trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - thrown away
+    console.print(picture.render(model.judged(catalogue.GROUPS, installations.seen(trees))))
+    text = console.export_text()
+    assert "v1.20\\x1b[2J" in text
+    console.file.close()

@@ -1,0 +1,56 @@
+"""The table of shipped entries against the manifest it speaks of."""
+
+import installations
+import msgspec
+import yaml
+
+from cli.checking import registrations, shipped
+from cli.checking import seen as sight
+
+HOOKS = {
+    hook["name"]: (each["kind"], hook)
+    for each in yaml.safe_load_all((installations.BASE / "admission.yaml").read_text())
+    for hook in each["webhooks"]
+}
+
+
+def expressions(selector):
+    return {each for each in registrations._expressions(selector) if each[0] != shipped.NAME_LABEL}
+
+
+def test_the_table_of_entries_is_the_manifests():
+    assert {
+        name: shipped.Entry(
+            path=hook["clientConfig"]["service"]["path"],
+            closed=hook["failurePolicy"] == "Fail",
+            seconds=hook["timeoutSeconds"],
+            resources=registrations._called(hook),
+            objects=tuple(sorted(expressions(hook.get("objectSelector")))),
+            namespaces=tuple(sorted(expressions(hook.get("namespaceSelector")))),
+            conditions=tuple(each["name"] for each in hook.get("matchConditions", ())),
+            mutating=kind.startswith("Mutating"),
+            reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
+        )
+        for name, (kind, hook) in HOOKS.items()
+    } == {
+        name: msgspec.structs.replace(
+            each, objects=tuple(sorted(each.objects)), namespaces=tuple(sorted(each.namespaces))
+        )
+        for name, each in shipped.ENTRIES.items()
+    } | {
+        # of the validating entry the namespace is the only selector, and by name
+        "policy.railwright.io": shipped.ENTRIES["policy.railwright.io"]
+    }
+
+
+def test_names_of_secrets_and_configurations_are_the_manifests():
+    mounted = {
+        each["metadata"]["name"]: volume["secret"]["secretName"]
+        for each in installations.manifests()
+        if each["kind"] == "Deployment"
+        for volume in each["spec"]["template"]["spec"].get("volumes", ())
+        if "secret" in volume
+    }
+    assert mounted.items() >= sight.SECRETS.items()
+    configurations = [each for each in installations.manifests() if each["kind"].endswith("WebhookConfiguration")]
+    assert {each["metadata"]["name"] for each in configurations} == {sight.CONFIGURATION}
