@@ -34,7 +34,7 @@ class Process:
         self.reasons: set[str] = set()
         self.failures: set[str] = set()
 
-    def hear(self, event: model.Event) -> None:
+    def hear(self, event: model.Event) -> None:  # noqa: C901 - a case an event
         """Remember one event."""
         match event:
             case model.Network(name):
@@ -145,7 +145,7 @@ def _world(found: Mapping[Key, Process], table: Iterable[tuple[int, int, str]]) 
 
 
 def _pods(found: Mapping[Key, Process]) -> Mapping[str, tuple[Process, ...]]:
-    """kubectl's name of a pod where all its lines are of one host; a launcher's log holds those of many."""
+    """The name kubectl gives a pod where all its lines are of one host; a launcher's log holds those of many."""
     hosts: dict[str, set[str]] = defaultdict(set)
     for key in found:
         hosts[key.tag].add(key.host)
@@ -153,7 +153,7 @@ def _pods(found: Mapping[Key, Process]) -> Mapping[str, tuple[Process, ...]]:
     for key in sorted(found):
         own = key.tag and len(hosts[key.tag]) == 1
         pods[key.tag if own or not key.host else key.host].append(found[key])
-    return {name: tuple(each) for name, each in pods.items() if any(map(_tells, each))}
+    return {name: tuple(each) for name, each in sorted(pods.items()) if any(map(_tells, each))}
 
 
 def _tells(process: Process) -> bool:

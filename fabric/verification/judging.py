@@ -133,14 +133,18 @@ def judge(seen: Seen, expected: model.Expected, rails: int | None) -> model.Pod:
     )
 
 
-def _state(
+def _state(  # noqa: C901 - cases in order, the first that holds
     seen: Seen, expected: model.Expected, rails: int | None
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     """(why, state, the rails that are missing)."""
     if seen.tcp:
         return seen.reasons, model.TCP, ()
     if seen.silent or not seen.networks:
-        return ("no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT",), model.UNKNOWN, ()
+        return (
+            ("no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT",),
+            model.UNKNOWN,
+            (),
+        )
     if not seen.rdma:
         return (f"network {', '.join(seen.networks)} is not known to be RDMA",), model.UNKNOWN, ()
     if not networks.fits(expected.transport, seen.transport):
