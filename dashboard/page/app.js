@@ -119,7 +119,8 @@ function matching(all) {
   const text = now.text.trim().toLowerCase();
   if (!text) return null;
   const found = new Set();
-  for (const gang of chosen([...all], { ...now, state: "" })) for (const rank of gang.ranks) if (rank.node) found.add(rank.node);
+  const named = all.filter((gang) => gang.key.toLowerCase().includes(text) || letter(gang.colour).toLowerCase() === text);
+  for (const gang of named) for (const rank of gang.ranks) if (rank.node) found.add(rank.node);
   for (const name of drawing.made?.order ?? []) {
     const { node, leaf } = store.node(now.fabric, name) ?? {};
     if (node && [name, leaf.name, ...leaf.above, ...(node.pods ?? []).map((pod) => pod.pod)].some((each) => each.toLowerCase().includes(text))) found.add(name);

@@ -63,7 +63,7 @@ export function themed(button, changed) {
   const show = () => {
     document.documentElement.dataset.theme = isDark() ? "dark" : "light";
     button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
-    button.setAttribute("aria-label", `Theme: ${chosen === "auto" ? "as the system has it" : chosen}`);
+    button.setAttribute("aria-label", `${button.textContent} theme: press for the next`);
     changed();
   };
   button.addEventListener("click", () => {

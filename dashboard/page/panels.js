@@ -90,10 +90,12 @@ export class Gangs {
     const kept = this.rows.get(gang.key);
     if (kept?.gang === gang) return kept.node;
     const node = kept?.node ?? element("li", { role: "option", "data-key": gang.key, tabindex: -1 });
-    const name = element("span", { class: "name" }, gang.name, element("small", {}, gang.namespace));
+    const name = element("span", { class: "name" }, ` ${gang.name} `, element("small", {}, gang.namespace));
     const state = element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state);
-    node.replaceChildren(badge(gang.colour, letter(gang.colour)), name, state, bar(gang), element("span", { class: "told" }, `${told(gang).replace("bandwidth ", "")} · ${gang.size} ranks`));
-    node.setAttribute("aria-label", `Gang ${letter(gang.colour)}, ${gang.name} in ${gang.namespace}, ${WORDS[gang.state] ?? gang.state}, ${told(gang)}, ${gang.size} ranks`);
+    const mark = badge(gang.colour, letter(gang.colour));
+    mark.removeAttribute("aria-hidden"); // the row's text is its name
+    const ranks = `${told(gang).replace("bandwidth ", "")} · ${gang.size} ranks`;
+    node.replaceChildren(element("span", { class: "hidden" }, "Gang "), mark, name, " ", state, bar(gang), " ", element("span", { class: "told" }, ranks));
     this.rows.set(gang.key, { node, gang });
     return node;
   }
@@ -173,7 +175,7 @@ function rankRow(rank, on) {
     node = element("button", { type: "button", class: "link" }, rank.node);
     node.addEventListener("click", () => on.node(rank.node));
   }
-  return element("tr", {}, element("td", { class: "number" }, String(rank.rank)), element("td", {}, rank.pod + (rank.announced ? " (announced)" : "")), element("td", {}, node), element("td", {}, rank.leaf ?? ""));
+  return element("tr", {}, element("td", { class: "number" }, String(rank.rank)), element("td", {}, rank.pod + (rank.announced ? " (announced)" : "")), element("td", {}, node), element("td", {}, (rank.leaf ?? "").split(" in ")[0]));
 }
 
 /** A node in full: rails, pods and, for a gang, why. `why` is undefined while it is asked for. */

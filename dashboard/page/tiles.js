@@ -81,7 +81,7 @@ class Painter {
       this.cell(layers[this.faint(node) ? 1 : 0], node, x, y);
     });
     this.flush(layers[0]);
-    pen.globalAlpha = 0.24;
+    pen.globalAlpha = 0.34;
     this.flush(layers[1]);
     pen.globalAlpha = 1;
   }

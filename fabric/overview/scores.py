@@ -70,7 +70,9 @@ def _placed(roster: rosters.Roster, question: ask.Ask, desk: decide.Desk, state:
 
 
 def _shortcomings(landed: landing.Landing, plan: planner.Plan, best: float) -> Sequence[str]:
-    told = sorted(landed.why, key=lambda each: each.endswith(landing.ON_A_MATE))  # causes before what they cause
+    told = [each for each in landed.why if not each.endswith(landing.ON_A_MATE)]
+    if mates := len(landed.why) - len(told):  # one sentence of them all: the causes are what helps
+        told.append(f"{mates} more {'member' if mates == 1 else 'members'}: {landing.ON_A_MATE}")
     if plan.complete and landed.bandwidth < best - _WORSE:
         told.insert(0, f"placed anew it could have {best:.2f} on {_leaves(plan.leaves)}")
     elif plan.complete and len(plan.leaves) < len(landed.leaves):

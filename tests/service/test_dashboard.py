@@ -74,7 +74,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
         ((_, _, delta),) = await showing.events(response, 1)
         assert not delta["whole"]
-    async with session.get(f"{url}api/stream", headers={"Last-Event-ID": "another-7"}) as response:
+    async with session.get(f"{url}api/stream", headers={"Last-Event-ID": "another-1"}) as response:
         ((_, _, delta),) = await showing.events(response, 1)
         assert delta["whole"]
 
@@ -267,7 +267,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(sessio
                 async with session.get(f"http://{where}/") as response:
                     assert response.status == 200
                 while source.readers:  # each change of the one leaf is 300 KB more than anybody takes
-                    state.upsert_node(placing.node("a-00", "a", "s-a", unschedulable=source.version % 2 == 0))
+                    state.upsert_node(placing.node("a-00", "a", "s-a", unschedulable=source.version % 2 == 1))
                     await asyncio.sleep(0.01)
     running.cancel()
 

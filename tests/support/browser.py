@@ -70,7 +70,9 @@ class Tab:
             async with asyncio.timeout(seconds):
                 while True:
                     try:
-                        if last := await self.js(condition):
+                        if last := await self.js(
+                            f"(() => {{ const it = ({condition}); return it instanceof Node || it; }})()"
+                        ):
                             return last
                     except PageError as error:  # the page is not that far yet
                         last = error

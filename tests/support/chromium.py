@@ -4,11 +4,14 @@ Owns finding and fetching. The packages and the libraries they need come through
 from its lists where they know Chromium, else from lists fetched into the cache. Nothing is installed.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import msgspec
 
@@ -38,16 +41,8 @@ def find() -> Found:
             return Found(program, {})
     root = _cache() / "root"
     program = root / "usr/lib/chromium/chromium-headless-shell"
-    if not (root / "complete").exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            raise MissingError("no Chromium on PATH, and no apt to fetch Debian's: install chromium or google-chrome")
-        try:
-            _fetch(root)
-        except (subprocess.SubprocessError, OSError) as error:
-            told = getattr(error, "stderr", b"") or b""
-            raise MissingError(
-                f"apt could not fetch Chromium: {error}: {told.decode(errors='replace')[-500:]}"
-            ) from None
+    with _alone(root.parent):
+        _ensure(root)
     fonts = root / "fonts.conf"
     fonts.write_text(_FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))
     libraries = [str(each) for each in (root / "usr/lib").glob("*-linux-gnu*")]
@@ -56,7 +51,30 @@ def find() -> Found:
     return Found(str(program), {"LD_LIBRARY_PATH": ":".join(paths), "FONTCONFIG_FILE": str(fonts)})
 
 
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[None]:
+    """Within it no other run of the tests fetches."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _ensure(root: pathlib.Path) -> None:
+    if (root / "complete").exists():
+        return
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise MissingError("no Chromium on PATH, and no apt to fetch Debian's: install chromium or google-chrome")
+    try:
+        _fetch(root)
+    except (subprocess.SubprocessError, OSError) as error:
+        told = getattr(error, "stderr", b"") or b""
+        raise MissingError(f"apt could not fetch Chromium: {error}: {told.decode(errors='replace')[-500:]}") from None
+
+
 def _cache() -> pathlib.Path:
+    if chosen := os.environ.get("RAILWRIGHT_CACHE"):  # as for the control plane's programs
+        return pathlib.Path(chosen) / "chromium"
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "railwright" / "chromium"
 

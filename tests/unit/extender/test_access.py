@@ -87,3 +87,14 @@ async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, 
 async def test_without_an_api_server_only_this_machine_reads(peer, status):
     denial = await access.denied("", "prod", peer, None)
     assert (denial and denial[0]) == status
+
+
+async def test_the_dashboard_is_for_whoever_may_get_its_path():
+    server = ApiServer(KNOWN, ALLOWED)
+    assert await access.denied_path("Bearer t0ken", "/dashboard", "10.0.0.1", server.post) is None
+    assert server.asked[1][1]["nonResourceAttributes"] == {"path": "/dashboard", "verb": "get"}
+    assert "resourceAttributes" not in server.asked[1][1]
+    refused = await access.denied_path("Bearer t0ken", "/dashboard", "10.0.0.1", ApiServer(KNOWN, REFUSED).post)
+    assert refused is not None
+    assert refused[0] == 403
+    assert "ann may not get /dashboard" in refused[1]

@@ -156,10 +156,11 @@ def test_a_colour_is_kept_while_its_gang_lives_and_given_on_afterwards():
     for pod in gang("a-00", "a-01"):
         cluster.state.remove_pod(pod.metadata.identity)
         cluster.known.remove(pod)
-    cluster.add(*gang("a-00", name="later"))
+    cluster.add(*gang("a-00", name="b"), *gang("a-01", name="c"))  # both before the other one by name
     after = {each.key: each.colour for each in cluster.seen().gangs}
     assert after["train/o"] == before["train/o"]
-    assert after["train/later"] == before["train/g"]
+    assert after["train/b"] == before["train/g"]
+    assert len(set(after.values())) == 3
 
 
 def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
@@ -228,3 +229,11 @@ def test_a_reader_of_another_life_gets_everything(version):
     changes.show(Cluster(placing.leaves(a=1)).seen())
     assert changes.since(version).whole
     assert "leaf/roce/s-a/a" in changes.since(version).sections
+
+
+def test_of_members_that_lose_what_one_lacks_the_one_is_named():
+    nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
+    pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
+    found = Cluster(nodes, pods, policy=placing.policy()).gang()
+    assert found.why[-1].endswith("members: some rail is missing on a mate")
+    assert sum("missing on a mate" in each for each in found.why) == 1

@@ -139,8 +139,27 @@ def test_the_description_is_plain_and_holds_every_setting(files):
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_value_error(text):
     try:
-        found = settings._address(text)
+        found = settings.address(text)
     except ValueError:
         return
     assert 0 <= found.port <= 65535
-    assert settings._address(str(found)) == found
+    assert settings.address(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "told"),
+    [
+        ("webhook", (), "--dashboard-listen is for the extender only"),
+        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 are the same port"),
+        ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "no API server to say who"),
+    ],
+)
+def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
+    assert told in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
+
+
+def test_there_is_no_dashboard_unless_it_is_asked_for():
+    assert settings.parse("extender", PLAIN, {}).dashboard_listen is None
+    found = settings.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert found.dashboard_listen == settings.Address("127.0.0.1", 0)
