@@ -16,11 +16,14 @@ from types import ModuleType
 from cli import commands, output
 
 _VERSION = "0.1.0"
+_COMPLETE = "__complete"  # what shells call, see cli.completion
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code: 0 fine, 1 findings, 2 usage or unreadable input."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == [_COMPLETE]:
+        return complete(given[1:])
     known = discover(given[0] if given else "")
     if given and hasattr(known.get(given[0]), "forward"):
         return int(known[given[0]].forward(given[1:]))
@@ -47,6 +50,16 @@ def discover(wanted: str = "") -> Mapping[str, ModuleType]:
     chosen = [wanted] if wanted in found else found  # the imports of the others are not waited for
     modules = [importlib.import_module(f"{commands.__name__}.{name}") for name in chosen]
     return {str(module.NAME): module for module in modules}
+
+
+def complete(words: Sequence[str] | None = None) -> int:
+    """Print what the last word may become: for shells, and as `kubectl_complete-railwright` for kubectl."""
+    from cli.completion import candidates  # noqa: PLC0415 - commands start without it
+
+    given = list(sys.argv[1:] if words is None else words) or [""]
+    known = discover(given[0] if len(given) > 1 else "")
+    print("\n".join(candidates.lines(candidates.of(_parser(known), given))))
+    return output.OK
 
 
 def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:

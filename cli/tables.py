@@ -23,10 +23,12 @@ class Column(NamedTuple):
     right: bool = False
 
 
-def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = ()) -> None:
-    """Print a table on stdout; `styles`: rich's, one for each row."""
+def show(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = (), wide: bool = False
+) -> None:
+    """Print a table on stdout; `styles`: rich's, one for each row. `wide`: all of it, whatever the terminal."""
     plain = [[output.visible(cell) for cell in row] for row in rows]
-    for at, line in enumerate(lay(columns, plain, width())):
+    for at, line in enumerate(lay(columns, plain, None if wide else width())):
         style = "bold" if at == 0 else styles[at - 1] if styles else ""
         output.print_styled((line, style))
 

@@ -23,11 +23,29 @@ def from_file(path: str) -> model.Policy:
 
 def from_cluster(kubeconfig: str, context: str | None) -> model.Policy:
     """The policy in force. Raises UnreadableError."""
+
+    async def read() -> model.Policy:
+        client = await clients.connect(kubeconfig or asking.default_kubeconfig(), context=context)
+        try:
+            return await fetched(client)
+        finally:
+            await client.close()
+
     try:
-        text = asyncio.run(_fetched(kubeconfig or asking.default_kubeconfig(), context))
-    except errors.ClusterError as error:
-        raise output.UnreadableError(f"the policy of the cluster: {error}. From a file: --policy FILE") from None
-    return _accepted(policies.read(text), f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}")
+        return asyncio.run(read())
+    except errors.ClusterError as error:  # of the connection
+        raise output.UnreadableError(f"{error}. From a file: --policy FILE") from None
+
+
+async def fetched(client: clients.Client) -> model.Policy:
+    """The policy in force, by a client. Raises UnreadableError."""
+    where = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+    try:
+        body = await client.get(f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}")
+        text = (msgspec.json.decode(body, type=views.ConfigMap).data or {}).get(names.POLICY_KEY, "")
+    except (errors.ClusterError, msgspec.MsgspecError) as error:
+        raise output.UnreadableError(f"{where}: {error}. From a file: --policy FILE") from None
+    return _accepted(policies.read(text), where)
 
 
 def fabric(policy: model.Policy, name: str) -> str:
@@ -38,15 +56,6 @@ def fabric(policy: model.Policy, name: str) -> str:
         said = f"--fabric {name}: is none of the policy" if name else "--fabric NAME is missing"
         raise output.UnreadableError(f"{said}; there are {', '.join(known)}")
     return chosen
-
-
-async def _fetched(kubeconfig: str, context: str | None) -> str:
-    client = await clients.connect(kubeconfig, context=context)
-    try:
-        body = await client.get(f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}")
-    finally:
-        await client.close()
-    return (msgspec.json.decode(body, type=views.ConfigMap).data or {}).get(names.POLICY_KEY, "")
 
 
 def _accepted(result: model.Policy | policies.Rejected, where: str) -> model.Policy:
