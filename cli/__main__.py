@@ -57,9 +57,15 @@ def complete(words: Sequence[str] | None = None) -> int:
     from cli.completion import candidates  # noqa: PLC0415 - commands start without it
 
     given = list(sys.argv[1:] if words is None else words) or [""]
-    known = discover(given[0] if len(given) > 1 else "")
+    known = discover(given[0]) if len(given) > 1 else beginning(given[0])
     print("\n".join(candidates.lines(candidates.of(_parser(known), given))))
     return output.OK
+
+
+def beginning(prefix: str) -> Mapping[str, ModuleType]:
+    """The commands whose name begins so: a shell waits, and the others' imports take time."""
+    names = sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    return {name: module for each in names if each.startswith(prefix) for name, module in discover(each).items()}
 
 
 def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: columns are dropped by priority, identities never cut, nothing is wrapped.
+"""Tables that fit the terminal: columns are dropped by priority, names are never cut, nothing is wrapped.
 
 Owns widths and what is left out. Knows no content. Where stdout is no terminal, all columns are printed in full.
 """
@@ -11,15 +11,15 @@ from typing import NamedTuple
 from cli import output
 
 _GAP = 2  # blanks between two columns
-_LEAST = 12  # columns a last text must have to be shown cut
+_LEAST = 12  # columns that a sentence needs to be worth showing cut
 
 
 class Column(NamedTuple):
-    """One column. `drop`: 0 stays, of the others the highest goes first. `identity`: never cut."""
+    """One column. `drop`: 0 stays, of the others the highest goes first. `cut`: a sentence, cut where it is last."""
 
     title: str
     drop: int = 0
-    identity: bool = False
+    cut: bool = False
     right: bool = False
 
 
@@ -56,10 +56,10 @@ def lay(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | N
 
 
 def _needed(kept: Sequence[int], widths: Sequence[int], columns: Sequence[Column]) -> int:
-    """What the columns need at least: the last may be cut, unless it is an identity."""
+    """What the columns need at least: a sentence at the end may be cut."""
     last = kept[-1]
-    cut = widths[last] if columns[last].identity else min(widths[last], max(_LEAST, len(columns[last].title)))
-    return sum(widths[at] for at in kept[:-1]) + _GAP * (len(kept) - 1) + cut
+    least = min(widths[last], _LEAST) if columns[last].cut else widths[last]
+    return sum(widths[at] for at in kept[:-1]) + _GAP * (len(kept) - 1) + least
 
 
 def _last_room(kept: Sequence[int], widths: Sequence[int], limit: int | None) -> int:
@@ -72,6 +72,6 @@ def _line(
 ) -> str:
     parts = [cells[at].rjust(widths[at]) if columns[at].right else cells[at].ljust(widths[at]) for at in kept[:-1]]
     last = cells[kept[-1]]
-    if len(last) > room and not columns[kept[-1]].identity:
+    if len(last) > room and columns[kept[-1]].cut:
         last = f"{last[: max(0, room - 1)]}…"
     return (" " * _GAP).join([*parts, last]).rstrip()

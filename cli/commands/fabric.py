@@ -13,7 +13,6 @@ from cli import output
 from cli.viewing import options
 
 if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
-    from cli import tables
     from fabric.overview import model
 
 NAME = "fabric"
@@ -68,12 +67,12 @@ def _show(fabric: "model.Fabric", leaves: "list[model.Leaf]", arguments: argpars
     )
     each_node = arguments.dead or arguments.nodes or (fabric.nodes <= _MANY and not arguments.leaves)
     columns = (
-        tables.Column("DOMAIN", identity=True),
+        tables.Column("DOMAIN"),
         tables.Column("RAILS"),
         tables.Column("FREE", right=True),
         tables.Column("BUSY", drop=2, right=True),
         tables.Column("DEAD", drop=1, right=True),
-        tables.Column("PODS", drop=3),
+        tables.Column("PODS", drop=3, cut=True),
     )
     rows, styles = [], []
     for row, style in _rows(leaves, each_node=each_node, hurt_only=arguments.dead):
@@ -84,9 +83,7 @@ def _show(fabric: "model.Fabric", leaves: "list[model.Leaf]", arguments: argpars
         output.print_styled((_LEGEND, "dim"))
 
 
-def _rows(
-    leaves: "Iterable[model.Leaf]", *, each_node: bool, hurt_only: bool
-) -> Iterator[tuple[tuple[str, ...], str]]:
+def _rows(leaves: "Iterable[model.Leaf]", *, each_node: bool, hurt_only: bool) -> Iterator[tuple[tuple[str, ...], str]]:
     """(cells, style): a row where a spine begins, one a leaf, one a node below it."""
     before: tuple[str, ...] = ()
     for leaf in leaves:

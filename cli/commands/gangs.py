@@ -20,8 +20,8 @@ _STYLES = {"placed": "", "starting": "yellow", "waiting": "yellow", "unplaceable
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of this command."""
-    parser.add_argument("-n", "--namespace", metavar="NAME", default="", help="gangs of one namespace (default: of all)")
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="gangs of all namespaces, as without -n")
+    parser.add_argument("-n", "--namespace", metavar="NAME", default="", help="of one namespace (default: of all)")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces, as without -n")
     parser.add_argument("--fabric", metavar="NAME", default="", help="gangs of one fabric")
     parser.add_argument("--waiting", action="store_true", help="only those that are not placed whole")
     options.add(parser, "kubectl railwright gangs -n prod -o wide")
@@ -61,17 +61,19 @@ def _table(gangs: "list[model.Gang]", seen: "model.Overview", *, wide: bool) -> 
         return
     columns = (
         tables.Column("NAMESPACE", drop=5),
-        tables.Column("GANG", identity=True),
+        tables.Column("GANG"),
         tables.Column("STATE"),
         tables.Column("PLACED", right=True),
         tables.Column("LEAVES", drop=2, right=True),
         tables.Column("BANDWIDTH", drop=1, right=True),
         tables.Column("FABRIC", drop=4),
-        tables.Column("WHY", drop=3),
+        tables.Column("WHY", drop=3, cut=True),
     )
     if len({each.namespace for each in seen.gangs}) > 1:  # else a name alone tells them apart
         columns = (columns[0]._replace(drop=0), *columns[1:])
-    tables.show(columns, [_row(each, wide=wide) for each in gangs], styles=[_STYLES[each.state] for each in gangs], wide=wide)
+    tables.show(
+        columns, [_row(each, wide=wide) for each in gangs], styles=[_STYLES[each.state] for each in gangs], wide=wide
+    )
 
 
 def _row(gang: "model.Gang", *, wide: bool) -> tuple[str, ...]:

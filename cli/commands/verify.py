@@ -167,13 +167,13 @@ def _wide(found: "model.Verdict") -> None:
 
     _text(found)
     columns = (
-        tables.Column("POD", identity=True),
+        tables.Column("POD"),
         tables.Column("STATE"),
         tables.Column("NETWORK", drop=2),
         tables.Column("RAILS"),
         tables.Column("GPUDIRECT", drop=1),
         tables.Column("DEVICES", drop=4),
-        tables.Column("WHY", drop=3),
+        tables.Column("WHY", drop=3, cut=True),
     )
     rows = [
         (

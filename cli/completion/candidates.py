@@ -35,7 +35,7 @@ def of(root: argparse.ArgumentParser, words: Sequence[str]) -> Answer:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """bash splits --option=value at the sign: `--option`, `=`, `value` are one again."""
+    """Bash splits --option=value at the sign: `--option`, `=`, `value` are one again."""
     found: list[str] = []
     for word in words:
         if found and (word == "=" or found[-1].endswith("=")) and found[-1].startswith("--"):
@@ -45,7 +45,9 @@ def _joined(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _walked(root: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.ArgumentParser, "argparse.Action | None"]:
+def _walked(
+    root: argparse.ArgumentParser, words: Sequence[str]
+) -> tuple[argparse.ArgumentParser, argparse.Action | None]:
     """The parser these words lead to, and the option that still wants its value."""
     parser, waiting = root, None
     for word in words:
@@ -77,7 +79,11 @@ def _values(action: argparse.Action, last: str) -> Answer:
 
 
 def _branches(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    return {name: child for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name, child in action.choices.items()}  # noqa: E501, SLF001 - the same
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # noqa: SLF001 - the same
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
+            found |= action.choices
+    return found
 
 
 def _options(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Action]:
@@ -90,7 +96,7 @@ def _plain(text: str) -> str:
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """The form that kubectl asks of a plugin's completion (cobra's): a candidate a line, then what to do about files."""
+    """The form that kubectl asks of plugins (cobra's): a candidate a line, then what to do about files."""
     for value, text in answer.candidates:
         yield f"{value}\t{text}" if text else value
     yield ":0" if answer.files else ":4"
