@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
-from cli import commands, output
+from cli import commands, examples, output
 
 _VERSION = "0.1.0"
 _COMPLETE = "__complete"  # what shells call, see cli.completion
@@ -77,7 +77,8 @@ def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"railwright {_VERSION}")
     branches = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in known.items():
-        branch = branches.add_parser(name, help=module.HELP, description=module.HELP)
+        epilog = f"example: {examples.EXAMPLES[name]}" if name in examples.EXAMPLES else None
+        branch = branches.add_parser(name, help=module.HELP, description=module.HELP, epilog=epilog)
         if hasattr(module, "configure"):
             module.configure(branch)
             output.add_option(branch)

@@ -15,7 +15,6 @@ _SHELLS = ("bash", "zsh", "fish")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which shell."""
-    parser.epilog = "example: source <(railwright completion bash)"
     parser.add_argument("shell", choices=_SHELLS, help="whose lines to print")
 
 

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", action="store_true", help=f"a row for each node, also of more than {_MANY}")
     parser.add_argument("--leaves", action="store_true", help="no rows for nodes")
     parser.add_argument("--dead", action="store_true", help="only nodes with a dead or degraded rail, or not ready")
-    options.add(parser, "kubectl railwright fabric --dead")
+    options.add(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces, as without -n")
     parser.add_argument("--fabric", metavar="NAME", default="", help="gangs of one fabric")
     parser.add_argument("--waiting", action="store_true", help="only those that are not placed whole")
-    options.add(parser, "kubectl railwright gangs -n prod -o wide")
+    options.add(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,14 +10,13 @@ import sys
 import typing
 from collections.abc import Mapping
 
-from cli import output
+from cli import examples, output
 
 if typing.TYPE_CHECKING:  # slow to import, and `railwright --help` needs none of them
     from fabric.verification import jobs, model
 
 NAME = "verify"
 HELP = "a small job that shows whether a fabric carries RDMA on every rail, and what its log says"
-EXAMPLE = "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -"
 _KINDS = ("mpijob", "pytorchjob", "volcano", "job")
 _DEFAULT_NODES = 2  # one node never uses its rails
 
@@ -33,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     made.add_argument("--image", default="", help="with NCCL and its program (default: a published one, see the docs)")
     made.add_argument("-n", "--namespace", default="default", help="of the job (default: %(default)s)")
     made.add_argument("--name", default="railwright-verify", help="of the job (default: %(default)s)")
-    read = forms.add_parser("log", help="say in one line what a log of NCCL shows", epilog=f"example: {EXAMPLE}")
+    read = forms.add_parser(
+        "log", help="say in one line what a log of NCCL shows", epilog=f"example: {examples.EXAMPLES[NAME]}"
+    )
     read.add_argument("files", metavar="FILE", nargs="+", help="logs of all pods, in one or many; - = standard input")
     _policy_options(read)
     read.add_argument(

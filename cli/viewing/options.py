@@ -8,9 +8,8 @@ import argparse
 from cli.viewing import forms
 
 
-def add(parser: argparse.ArgumentParser, example: str) -> None:
-    """Give a parser the options, and an example at the end of its help."""
-    parser.epilog = f"example: {example}"
+def add(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options."""
     parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster (default: as kubectl has it)")
     parser.add_argument("--context", metavar="NAME", default=None, help="a context of the kubeconfig")
     parser.add_argument("--snapshot", metavar="FILE", default="", help="objects from a file instead of a cluster")

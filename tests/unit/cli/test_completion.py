@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import __main__ as command_line
+from cli import examples
 from cli.completion import candidates, shells
 
 PARSER = command_line._parser(command_line.discover())
@@ -36,6 +37,7 @@ def test_the_first_word_is_a_command():
         (("verify", "manifest", "--kind", "p"), ["pytorchjob"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("gangs", "-n", ""), []),
+        (("gangs", "--waiting", "--fa"), ["--fabric"]),
         (("nonsense", "--x"), []),
     ],
 )
@@ -62,15 +64,25 @@ def test_no_line_breaks_it(words):
     assert directive in {":0", ":4"}
 
 
-def test_every_command_has_an_example_or_a_usage_and_every_option_a_help():
-    for name in ("gangs", "fabric", "verify", "completion"):
-        module = command_line.discover(name)[name]
-        shown = subprocess.run(
-            [sys.executable, "-m", "cli", name, *(["log"] if name == "verify" else []), "--help"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        assert "example: " in shown
-        assert module.HELP
+FORWARDED = {name for name, module in command_line.discover().items() if hasattr(module, "forward")}
+
+
+def test_every_command_has_an_example_of_itself_that_its_own_parser_takes():
+    assert set(examples.EXAMPLES) == set(command_line.discover()) - FORWARDED
+    for name, line in examples.EXAMPLES.items():
+        words = line.replace("<(", "| ").rstrip(")").split("|")[-1].removeprefix("kubectl ").split()
+        assert words[:2] == ["railwright", name]
+        assert PARSER.parse_args(words[1:]).command == name
+
+
+def test_the_page_of_commands_has_every_command():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert [name for name in command_line.discover() if f"`{name}" not in page] == []
+
+
+def test_the_example_stands_in_the_help(capsys):
+    assert command_line.main(["gangs", "--help"]) == 0
+    assert "example: kubectl railwright gangs" in capsys.readouterr().out
 
 
 @pytest.fixture
