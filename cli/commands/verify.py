@@ -123,14 +123,16 @@ def _yaml(trees: "list[jobs.Tree]", wish: "jobs.Wish") -> str:
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from cli.verification import logs  # noqa: PLC0415 - see above
+    from cli import waiting  # noqa: PLC0415 - see above
+    from cli.verification import logs  # noqa: PLC0415
     from fabric.verification import model, verdict  # noqa: PLC0415
 
     if arguments.files.count("-") > 1:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
     expected = _expected(arguments)
     named = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in arguments.files]
-    found = verdict.of([(name, logs.lines(path)) for name, path in named], expected)
+    with waiting.shown("reading the log"):
+        found = verdict.of([(name, logs.lines(path)) for name, path in named], expected)
     _FORMS[arguments.output](found)
     codes = {model.RDMA: output.OK, model.UNKNOWN: output.UNUSABLE}
     return codes.get(found.state, output.FINDINGS)

@@ -125,8 +125,8 @@ async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
         where = wanted.kind.path.rpartition("/")[2]
         if wanted.kind in _NEEDED:
             raise output.UnreadableError(
-                f"you may not list {where} of the whole cluster, which a fabric is made of: ask for the ClusterRole "
-                f"railwright-dashboard, or look at a file: --snapshot FILE --policy FILE ({error.message})"
+                f"you may not list {where} of the whole cluster, and a fabric is made of them: ask for a ClusterRole "
+                f"with list on {where}, or look at a file: --snapshot FILE --policy FILE ({error.message})"
             ) from None
         wanted.sink.replace([])
         return f"you may not list {where}: what they tell of gangs is not shown"
