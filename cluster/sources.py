@@ -15,14 +15,24 @@ from cluster import files, policies, policy_map, reflector, resources, sinks
 Task = Callable[[], Coroutine[Any, Any, None]]
 Restarted = Callable[[str, str], None]
 """Called with (kind, reason) when a watch begins anew."""
+Skipped = Callable[[str], None]
+"""Called with the kind when an object cannot be read and is left out."""
+
+
+def _whole(obj: Any) -> Any:
+    return obj
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`."""
+    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
+
+    `excerpt` gives what the sink needs of an object: the rest is let go before the next one is read.
+    """
 
     kind: resources.Kind
     snapshot_kind: str
     sink: sinks.Sink[Any]
+    excerpt: Callable[[Any], Any] = _whole
 
 
 class Sources:
@@ -66,10 +76,13 @@ class Sources:
             "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
         }
 
-    def watch(self, kind: resources.Kind, sink: sinks.Sink[Any], restarted: Restarted) -> None:
+    def watch(self, wanted: Wanted, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called where there is one
-        source = reflector.Reflector(self.client, kind, sink, restarted=restarted)
+        kind = wanted.kind
+        source = reflector.Reflector(
+            self.client, kind, wanted.sink, restarted=restarted, skipped=skipped, excerpt=wanted.excerpt
+        )
         self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
@@ -82,13 +95,14 @@ class Sources:
         self.tasks.append(source.run)
 
 
-async def connected(
+async def connected(  # noqa: PLR0913 - what a server is made from, by name
     *,
     kubeconfig: str | None,
     snapshot: pathlib.Path | None,
     policy: pathlib.Path | None,
     wanted: Sequence[Wanted],
     restarted: Restarted,
+    skipped: Skipped = lambda _: None,
 ) -> Sources:
     """The sources for these options. Nothing runs until the caller runs `tasks`; raises errors of cluster.errors."""
     offline = snapshot is not None
@@ -97,10 +111,10 @@ async def connected(
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(resources.POLICY, sources.policy_map, restarted)
+        sources.watch(Wanted(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
     if snapshot is not None:
         sources.read(snapshot, {each.snapshot_kind: each.sink for each in wanted})
     else:
         for each in wanted:
-            sources.watch(each.kind, each.sink, restarted)
+            sources.watch(each, restarted, skipped)
     return sources

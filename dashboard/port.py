@@ -224,6 +224,9 @@ class _LongWay:
     def awaits(self, _message: http.RawRequestMessage) -> int | None:
         return None
 
+    def promise(self, length: int) -> None:
+        raise LookupError(f"nobody awaits a body, nor these {length} bytes")
+
     def completed(self, message: http.RawRequestMessage, _body: bytes, _peer: str) -> bytes:
         raise LookupError(f"nobody awaits a body for {message.path}")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from extender import state as states
-from fabric import topology, views, workload
+from fabric import topology, workload
 from fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing
 
 KEPT = 1000  # gangs, and pods without one
@@ -38,6 +38,7 @@ class Outcome(msgspec.Struct, frozen=True):
     message: str
     bandwidth: float  # modelled; 0 where it is not placed
     landed: landing.Landing | None = None
+    attained: float = 0.0  # of the modelled bandwidth that had been possible; 0 where it is not placed
     again: bool = False  # True: told before, and still so
 
 
@@ -130,6 +131,16 @@ class Gangs:
         """What is known of a gang, or of a pod (namespace/name) without one."""
         return self._kept.get(_key(gang, pod))
 
+    def waiting(self, now: float) -> tuple[int, float]:
+        """(gangs asked about whose pods are not all bound, how many seconds the longest of them has waited)."""
+        waits = [now - kept.since for kept in self._kept.values() if self._waits(kept)]
+        return len(waits), max(waits, default=0.0)
+
+    def _waits(self, kept: Kept) -> bool:
+        if not kept.question.gang or (kept.outcome is not None and kept.outcome.word != UNPLACEABLE):
+            return False
+        return any(not pod.node for pod in self._state.fleet.gang(kept.question.gang).values())
+
     # --- what the cluster shows -----------------------------------------------------------------------------
 
     def look(self, now: float) -> Sequence[Outcome]:
@@ -181,6 +192,7 @@ class Gangs:
             message="; ".join((landing.sentence(landed, kept.promise), *kept.reasons.why[:1])),
             bandwidth=landed.bandwidth,
             landed=landed,
+            attained=landed.bandwidth / kept.promise.bandwidth if kept.promise.bandwidth > 0 else 1.0,
         )
         return (kept.outcome,)
 
@@ -238,15 +250,4 @@ def _key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
 
 def _slim(question: ask.Ask) -> ask.Ask:
     """The question without what may be megabytes: nodes, offers, and of the pod all that places nothing."""
-    spec = question.spec
-    small = views.PodSpec(
-        containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
-        init_containers=[
-            views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
-            for each in spec.init_containers or ()
-        ],
-        node_selector=spec.node_selector,
-        affinity=spec.affinity,
-        tolerations=spec.tolerations,
-    )
-    return msgspec.structs.replace(question, spec=small, nodes=(), offers={})
+    return msgspec.structs.replace(question, spec=ask.slim(question.spec), nodes=(), offers={})

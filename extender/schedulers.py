@@ -6,11 +6,12 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
-from extender import asks, explain, gangs, kube_wire, sessions, unseen, volcano_wire
+from extender import asks, explain, gangs, kube_wire, sessions, traced, unseen, volcano_wire
 from extender import state as states
 from fabric import workload
 from fabric.placement import ask, decide, ledger
 from fabric.policy import model
+from serving import tracing as traces
 
 Counted = Callable[[str, int, int], None]
 """Called with (verb, nodes judged, of them unknown to the cache) after every decision."""
@@ -26,16 +27,31 @@ class Schedulers:
         *,
         clock: Callable[[], float],
         counted: Counted,
+        tracing: traces.Tracing = traces.OFF,
     ) -> None:
         self._state = state
         self._policy = policy
         self._clock = clock
         self._counted = counted
-        self._sessions = sessions.Sessions()
         self._desk = decide.Desk(state.fleet, state.ledger)
+        self._steps = traced.steps(tracing, self._desk, state.ledger)
+        self._begin()
+
+    def forget(self) -> None:
+        """As after a restart: what schedulers have told is gone, what the cluster shows stays."""
+        for entry in list(self._state.ledger):
+            self._state.ledger.deallocate(entry.uid)
+        self._begin()
+
+    def interrupted(self) -> None:
+        """For a while schedulers were not answered: a session that runs now is not known from its start."""
+        self._sessions = sessions.Sessions()
+
+    def _begin(self) -> None:
+        self.interrupted()
         self._unseen = unseen.Unseen()
         self.explanations = explain.Explanations()
-        self.gangs = gangs.Gangs(state, self._desk, self.explanations.standing)
+        self.gangs = gangs.Gangs(self._state, self._desk, self.explanations.standing)
 
     def warm(self) -> None:
         """Work out between requests what the next one would have to."""
@@ -50,12 +66,12 @@ class Schedulers:
 
     def judge(self, body: bytes) -> tuple[bytes, bool]:
         """The answer of filter, and whether it refuses every node there was."""
-        pod, nodes = kube_wire.read(body)
-        question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
+        pod, nodes = self._steps.read(body)
+        question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.filtered(nodes, {}, {}), False
         self._unseen.asked(question.uid, nodes, self._clock())
-        found = self._desk.screen(question)
+        found = self._steps.filter(question)
         self._unseen.left(self._asked(question), found.kept)
         self._counted("filter", len(nodes), found.unknown)
         self._screened("kube-scheduler", question, found)
@@ -63,8 +79,8 @@ class Schedulers:
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
-        pod, nodes = kube_wire.read(body)
-        question = asks.from_kube(pod, nodes, self._policy(), self._state.pools)
+        pod, nodes = self._steps.read(body)
+        question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
         with self._unseen.counted(self._state.ledger, self._state.fleet.pods, self._clock()):
@@ -75,8 +91,8 @@ class Schedulers:
 
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
-        task, nodes = volcano_wire.read_prioritize(body)
-        question = asks.from_volcano(task, nodes, self._policy(), self._state, evicting=True)
+        task, nodes = self._steps.read_prioritize(body)
+        question = self._steps.from_volcano(task, nodes, self._policy(), self._state, evicting=True)
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_volcano(scope), "prioritize", question).scores
@@ -85,12 +101,12 @@ class Schedulers:
 
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
-        task, node = volcano_wire.read_predicate(body)
-        question = asks.from_volcano(task, [node], self._policy(), self._state)
+        task, node = self._steps.read_predicate(body)
+        question = self._steps.from_volcano(task, [node], self._policy(), self._state)
         if question is None:
             self._counted("predicate", 1, 0)
             return volcano_wire.predicated("", unresolvable=False)
-        found = self._desk.screen(question)
+        found = self._steps.filter(question)
         self._counted("predicate", 1, found.unknown)
         self._screened(_volcano(scope), question, found)
         refusal = found.busy.get(node.name) or found.never.get(node.name, "")
@@ -98,19 +114,19 @@ class Schedulers:
 
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: the scheduler placed a task, tentatively."""
-        task = volcano_wire.read_event(body)
+        task = self._steps.read_event(body)
         bound = self._state.fleet.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
             entry = self._entry(task)
             if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
                 return volcano_wire.EVENT_SENT_BACK
-            self._state.ledger.allocate(entry, scope)
+            self._steps.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: it took the placement back; a bound pod stays counted till it ends."""
         del scope  # a uid is placed once, whoever placed it
-        self._state.ledger.deallocate(volcano_wire.read_event(body).uid)
+        self._steps.deallocate(self._steps.read_event(body).uid)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_close(self, body: bytes, scope: str) -> bytes:
@@ -147,7 +163,7 @@ class Schedulers:
         )
 
     def _decide(self, scheduler: str, verb: str, question: ask.Ask) -> decide.Decision:
-        decision = self._desk.decide(question)
+        decision = self._steps.prioritize(question)
         self._counted(verb, len(question.nodes), decision.unknown)
         self.explanations.decided(scheduler, question, decision)
         self.gangs.decided(question, decision, self._clock())

@@ -3,10 +3,13 @@
 Owns the spelling and nothing else: no parsing, no defaults, no meaning beyond the comment beside a name.
 """
 
+DOCS = "https://railwright.io/docs"  # + /<page>/#<anchor>: docs/<page>.md
+
 # --- ours: what users and operators write -------------------------------------------------------------
 DOMAIN = "railwright.io"
 DOCS = f"https://{DOMAIN}/docs"  # pages are docs/<page>.md, with their anchors
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
+UNINJECTED = f"{DOMAIN}/uninjected"  # label on namespaces, `warn`: read by the API server only (admission-policy.yaml)
 RAILS = f"{DOMAIN}/rails"  # annotation: fewer rails than the fabric has
 CONTAINERS = f"{DOMAIN}/containers"  # annotation: which containers get the fabric
 SKIP = f"{DOMAIN}/skip"  # annotation: concerns to leave out

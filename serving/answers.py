@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from aiohttp import HttpVersion11, http, streams, web
 
 from serving import limits as bounds
+from serving import memory as memories
 from serving import metrics as counters
 from serving import routes, turns
 
@@ -31,11 +32,13 @@ class Answers:
         table: Sequence[routes.Route],
         limits: bounds.Limits,
         metrics: counters.Metrics | None,
+        memory: memories.Memory | None = None,
     ) -> None:
         self._routes = routes.Table(table)
         self._immediate = routes.Table([route for route in table if route.immediate and route.method == "POST"])
         self._limits = limits
         self._turn = turns.Turn(limits.turn_seconds)
+        self._memory = memory or memories.Memory()
         self._metrics = metrics  # None: probes and metrics are not counted among the requests
         self.closing = False
 
@@ -43,12 +46,12 @@ class Answers:
         """The answer; raises nothing but cancellation and the caller's hanging up."""
         try:
             route, call = await self._received(request)
-            if route.sheds and self._turn.late():
+            began = time.perf_counter()
+            if route.sheds and self._turn.late(began):
                 raise self._too_many()
         except routes.HttpError as error:
             self.rejected(error.status)
             return self._refused(error)
-        began = time.perf_counter()
         reply = _begun(route, call)
         if not isinstance(reply, routes.Reply):
             reply = await _ended(route, reply)
@@ -77,7 +80,11 @@ class Answers:
         length = message.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > self._limits.max_body or self._short(message) is None:
             return None
-        return int(length)
+        return int(length) if self._memory.has_room(int(length)) else None
+
+    def promise(self, length: int) -> None:
+        """So many bytes of bodies more are under way; fewer, where it is below zero."""
+        self._memory.promised += length
 
     def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
         """The whole answer to a request for whose body `awaits` has asked."""
@@ -108,10 +115,10 @@ class Answers:
         peer: str,
     ) -> bytes:
         route, parameters = found
-        if route.sheds and self._turn.late():
+        began = time.perf_counter()
+        if route.sheds and self._turn.late(began):
             return self._shed()
         query = _query(message.path.partition("?")[2])
-        began = time.perf_counter()
         reply = _begun(route, routes.Call(body, parameters, query, message.headers, peer))
         if not isinstance(reply, routes.Reply):
             raise TypeError(f"the handler of {route.path} is said to be immediate and returned {type(reply).__name__}")
@@ -138,7 +145,7 @@ class Answers:
         body = b""
         if route.method != "GET":
             bounds.check(request, self._limits.max_body)
-            body = await bounds.read(request, self._limits)
+            body = await bounds.read(request, self._limits, self._memory)
         query = request.query if request.query_string else routes.NOTHING
         return route, routes.Call(body, parameters, query, request.headers, request.remote or "")
 

@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Rejected = Callable[[int], None]
 """Called with the status of every answer that no handler gave."""
+Admits = Callable[[asyncio.BaseTransport], bool]
+"""False for a caller that has no business here; asked once, when its handshake is over."""
 
 
 class ShortWay(Protocol):
@@ -33,6 +35,9 @@ class ShortWay(Protocol):
     def awaits(self, message: http.RawRequestMessage) -> int | None:
         """The length of a body to be collected and then `completed`; None where the long way has to take it."""
 
+    def promise(self, length: int) -> None:
+        """So many bytes of bodies more are under way; fewer, where it is below zero."""
+
     def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
         """The answer to a request whose body was awaited."""
 
@@ -43,8 +48,16 @@ class ShortWay(Protocol):
 class Connections(web.Server):
     """The connections of one port, made by the loop's server, closed by `finish`."""
 
-    def __init__(self, handle: Handle, short: ShortWay, limits: bounds.Limits, rejected: Rejected) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        short: ShortWay,
+        limits: bounds.Limits,
+        rejected: Rejected,
+        admits: Admits = lambda _transport: True,
+    ) -> None:
         super().__init__(self._begun)
+        self.admits = admits
         self._handle = handle
         self.short = short
         self.rooms = bodies.Rooms()
@@ -77,7 +90,7 @@ class _Connection(web.RequestHandler):
     for plain requests: aiohttp's own takes two tasks' turns and three objects a request, which is half of its cost.
     """
 
-    __slots__ = ("_deadline", "_idle", "_owner", "_peer", "_rest")
+    __slots__ = ("_awaited", "_deadline", "_idle", "_owner", "_peer", "_rest")
 
     def __init__(self, owner: Connections) -> None:
         super().__init__(
@@ -92,6 +105,7 @@ class _Connection(web.RequestHandler):
         self._deadline: asyncio.TimerHandle | None = None
         self._idle = True  # no request of this connection is being read or answered
         self._peer = ""
+        self._awaited = 0  # bytes of the body whose rest is awaited
         self._rest: asyncio.Future[None] | None = None  # while the rest of a body is awaited; done when it has come
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,6 +113,10 @@ class _Connection(web.RequestHandler):
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._owner.connections) > self._owner.limits.connections:
             self._owner.rejected(503)
+            self.force_close()
+            return
+        if not self._owner.admits(transport):
+            self._owner.rejected(403)
             self.force_close()
             return
         self._arm(self._owner.limits.first_byte_seconds)
@@ -161,7 +179,8 @@ class _Connection(web.RequestHandler):
             return True
         self._messages.popleft()
         self._parser = self._unused_parser()  # the one so far waits for bytes that it will not see
-        self._rest, self._idle = self._loop.create_future(), False
+        self._rest, self._idle, self._awaited = self._loop.create_future(), False, length
+        self._owner.short.promise(length)
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
             self._keepalive_handle = None
@@ -175,12 +194,18 @@ class _Connection(web.RequestHandler):
         if self._rest is None or self.transport is None:
             return
         self.transport.write(self._owner.short.completed(message, body, self._peer))
-        self._rest.set_result(None)
-        self._rest, self._idle = None, True
+        self._settle(self._rest)
+        self._idle = True
         if self._owner.short.closing or self._close or self._force_close:
             self.force_close()
         else:
             self._stay()
+
+    def _settle(self, rest: asyncio.Future[None]) -> None:
+        """No body is awaited any more."""
+        rest.set_result(None)
+        self._rest = None
+        self._owner.short.promise(-self._awaited)
 
     def _read_on(self, protocol: asyncio.BaseProtocol) -> None:
         """Have this protocol read; uvloop asks for its kind only when reading begins."""
@@ -233,8 +258,7 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._disarm()
         if self._rest is not None:
-            self._rest.set_result(None)
-            self._rest = None
+            self._settle(self._rest)
         super().connection_lost(exc)
 
     def handle_error(

@@ -9,6 +9,7 @@ import asyncio
 import msgspec
 from aiohttp import HttpVersion11, web
 
+from serving import memory as memories
 from serving import routes
 
 
@@ -23,9 +24,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     keepalive_seconds: float = 300.0  # well over the 90 s after which client-go drops idle connections itself
     lingering_seconds: float = 2.0  # how long the rest of a refused body is read, so that the answer arrives
     finish_seconds: float = 10.0  # for what is in flight at the end; no caller waits longer for an answer
-    connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
     turn_seconds: float = 1.0  # of answers in one turn; a caller waits for two at most, an API server 5 s for us
     retry_seconds: int = 1  # whole, or an API server does not try again (client-go rest/with_retry.go)
+    connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time; see tuning.connections
     backlog: int = 1024  # connections the kernel may queue while the loop is busy
 
 
@@ -42,20 +43,29 @@ def check(request: web.BaseRequest, max_body: int) -> None:
         raise _too_large(max_body)
 
 
-async def read(request: web.BaseRequest, limits: Limits) -> bytes:
-    """The body. Raises HttpError: 413 as soon as it is too long, 408 if it does not end in time, 400 if broken."""
+async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory) -> bytes:
+    """The body. Raises HttpError: 413 as soon as it is too long, 408 if it does not end in time, 400 if broken.
+
+    429 where there is no room for it: the API server tries again after the time it is told, within its own.
+    """
     if "Expect" in request.headers and request.version == HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # as aiohttp's own expect handler does: the answer has not begun yet
     if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
         return request.content.read_nowait()  # most bodies arrive with their headers: nothing to wait for, no timer
+    announced = request.content_length or 0
+    if not memory.has_room(announced):
+        raise _no_room()
+    memory.promised += announced
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _collected(request, limits.max_body)
+            return await _collected(request, limits.max_body, memory)
     except TimeoutError:
         raise routes.HttpError(408, late(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
         raise routes.HttpError(400, f"the body is not what its headers announced: {type(error).__name__}") from None
+    finally:
+        memory.promised -= announced
 
 
 def late(limits: Limits) -> str:
@@ -63,7 +73,7 @@ def late(limits: Limits) -> str:
     return f"the body did not arrive within {limits.body_seconds:g} s"
 
 
-async def _collected(request: web.BaseRequest, max_body: int) -> bytes:
+async def _collected(request: web.BaseRequest, max_body: int, memory: memories.Memory) -> bytes:
     parts: list[bytes] = []
     size = 0
     while part := await request.content.readany():
@@ -71,7 +81,14 @@ async def _collected(request: web.BaseRequest, max_body: int) -> bytes:
         size += len(part)
         if size > max_body:
             raise _too_large(max_body)
+        if request.content_length is None and not memory.has_room(size):  # nobody knows how many chunks will come
+            raise _no_room()
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _no_room() -> routes.HttpError:
+    reason = "too little memory is left for so large a body: send it again, or raise the container's memory limit"
+    return routes.HttpError(429, reason, {"Retry-After": "1"})
 
 
 def _too_large(max_body: int) -> routes.HttpError:

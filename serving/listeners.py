@@ -54,8 +54,9 @@ def pair(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.soc
 
 def announce(service: settings.Address, ops: settings.Address) -> None:
     """The two lines of CONTRACT ruling 18, in one write, so that no log line comes between."""
-    sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a full disk behind stderr is no reason not to serve
+        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")
+        sys.stderr.flush()
 
 
 def _where(host: str) -> tuple[socket.AddressFamily, str]:

@@ -7,66 +7,27 @@ servers of one process (the demo, the tests) count apart.
 import importlib.metadata
 import math
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import prometheus_client
 from prometheus_client import exposition, multiprocess, registry, values
 
-PREFIX = "railwright_"
+from serving.metric_row import PREFIX, Row, ServerName, counter, gauge, histogram
+
+__all__ = ["CONTENT_TYPE", "DIRECTORY", "PREFIX", "VERSION", "Metrics", "share", "workers_exposition"]
+
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable: where several processes count together
 VERSION = importlib.metadata.version("railwright")
 
-_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+# seconds; a review takes a tenth of a millisecond, the API server waits 5 s, a scheduler 10
+_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = (0, 1, 2, 5, 10, 20, 50, 100)  # a whole injection is 12 to 40 operations
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 1.0)
 _NODES = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series each, asked for by nobody
-
-Collector = TypeVar("Collector", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
-ServerName = Literal["webhook", "extender"]
-# How several workers' gauges become one, in prometheus_client's words; counters and histograms are always summed.
-Merge = Literal["livemax", "livemin", "livesum"]
-
-
-class _Row(Generic[Collector]):
-    """A metric: a descriptor, so that `metrics.policy_valid` is typed and a metric is one row."""
-
-    def __init__(
-        self, kind: type[Collector], name: str, text: str, labels: Sequence[str], only: ServerName | None, **more: Any
-    ) -> None:
-        self.kind: type[Collector] = kind
-        self.name, self.text, self.labels = name, text, labels
-        self.only, self.more = only, more
-
-    def build(self, into: registry.CollectorRegistry | None) -> Collector:
-        name = PREFIX + self.name
-        return self.kind(name, self.text, self.labels, registry=into, **self.more)
-
-    @overload
-    def __get__(self, owner: None, kind: type) -> "_Row[Collector]": ...
-    @overload
-    def __get__(self, owner: "Metrics", kind: type) -> Collector: ...
-    def __get__(self, owner: "Metrics | None", kind: type) -> "_Row[Collector] | Collector":
-        return self if owner is None else cast("Collector", owner.collector(self))
-
-
-def _counter(name: str, text: str, *labels: str, only: ServerName | None = None) -> _Row[prometheus_client.Counter]:
-    return _Row(prometheus_client.Counter, name, text, labels, only)
-
-
-def _gauge(
-    name: str, text: str, *labels: str, only: ServerName | None = None, merge: Merge = "livemax"
-) -> _Row[prometheus_client.Gauge]:
-    return _Row(prometheus_client.Gauge, name, text, labels, only, multiprocess_mode=merge)
-
-
-def _histogram(
-    name: str, text: str, *labels: str, buckets: Sequence[float], only: ServerName | None = None
-) -> _Row[prometheus_client.Histogram]:
-    return _Row(prometheus_client.Histogram, name, text, labels, only, buckets=buckets)
 
 
 class Metrics:
@@ -74,81 +35,124 @@ class Metrics:
 
     # fmt: off  # one row a metric: a table is read down its columns
     # --- every server ---------------------------------------------------------------------------------
-    build_info = _gauge("build_info", "1, labelled with what runs.", "version", "server")
-    http_rejected = _counter("http_rejected", "Requests refused before any handler saw them.", "code")
-    connections = _gauge("connections", "Open connections of the service port.", merge="livesum")
-    event_loop_lag_seconds = _gauge("event_loop_lag_seconds", "Worst delay of the event loop in the last half minute.")
-    certificate_expiry = _gauge(
+    build_info = gauge("build_info", "1, labelled with what runs.", "version", "server")
+    http_rejected = counter("http_rejected", "Requests refused before any handler saw them.", "code")
+    connections = gauge("connections", "Open connections of the service port.", merge="livesum")
+    event_loop_lag_seconds = gauge("event_loop_lag_seconds", "Worst delay of the event loop in the last half minute.")
+    certificate_expiry = gauge(
         "certificate_expiry_timestamp_seconds", "When the serving certificate ends.", merge="livemin"
     )
-    policy_valid = _gauge(
+    certificate_seconds_left = gauge(
+        "certificate_seconds_left", "Until the serving certificate ends; +Inf without one.", merge="livemin"
+    )
+    certificate_lifetime_seconds = gauge(
+        "certificate_lifetime_seconds", "From the begin of the serving certificate to its end; 0 without one."
+    )
+    policy_valid = gauge(
         "policy_valid", "1 while the newest policy is in force, 0 while an older one stays.", merge="livemin"
     )
-    policy_generation = _gauge("policy_generation", "Good reads of the policy.", merge="livemin")
-    policy_info = _gauge("policy_info", "1, labelled with the digest of the policy in force.", "digest")
-    snapshot_generation = _gauge("snapshot_generation", "Good reads of the snapshot file.", merge="livemin")
-    cache_age_seconds = _gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
-    cache_objects = _gauge("cache_objects", "Objects in a cache.", "kind")
-    watch_restarts = _counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
+    policy_generation = gauge("policy_generation", "Good reads of the policy.", merge="livemin")
+    policy_info = gauge("policy_info", "1, labelled with the digest of the policy in force.", "digest")
+    snapshot_generation = gauge("snapshot_generation", "Good reads of the snapshot file.", merge="livemin")
+    cache_age_seconds = gauge("cache_age_seconds", "Since the source of a cache was last heard of.", "kind")
+    cache_objects = gauge("cache_objects", "Objects in a cache.", "kind")
+    watch_restarts = counter("watch_restarts", "Watches begun anew, by reason.", "kind", "reason")
+    watch_skipped = counter("watch_skipped", "Objects left out because they could not be read.", "kind")
     # --- webhook --------------------------------------------------------------------------------------
-    webhook_requests = _counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
-    webhook_request_seconds = _histogram(
-        "webhook_request_seconds", "From last byte to answer.", "path", buckets=_FAST, only="webhook"
+    webhook_requests = counter("webhook_requests", "Reviews answered.", "path", "outcome", only="webhook")
+    webhook_request_duration_seconds = histogram(
+        "webhook_request_duration_seconds", "From last byte to answer.", "path", buckets=_FAST, only="webhook"
     )
-    webhook_patch_operations = _histogram(
+    webhook_patch_operations = histogram(
         "webhook_patch_operations", "Operations of a patch.", buckets=_OPERATIONS, only="webhook"
     )
-    webhook_injections = _counter(
+    webhook_injections = counter(
         "webhook_injections", "Pods that opted in.", "fabric", "role", "outcome", only="webhook"
     )
-    webhook_workloads = _counter(
+    webhook_skipped = counter("webhook_skipped", "Pods asked about that did not opt in.", only="webhook")
+    webhook_workloads = counter(
         "webhook_workloads", "Workloads asked about, for their pod templates.", "kind", "outcome", only="webhook"
     )
-    webhook_refusals = _counter("webhook_refusals", "What was refused, and why.", "fabric", "reason", only="webhook")
-    webhook_warnings = _counter("webhook_warnings", "Admission warnings given.", only="webhook")
-    webhook_events = _counter("webhook_events", "Kubernetes Events, by what became of them.", "outcome", only="webhook")
-    # --- extender -------------------------------------------------------------------------------------
-    extender_requests = _counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")
-    extender_request_seconds = _histogram(
-        "extender_request_seconds", "From last byte to answer.", "path", buckets=_FAST, only="extender"
+    webhook_refusals = counter("webhook_refusals", "What was refused, and why.", "fabric", "reason", only="webhook")
+    webhook_warnings = counter("webhook_warnings", "Admission warnings given.", only="webhook")
+    webhook_events = counter("webhook_events", "Kubernetes Events, by what became of them.", "outcome", only="webhook")
+    uninjected_pods = gauge(
+        "uninjected_pods",
+        "Pods that opted in, live, and were not injected: they may run over TCP.",
+        "fabric",
+        only="webhook",
     )
-    extender_nodes = _histogram("extender_nodes", "Nodes judged by one call.", "verb", buckets=_NODES, only="extender")
-    extender_unknown_nodes = _counter(
+    # --- extender -------------------------------------------------------------------------------------
+    leader = gauge("leader", "1 while this replica is the one that answers schedulers, else 0.", only="extender")
+    leader_transitions = counter(
+        "leader_transitions", "Times this process began or ceased to answer schedulers.", only="extender"
+    )
+    extender_requests = counter("extender_requests", "Scheduler calls answered.", "path", "outcome", only="extender")
+    extender_request_duration_seconds = histogram(
+        "extender_request_duration_seconds", "From last byte to answer.", "path", buckets=_FAST, only="extender"
+    )
+    extender_nodes = histogram("extender_nodes", "Nodes judged by one call.", "verb", buckets=_NODES, only="extender")
+    extender_unknown_nodes = counter(
         "extender_unknown_nodes", "Nodes offered that the cache has not seen.", only="extender"
     )
-    extender_events = _counter("extender_events", "Volcano's allocate and deallocate events.", "verb", only="extender")
-    ledger_entries = _gauge("ledger_entries", "Allocations announced and not yet seen bound.", "state", only="extender")
-    nodes_without_domain = _gauge(
+    ledger_entries = gauge("ledger_entries", "Allocations announced and not yet seen bound.", "state", only="extender")
+    nodes_without_domain = gauge(
         "nodes_without_domain", "Nodes of a fabric that have no value of a domain.", "domain", only="extender"
     )
-    ledger_expired = _counter("ledger_expired", "Announced allocations nobody ever confirmed.", only="extender")
-    gangs = _counter(
+    ledger_expired = counter("ledger_expired", "Announced allocations nobody ever confirmed.", only="extender")
+    gangs = counter(
         "gangs", "Gangs placed, by leaves and bandwidth against what was possible; or not.", "outcome", only="extender"
     )
-    gang_bandwidth = _histogram(
-        "gang_bandwidth", "Modelled bandwidth of placed gangs, of the whole.", buckets=_SHARES, only="extender"
+    gangs_waiting = gauge("gangs_waiting", "Gangs asked about whose pods are not all bound.", only="extender")
+    gang_longest_wait_seconds = gauge(
+        "gang_longest_wait_seconds", "Since the first question about the gang that waits longest.", only="extender"
     )
-    extender_notices = _counter(
+    gang_bandwidth_ratio = histogram(
+        "gang_bandwidth_ratio",
+        "Modelled bandwidth of placed gangs, of an ideal fabric's.",
+        buckets=_SHARES,
+        only="extender",
+    )
+    gang_attained_ratio = histogram(
+        "gang_attained_ratio",
+        "Modelled bandwidth of placed gangs, of the best possible when planned.",
+        buckets=_SHARES,
+        only="extender",
+    )
+    rail_devices = gauge(
+        "rail_devices",
+        "Devices of a rail on all nodes: free, busy, dead (unhealthy), unschedulable (and not busy).",
+        "fabric",
+        "rail",
+        "state",
+        only="extender",
+    )
+    extender_notices = counter(
         "extender_notices", "Kubernetes Events, by what became of them.", "outcome", only="extender"
     )
     # fmt: on
 
     def __init__(self, server: ServerName) -> None:
         self.registry = registry.CollectorRegistry()
-        rows = [row for row in vars(Metrics).values() if isinstance(row, _Row)]
+        rows = [row for row in vars(Metrics).values() if isinstance(row, Row)]
         self._collectors: dict[str, Any] = {
             row.name: row.build(self.registry) for row in rows if row.only in (None, server)
         }
         self._requests = self.webhook_requests if server == "webhook" else self.extender_requests
-        self._seconds = self.webhook_request_seconds if server == "webhook" else self.extender_request_seconds
+        self._seconds = (
+            self.webhook_request_duration_seconds if server == "webhook" else self.extender_request_duration_seconds
+        )
         self._answered: dict[tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]] = {}
+        self._injected: dict[tuple[str, str, str], prometheus_client.Counter] = {}
+        self._uninjected: set[str] = set()
         self._digest = ""
-        self.certificate_expiry.set(math.inf)  # without a certificate nothing ends, and no alert should say so
+        self.show_certificate(math.inf, math.inf, 0.0)  # without one nothing ends, and no alert should say so
+        self.leader.set(1)  # one that shares its work with nobody
         self.build_info.labels(VERSION, server).set(1)
         if not _sharing():  # its own process's memory, files and CPU; it cannot tell of several
             prometheus_client.ProcessCollector(registry=self.registry)
 
-    def collector(self, row: _Row[Any]) -> Any:
+    def collector(self, row: Row[Any]) -> Any:
         """What counts for a row; the other server's rows count into nothing that is shown."""
         if row.name not in self._collectors:
             self._collectors[row.name] = row.build(None)
@@ -162,6 +166,27 @@ class Metrics:
             self._answered[path, outcome] = request
         request[0].inc()
         request[1].observe(seconds)
+
+    def injected(self, fabric: str, role: str, outcome: str) -> None:
+        """Count a pod that opted in. Fabrics are the policy's or `unknown`, so that there are few of these."""
+        injection = self._injected.get((fabric, role, outcome))
+        if injection is None:  # as above: four times the cost of counting
+            injection = self._injected[fabric, role, outcome] = self.webhook_injections.labels(fabric, role, outcome)
+        injection.inc()
+
+    def show_certificate(self, ends: float, left: float, lifetime: float) -> None:
+        """Set the gauges of the serving certificate: a Unix time, and two spans of seconds."""
+        self.certificate_expiry.set(ends)
+        self.certificate_seconds_left.set(left)
+        self.certificate_lifetime_seconds.set(lifetime)
+
+    def show_uninjected(self, pods: Mapping[str, int]) -> None:
+        """Set how many pods are without their injection, by fabric; one that left the policy has none."""
+        for fabric in self._uninjected - pods.keys():
+            self.uninjected_pods.labels(fabric).set(0)
+        self._uninjected |= pods.keys()
+        for fabric, count in pods.items():
+            self.uninjected_pods.labels(fabric).set(count)
 
     def show_policy(self, digest: str) -> None:
         """Make `digest` the one that policy_info shows."""

@@ -39,6 +39,10 @@ class Probes:
         self._last = results
         return results
 
+    def failing(self) -> bool:
+        """True while any check fails, or this server is about to stop."""
+        return any(self.failures().values())
+
     def live(self, _call: routes.Call) -> routes.Reply:
         """GET /livez: that this is answered at all shows that the event loop turns."""
         return routes.Reply(b'{"live":true}')

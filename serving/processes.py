@@ -104,7 +104,7 @@ class _Parent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        bounds = limits.Limits(max_body=self._options.max_body)
+        bounds = limits.Limits(max_body=self._options.max_body, connections=tuning.connections())
         listener = await loop.create_server(_ops_port(self._ops_routes(), bounds), sock=ops, backlog=bounds.backlog)
         announcing = asyncio.ensure_future(self._announce(held, ops))
         await asyncio.gather(*(self._follow(worker) for worker in self._workers))

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from serving import answers, connections, limits, listeners, metrics, probes, routes, settings, tls, tuning
+from serving import answers, connections, limits, listeners, memory, metrics, probes, routes, settings, tls, tuning
 
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two looks at the loop's delay
@@ -40,25 +40,34 @@ class Server:
         counters: metrics.Metrics,
         *,
         refresh: Callable[[], None] = lambda: None,
+        stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
+        room: memory.Memory | None = None,
     ) -> None:
         """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
+
+        `stopping` is called when draining begins.
 
         Raises tls.CertificateError.
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
-        self._bounds = bounds or limits.Limits(max_body=options.max_body)
-        self._answers = answers.Answers(offered, self._bounds, counters)
+        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
+        self._answers = answers.Answers(offered, self._bounds, counters, room)
         self._service: connections.Connections | None = None
         self._certificate = _certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
         self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
         self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
+        self._told = stopping
 
     def stop(self) -> None:
         """What SIGTERM does: drain, then end. A second time: end at once."""
         (self._hurrying if self._stopping.is_set() else self._stopping).set()
+
+    def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
+        """Whether callers are asked to connect anew, elsewhere, with every answer; while draining they always are."""
+        self._answers.closing = away or self._stopping.is_set()
 
     async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
         """Serve until `stop` or a signal; `tasks` run beside and never end. Returns the process's exit code.
@@ -126,7 +135,8 @@ class Server:
     async def _port(
         self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
-        accepted = connections.Connections(table, table, self._bounds, table.rejected)
+        names = self._options.client_names if context else frozenset()
+        accepted = connections.Connections(table, table, self._bounds, table.rejected, tls.admitting(names))
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,
@@ -144,6 +154,7 @@ class Server:
     async def _drained(self) -> None:
         await self._stopping.wait()
         self._checks.draining = self._answers.closing = True
+        self._told()
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_seconds):
@@ -176,7 +187,10 @@ class Server:
         if self._service is not None:
             self._counters.connections.set(len(self._service.connections))
         if self._certificate is not None:
-            self._counters.certificate_expiry.set(self._certificate.not_after.timestamp())
+            source = self._certificate
+            self._counters.show_certificate(
+                source.not_after.timestamp(), source.left.total_seconds(), source.lifetime.total_seconds()
+            )
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ import argparse
 import ipaddress
 import math
 import pathlib
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -52,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None
+    client_names: frozenset[str] = frozenset()  # empty: whoever the authority has certified
     plain_http: bool = False
     allow_plain_http: bool = False
     kubeconfig: str | None = None
@@ -61,12 +63,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = _WEBHOOK_BODY  # bytes
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
+    leader_elect: bool = False
+    lease_seconds: float = 3.0
+    otlp_endpoint: str | None = None
 
 
 def describe(settings: Settings) -> dict[str, Any]:
     """The settings as the start log shows them. No option holds a secret: keys are given by path and never shown."""
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return {name: str(value) if isinstance(value, Address | pathlib.Path) else value for name, value in values.items()}
+    return {name: _shown(value) for name, value in values.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    return str(value) if isinstance(value, Address | pathlib.Path) else value
 
 
 def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, str]) -> Settings:
@@ -88,6 +99,7 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
         _process_complaint,
         _dashboard_complaint,
         _source_complaint,
+        _leader_complaint,
         _file_complaint,
     ):
         if reason := complaint(settings):
@@ -172,6 +184,25 @@ def _switch(text: str) -> bool:
     return text.lower() in _TRUE
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(each.strip() for each in text.split(",") if each.strip())
+
+
+def _endpoint(text: str) -> str:
+    """The URL that spans are posted to: a collector's own path is kept, a bare host gets OTLP's."""
+    if "@" in text:
+        raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
+    wrong = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    try:
+        url = urllib.parse.urlsplit(text.strip())
+        port = url.port
+    except ValueError:  # a port that is none, a bracket that is not closed
+        raise ValueError(wrong) from None
+    if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
+        raise ValueError(wrong)
+    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+
+
 def _file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
@@ -196,6 +227,7 @@ _OPTIONS = (
     _Option("tls_cert", _file, None, "FILE", "certificate chain, PEM, reloaded on change"),
     _Option("tls_key", _file, None, "FILE", "its private key, PEM, reloaded on change"),
     _Option("client_ca", _file, None, "FILE", "callers must present a certificate of this authority"),
+    _Option("client_names", _names, frozenset(), "NAME,...", "of those, only these common names or SANs are callers"),
     _Option("plain_http", _switch, False, "", "no TLS; refused on anything but loopback"),
     _Option("allow_plain_http", _switch, False, "", "extender: let --plain-http listen beyond loopback"),
     _Option("kubeconfig", _file_name, None, "FILE", "the API server; without it the in-cluster account"),
@@ -211,6 +243,9 @@ _OPTIONS = (
     ),
     _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
+    _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
+    _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
+    _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
 )
 # fmt: on
 _ABOUT = {
@@ -241,6 +276,8 @@ def _transport_complaint(settings: Settings) -> str | None:
         return "--tls-cert and --tls-key go together: one of them is missing"
     if settings.plain_http and (settings.tls_cert or settings.client_ca):
         return "--plain-http contradicts --tls-cert, --tls-key and --client-ca: leave out one or the other"
+    if settings.client_names and not settings.client_ca:
+        return "--client-names needs --client-ca: a name proves nothing without the authority that has certified it"
     if not settings.plain_http and not settings.tls_cert:
         return "no certificate: give --tls-cert and --tls-key (railwright certs issue makes them), or --plain-http"
     if settings.allow_plain_http and settings.server != "extender":
@@ -281,6 +318,16 @@ def _overlap(one: Address, other: Address) -> bool:
 def _source_complaint(settings: Settings) -> str | None:
     if settings.snapshot and not settings.policy and not settings.kubeconfig:
         return "--snapshot means no cluster, so the policy needs a file too: add --policy FILE"
+    return None
+
+
+def _leader_complaint(settings: Settings) -> str | None:
+    if settings.leader_elect and settings.server != "extender":
+        return "--leader-elect is for the extender only: every replica of the webhook answers"
+    if settings.leader_elect and settings.snapshot:
+        return "--leader-elect needs an API server, and --snapshot means that there is none: leave out one of them"
+    if settings.lease_seconds < 1:
+        return f"--lease-seconds {settings.lease_seconds:g}: a Lease counts whole seconds, so give 1 or more"
     return None
 
 

@@ -10,7 +10,8 @@ import datetime as dt
 import logging
 import pathlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import msgspec
 from cryptography import x509
@@ -43,6 +44,7 @@ class _Pems(msgspec.Struct, frozen=True):
 class _Loaded(msgspec.Struct, frozen=True):
     pems: _Pems
     context: ssl.SSLContext
+    not_before: dt.datetime
     not_after: dt.datetime
 
 
@@ -66,6 +68,16 @@ class Source:
     def not_after(self) -> dt.datetime:
         """When the certificate in use ends."""
         return self._current.not_after
+
+    @property
+    def left(self) -> dt.timedelta:
+        """How long the certificate in use is still good; negative once it has ended."""
+        return self.not_after - self._now()
+
+    @property
+    def lifetime(self) -> dt.timedelta:
+        """How long the certificate in use was made for."""
+        return self.not_after - self._current.not_before
 
     def check(self) -> str | None:
         """A readiness check: None while the certificate in use is good for a while yet."""
@@ -99,13 +111,37 @@ class Source:
         connection.context = self._current.context
 
 
+def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
+    """A judge of connections: true for callers whose certificate bears one of `names`, or for all where none is given.
+
+    The handshake has proven the certificate by then; no ticket lets a caller skip it.
+    """
+
+    def admitted(transport: asyncio.BaseTransport) -> bool:
+        given = _caller(transport.get_extra_info("peercert"))
+        if given & allowed:
+            return True
+        _LOG.warning("caller refused", extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}})
+        return False
+
+    allowed = frozenset(names)
+    return admitted if allowed else lambda _transport: True
+
+
+def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """The common names and subject alternative names of a certificate in the form of `ssl`."""
+    found = certificate or {}
+    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    return frozenset([*common, *(value for _, value in found.get("subjectAltName", ()))])
+
+
 def _load(files: Files, now: dt.datetime) -> _Loaded:
     pems = _read(files)
-    not_after = _checked(files, pems, now)
+    not_before, not_after = _checked(files, pems, now)
     context = _context(files, pems)
     if _read(files) != pems:  # OpenSSL reads the files itself, so they must still be what was checked
         raise CertificateError(f"{files.certificate} and {files.key} changed while they were read")
-    return _Loaded(pems, context, not_after)
+    return _Loaded(pems, context, not_before, not_after)
 
 
 def _read(files: Files) -> _Pems:
@@ -135,8 +171,8 @@ def _bytes(path: pathlib.Path) -> bytes:
         raise CertificateError(f"{path}: {error.strerror}") from None
 
 
-def _checked(files: Files, pems: _Pems, now: dt.datetime) -> dt.datetime:
-    """When the leaf ends. Raises CertificateError unless the pair matches and is valid now."""
+def _checked(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    """When the leaf begins and ends. Raises CertificateError unless the pair matches and is valid now."""
     try:
         leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
         key = serialization.load_pem_private_key(pems.key, password=None)
@@ -149,7 +185,7 @@ def _checked(files: Files, pems: _Pems, now: dt.datetime) -> dt.datetime:
     if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
         span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
         raise CertificateError(f"{files.certificate} is valid from {span}, and it is {now.isoformat()}")
-    return leaf.not_valid_after_utc
+    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
 
 
 def _context(files: Files, pems: _Pems) -> ssl.SSLContext:

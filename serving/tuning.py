@@ -20,6 +20,8 @@ _M_MMAP_THRESHOLD = -3
 # mmap, an munmap and four page faults a request. Above these two it is none.
 _MMAP_BYTES = 2 << 20
 _TRIM_BYTES = 8 << 20
+_CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
+_FILES_LEFT = 256  # 20 watches, probes, metrics, certificates
 _FILES = 8192  # as far as the hard limit allows: connections, watches and log files with room to spare
 
 
@@ -34,6 +36,12 @@ def raise_limits() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections() -> int:
+    """How many connections a port may have, so that descriptors are left for watches, probes and files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else min(_CONNECTIONS, soft - min(_FILES_LEFT, soft // 4))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -6,7 +6,6 @@ so that nothing waits longer than the turn it came in and the one that answers i
 """
 
 import asyncio
-import time
 
 
 class Turn:
@@ -16,9 +15,11 @@ class Turn:
         self._most = most_seconds
         self._began: float | None = None
 
-    def late(self) -> bool:
-        """True where the turn has lasted so long that callers wait too long for what is still to be answered in it."""
-        now = time.monotonic()
+    def late(self, now: float) -> bool:
+        """True where the turn has lasted so long that callers wait too long for what is still to be answered in it.
+
+        `now` is of any clock that does not jump, in seconds.
+        """
         if self._began is None:
             self._began = now
             asyncio.get_running_loop().call_soon(self._end)  # runs before anything that becomes ready from here on

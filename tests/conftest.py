@@ -4,6 +4,8 @@ import os
 
 import hypothesis
 
+pytest_plugins = ["api_stub", "fault_report", "plane_fixtures"]  # of tests/support: needed in more than one folder
+
 # A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the
 # same examples each time. HYPOTHESIS_PROFILE=explore looks for new ones.
 _patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}

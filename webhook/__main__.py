@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
 from fabric.lint import admission
-from serving import logs, metrics, probes, processes, server, settings
+from serving import logs, metrics, probes, processes, server, settings, tracing
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -31,30 +31,39 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
+        traces = tracing.chosen(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
             wanted=_wanted(state),
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
+            skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except errors.ClusterError as error:
+    except (errors.ClusterError, tracing.MissingError) as error:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
     posting = _posting(origin, counters)
     state.watched = origin.client is not None
+
+    def refresh() -> None:
+        counters.show_sources(**origin.readings())
+        without = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get)
+        counters.show_uninjected(without)
+
     checks.add("policy", origin.policy_problem)
     checks.add("caches", origin.cache_problem)
     shell = server.Server(
         options,
-        app.offered(state, lambda: origin.store.current, counters, pod_events.telling(posting)),
+        app.offered(state, lambda: origin.store.current, counters, pod_events.telling(posting), traces),
         checks,
         counters,
-        refresh=lambda: counters.show_sources(**origin.readings()),
+        refresh=refresh,
     )
     try:
         return await run(shell, [*origin.tasks, *([posting.run] if posting else [])])
     finally:
+        await traces.close()
         if origin.client is not None:
             await origin.client.close()
 
@@ -63,7 +72,7 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, excerpt=states.excerpt),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
         sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]

@@ -3,11 +3,12 @@
 Owns the meeting of handlers with the policy in force and the caches. Between body and answer of a pod stands no await.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fabric.policy import model as policies
 from serving import metrics, routes
-from webhook import answer, bindings, pods, wire, workloads
+from serving import tracing as traces
+from webhook import answer, bindings, pods, traced, wire, workloads
 from webhook import memory as memories
 from webhook import policies as validation
 from webhook import state as states
@@ -18,19 +19,28 @@ Tell = Callable[[answer.Notice], None]
 
 
 def offered(
-    state: states.State, policy_of: PolicyOf, counters: metrics.Metrics, tell: Tell = lambda _: None
-) -> list[routes.Route]:
+    state: states.State,
+    policy_of: PolicyOf,
+    counters: metrics.Metrics,
+    tell: Tell = lambda _: None,
+    tracing: traces.Tracing = traces.OFF,
+) -> Sequence[routes.Route]:
     """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
-    memory = memories.Memory()
+    memory, steps = memories.Memory(), traced.steps(tracing)
+    admit = tracing.noted(pods.handle, traced.of_answer)
+    equip = tracing.noted(workloads.handle, traced.of_answer)
+    tell = tracing.step("events", tell)
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        given = pods.handle(call.body, policy_of(), state.facts, memory)
+        given = admit(call.body, policy_of(), state.facts, memory, steps)
+        if not given.fabric:
+            counters.webhook_skipped.inc()
         if given.notice is not None:
             tell(given.notice)
         return _reply(given, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
-        return _reply(workloads.handle(call.body, policy_of(), state.facts), counters)
+        return _reply(equip(call.body, policy_of(), state.facts), counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
@@ -41,12 +51,13 @@ def offered(
     def validate_policy(call: routes.Call) -> routes.Reply:
         return _reply(validation.handle(call.body), counters)
 
-    return [
+    table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),
         routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
+    return tracing.routes(table)
 
 
 def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
@@ -55,7 +66,7 @@ def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if given.kind:
         counters.webhook_workloads.labels(given.kind, given.outcome).inc()
     elif given.fabric:
-        counters.webhook_injections.labels(given.fabric, given.role, given.outcome).inc()
+        counters.injected(given.fabric, given.role, given.outcome)
     if given.operations:
         counters.webhook_patch_operations.observe(given.operations)
     if given.warnings:

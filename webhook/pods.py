@@ -4,6 +4,7 @@ Owns which operations concern us and how a plan reads to the caller: patch, warn
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fabric import names, views
 from fabric.injection import facts, model, opt_in, plan
@@ -20,14 +21,27 @@ _MAX_AUDIT = 1024  # characters of one audit annotation; a fabric has few rails,
 FactsOf = Callable[[str], facts.Facts]
 
 
+class Steps(NamedTuple):
+    """The parts of an answer that take time, so that somebody can watch each."""
+
+    decode: Callable[[bytes], wire.Request[views.Pod]]
+    plan: Callable[[views.Pod, policies.Policy, facts.Facts], plan.Outcome]
+    patch: Callable[[views.Pod, model.Injection], memories.Kept]
+
+
 def handle(
-    body: bytes, policy: policies.Policy | None, facts_of: FactsOf, memory: memories.Memory | None = None
+    body: bytes,
+    policy: policies.Policy | None,
+    facts_of: FactsOf,
+    memory: memories.Memory | None = None,
+    steps: Steps | None = None,
 ) -> answer.Answer:
     """The answer. Raises wire.MalformedError for what is no review of a pod.
 
     With a memory, alike pods are planned once; the answer is the same with and without.
     """
-    request = _READER.read(body)
+    steps = steps or PLAIN
+    request = steps.decode(body)
     if request.operation != "CREATE" or request.sub_resource:
         return _allowed(request)
     pod = request.object
@@ -39,14 +53,14 @@ def handle(
     key = memory.key(pod, policy, known) if memory is not None else None
     if memory is not None and key is not None and (kept := memory.find(key)) is not None:
         return _told(request, pod, kept)
-    outcome = plan.plan(pod, policy, known)
+    outcome = steps.plan(pod, policy, known)
     match outcome:
         case model.NotOptedIn():
             return _unseen(request, pod) if opt_in.undecided(pod, policy.document, known) else _allowed(request)
         case model.Refusal():
             return _refused(request, pod, outcome)
         case model.Injection():
-            made = _injected(pod, outcome)
+            made = steps.patch(pod, outcome)
             if memory is not None and key is not None:
                 memory.keep(key, made)
             return _told(request, pod, made)
@@ -85,6 +99,9 @@ def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
         operations=len(operations),
         warnings=injection.warnings,
     )
+
+
+PLAIN = Steps(decode=_READER.read, plan=plan.plan, patch=_injected)
 
 
 def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: facts.Facts) -> answer.Answer:

@@ -13,6 +13,7 @@ import msgspec
 
 from fabric import hypernodes, names, quantity, views
 from fabric.injection import accelerators, facts
+from webhook import uninjected
 
 Key = tuple[str, str]  # namespace, name
 
@@ -140,6 +141,7 @@ class Pods:
     """
 
     def __init__(self) -> None:
+        self.uninjected = uninjected.Uninjected()
         self._pending: dict[Key, Pending] = {}
         self._others: dict[Key, str] = {}
         self._news = asyncio.Event()
@@ -151,6 +153,7 @@ class Pods:
         """The full list."""
         before = self._pending
         self._pending, self._others = {}, {}
+        self.uninjected.clear()
         for each in objects:
             self._take(each, before.get(_key(each.metadata)))
         self._tell()
@@ -164,6 +167,7 @@ class Pods:
         """One is gone."""
         self._pending.pop(_key(obj.metadata), None)
         self._others.pop(_key(obj.metadata), None)
+        self.uninjected.forget(*_key(obj.metadata))
 
     def find(self, namespace: str, name: str, uid: str) -> "Pending | None":
         """A pod that may have opted in. With a uid, a pod of the same name that was there before is not it."""
@@ -185,6 +189,7 @@ class Pods:
 
     def _take(self, pod: views.Pod, before: "Pending | None") -> None:
         key = _key(pod.metadata)
+        self.uninjected.see(pod)
         if not pod.spec.node_name and _may_opt_in(pod):
             self._pending[key] = Pending(pod, _outdated(pod, before))
             self._others.pop(key, None)
@@ -196,6 +201,15 @@ class Pods:
         """Wake all who wait now; who comes later waits for the next news."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+def excerpt(pod: views.Pod) -> views.Pod:
+    """What `Pods` keeps of a pod: all of one that may have opted in and awaits a node, else who and where it is."""
+    if not pod.spec.node_name and _may_opt_in(pod):
+        return pod
+    meta = pod.metadata
+    known = views.ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
+    return views.Pod(metadata=known, spec=views.PodSpec(node_name=pod.spec.node_name))
 
 
 class Pending(msgspec.Struct, frozen=True):

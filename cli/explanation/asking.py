@@ -24,7 +24,8 @@ from fabric import names
 SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
 _FORWARD = (
-    f"kubectl -n {names.NAMESPACE} port-forward service/{names.EXTENDER_SERVICE} {names.EXTENDER_PORT}, then add "
+    f"kubectl -n {names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
+    f"kubectl -n {names.NAMESPACE} get lease {names.EXTENDER_SERVICE}, without what follows its _), then add "
     f"--extender https://localhost:{names.EXTENDER_PORT} --ca ca.crt --token-file FILE"
 )
 _IDENTIFY = 'give one: --token "$(kubectl create token SERVICEACCOUNT)", of whom may get pods in that namespace'

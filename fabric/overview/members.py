@@ -11,6 +11,7 @@ import msgspec
 
 from fabric import names, views, workload
 from fabric.overview import admissions
+from fabric.placement import ask
 
 _KEPT_SPECS = 4096  # different constraints; the mates of a gang have the same
 _READ = (names.FABRIC, names.INJECTION, names.RAILS, names.VOLCANO_GROUP)
@@ -92,18 +93,7 @@ class Members:
 
     def _spec(self, spec: views.PodSpec) -> views.PodSpec:
         """What of a spec places a pod, one object for all that have the same."""
-        slim = views.PodSpec(
-            containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
-            init_containers=[
-                views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
-                for each in spec.init_containers or ()
-            ],
-            node_selector=spec.node_selector,
-            affinity=spec.affinity,
-            tolerations=spec.tolerations,
-            scheduling_group=spec.scheduling_group,
-            workload_ref=spec.workload_ref,
-        )
+        slim = ask.slim(spec)
         if len(self._specs) >= _KEPT_SPECS:
             self._specs.clear()
         return self._specs.setdefault(msgspec.json.encode(slim), slim)

@@ -88,3 +88,19 @@ def of_pod(  # noqa: PLR0913 - one argument a fact of the protocol
         policy=policy.digest,
         offers=offers or {},
     )
+
+
+def slim(spec: views.PodSpec) -> views.PodSpec:
+    """What of a spec places a pod, without what may be megabytes (environment, commands, volumes)."""
+    return views.PodSpec(
+        containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
+        init_containers=[
+            views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
+            for each in spec.init_containers or ()
+        ],
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        scheduling_group=spec.scheduling_group,
+        workload_ref=spec.workload_ref,
+    )

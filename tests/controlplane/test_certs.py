@@ -12,10 +12,10 @@ from cli.commands import certs
 NAME = "railwright"
 
 
-def run(*arguments):
+def run(*arguments, action="issue"):
     parser = argparse.ArgumentParser()
     certs.configure(parser)
-    return asyncio.to_thread(certs.run, parser.parse_args(["issue", *arguments]))
+    return asyncio.to_thread(certs.run, parser.parse_args([action, *arguments]))
 
 
 def configuration(kind, namespace, *foreign):
@@ -124,6 +124,41 @@ async def test_missing_configurations_are_a_finding_that_names_the_next_step(pla
     assert await run("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err
     assert len(await secrets(plane, namespace)) == 3
+
+
+async def test_rotate_does_what_is_due_and_hands_callers_their_files(
+    plane, namespace, configurations, tmp_path, capsys
+):
+    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
+    assert await run(*common, "--callers", action="rotate") == 0
+    said = capsys.readouterr().out
+    assert "renew: missing" in said
+    assert "next: " in said.splitlines()[-1]
+    made = await secrets(plane, namespace)
+    assert len(made) == 5
+    for kind in configurations:
+        hooks = (await plane.api.get(kind, NAME))["webhooks"]
+        assert {each["clientConfig"]["caBundle"] for each in hooks[:2]} == {made["railwright-ca"]["data"]["ca.crt"]}
+    assert await run(*common, "--callers", "-o", "json", action="rotate") == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == []
+    assert await secrets(plane, namespace) == made, "nothing was due"
+
+    # in the overlap of two authorities, issuing by hand keeps both trusted
+    assert await run(*common, "--callers", "--renew-authority", action="rotate") == 0
+    both = (await secrets(plane, namespace))["railwright-ca"]["data"]["ca.crt"]
+    assert await run("--secrets", *common, "--host=10.0.0.8") == 0
+    after = await secrets(plane, namespace)
+    assert {each["data"]["ca.crt"] for each in after.values()} == {both}
+    assert after["railwright-ca"]["data"]["next.key"]
+
+    out = tmp_path / "files"
+    capsys.readouterr()
+    assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", "-o", "json", action="admission-config") == 0
+    written = {path.name for path in out.iterdir()}
+    assert set(json.loads(capsys.readouterr().out)["changed"]) >= {"apiserver", "scheduler", "ca.crt", "admission.yaml"}
+    assert written >= {"apiserver.crt", "apiserver.key", "scheduler.key", "ca.crt", "admission.yaml", "kubeconfig.yaml"}
+    assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", action="admission-config") == 0
+    assert "nothing changed" in capsys.readouterr().out
 
 
 async def test_a_missing_namespace_is_named(plane, capsys):

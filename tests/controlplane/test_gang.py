@@ -149,6 +149,7 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
     extender = await site.start_extender()
     extender_door.backend = extender.port
     await site.register("prod")
+    await site.guard("prod")  # the real admission policies let all of its pods pass
 
     # The hand-written job first, alone and without us: what a pod should be, and where Volcano would put it.
     await schedulers.volcano(conf=CONF)
@@ -210,6 +211,7 @@ async def test_infiniband_pods_get_devices_and_environment_and_no_networks(plane
     await site.policy((folder / "policy.yaml").read_text())
     await site.start_webhook()
     await site.register("prod")
+    await site.guard("prod")
     await nodes.make("gpu-0")
     pods = {}
     for source in ("handwritten", "job"):

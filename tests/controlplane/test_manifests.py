@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import json
+import os
 import pathlib
 import sys
 
+import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -29,7 +31,7 @@ async def railwright(*arguments: str) -> tuple[int, str]:
 
 async def generations(plane) -> dict[str, int]:
     """How often each object of the base has changed in its spec; objects without a generation by their version."""
-    kinds = "deployment,service,poddisruptionbudget,configmap,role,rolebinding,serviceaccount"
+    kinds = "deployment,service,poddisruptionbudget,configmap,secret,role,rolebinding,serviceaccount"
     found = json.loads(await plane.kubectl("get", kinds, "-n", NAMESPACE, "-o", "json"))["items"]
     cluster = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
     found += json.loads(await plane.kubectl("get", cluster, "railwright", "-o", "json"))["items"]
@@ -51,6 +53,9 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
 
         code, said = await railwright("certs", "issue", "--secrets", f"--kubeconfig={plane.kubeconfig}")
         assert code == 0, said
+        filled = await generations(plane)
+        await plane.kubectl("apply", "-k", str(BASE))
+        assert await generations(plane) == filled, "an apply leaves Secrets and caBundle alone"
         configuration = await plane.api.get("MutatingWebhookConfiguration", "railwright")
         bundles = {hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]}
         assert len(bundles) == 1
@@ -70,7 +75,9 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
             assert {"kube-system", NAMESPACE} <= set(excluded), hook["name"]
         pods = await plane.api.list("Pod", NAMESPACE)
         deployments = await plane.api.list("Deployment", NAMESPACE)
-        assert {each["metadata"]["name"] for each in deployments} == {"railwright-webhook", "railwright-extender"}
+        assert {each["metadata"]["name"] for each in deployments} == {
+            f"railwright-{name}" for name in ("webhook", "extender", "certs")
+        }
         assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]
     finally:
         await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
@@ -80,17 +87,55 @@ async def test_the_pods_of_the_base_pass_the_restricted_level_of_their_namespace
     """A server-side dry run of both pod templates in a namespace that enforces `restricted`."""
     await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     try:
-        for account in ("railwright-webhook", "railwright-extender"):
+        for account in ("railwright-webhook", "railwright-extender", "railwright-certs"):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             await plane.api.create(body, namespace="strict")
         rendered = await plane.kubectl("kustomize", str(BASE))
         templates = [d["spec"]["template"] for d in yaml.safe_load_all(rendered) if d["kind"] == "Deployment"]
-        assert len(templates) == 2
+        assert len(templates) == 3
         for index, template in enumerate(templates):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{index}"}, "spec": template["spec"]}
             await plane.api.create(pod, namespace="strict", dry_run=True)
     finally:
         await plane.remove_namespace("strict")
+
+
+async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
+    rendered = list(
+        yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE.parent / "overlays" / "cert-manager")))
+    )
+    left = {(each["kind"], each["metadata"]["name"]) for each in rendered}
+    assert not {(kind, name) for kind, name in left if kind in ("Secret", "Lease") or name == "railwright-certs"}
+    assert {("Deployment", "railwright-webhook"), ("Certificate", "railwright-webhook")} <= left
+    for each in rendered:
+        if each["kind"].endswith("WebhookConfiguration"):
+            source = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+            assert source == f"{NAMESPACE}/railwright-webhook"
+
+
+@pytest.fixture
+def with_client_auth(tmp_path):
+    """A kustomization of the base and the component."""
+    folder = tmp_path.resolve()
+    places = {"resources": BASE, "components": BASE.parent / "components" / "client-auth"}
+    lists = {key: [os.path.relpath(place, folder)] for key, place in places.items()}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(lists))
+    return folder
+
+
+async def test_the_component_has_callers_known_by_their_certificates(plane, with_client_auth):
+    rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(with_client_auth))))
+    found = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
+    arguments = {
+        name: found["Deployment", f"railwright-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        for name in ("webhook", "extender", "certs")
+    }
+    assert arguments["certs"][-1] == "--callers"
+    assert arguments["webhook"][-2:] == ["--client-ca=/tls/ca.crt", "--client-names=kube-apiserver"]
+    assert not any("--client-ca" in each for each in arguments["extender"]), "Volcano can present no certificate"
+    granted = found["Role", "railwright-certs"]["rules"][0]["resourceNames"]
+    assert {"railwright-apiserver-client", "railwright-scheduler-client"} <= set(granted)
+    assert ("Secret", "railwright-apiserver-client") in found
 
 
 async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):

@@ -1,4 +1,4 @@
-"""Verbs used are verbs granted, by the API server's audit log: nothing our accounts do is denied, and no right lies idle.
+"""Verbs used are verbs granted, by the API server's audit log: nothing we do is denied, and no right lies idle.
 
 Threat T14. Every other test of the session, in which our servers run as their accounts, is in that log too.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from plane import api, waiting
+from plane import api, rotation, waiting
 from test_explain import Gang, token
 
 from fabric import names
@@ -120,15 +120,27 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
     await gang.told("GangUnplaceable")
 
 
+async def exercise_certs(plane, namespace: str, site) -> None:
+    """The first certificates, into Secrets and configurations that the manifests ship without any."""
+    installed = rotation.Rotation(plane, site)
+    try:
+        await installed.prepare()
+        await installed.configure(9, namespace)
+        await installed.start()
+        await installed.issued("railwright-extender-tls")
+    finally:
+        await installed.remove()
+
+
 @pytest.fixture
 async def exercised(plane, namespace, nodes, site):
     """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
     await site.policy(POLICY)
-    await site.start_webhook()
-    extender = await site.start_extender()
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     async with asyncio.TaskGroup() as both:
         both.create_task(exercise_webhook(plane, namespace, site))
         both.create_task(exercise_extender(plane, namespace, extender, nodes))
+    await exercise_certs(plane, namespace, site)  # after them: for a moment it refuses every opted-in pod
 
 
 async def test_t14_verbs_used_are_verbs_granted(plane, exercised):

@@ -156,3 +156,4 @@ async def test_metrics_tell_fabric_role_and_outcome_of_every_opted_in_pod(api, t
             f'{name}{{fabric="unknown",outcome="refused",role="worker"}} 1.0',
         ]
         assert 'railwright_webhook_refusals_total{fabric="f",reason="rails"} 1.0' in shown
+        assert "railwright_webhook_skipped_total 1.0" in shown

@@ -231,19 +231,6 @@ def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, v
 
 
 @verbs
-@given(
-    names=st.lists(
-        st.sampled_from([f"gpu-{index}" for index in range(9)]) | st.text(max_size=20), max_size=12, unique=True
-    )
-)
-def test_the_nodes_answered_are_the_nodes_asked_about(served, verb, names):
-    tree = BODIES[verb] | {"NodeNames": names}
-    status, body = served.post(verb, tree)
-    assert status == 200, body
-    check(verb, tree, status, body)
-
-
-@verbs
 @given(value=VALUES)
 def test_node_names_that_are_no_list_of_names_are_refused(served, verb, value):
     if isinstance(value, list) and all(isinstance(each, str) for each in value):

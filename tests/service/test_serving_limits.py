@@ -223,17 +223,6 @@ async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_id
     await caller.close()
 
 
-async def test_a_body_that_does_not_arrive_gets_408_and_never_reaches_the_handler(plain, counters):
-    caller = await plain.open()
-    await caller.send(
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n[1"
-    )
-    assert (await caller.answer()).status == 408
-    assert await caller.hung_up()
-    await caller.close()
-    assert b'outcome="ok"' not in counters.exposition()
-
-
 @pytest.mark.parametrize(
     "sent",
     [

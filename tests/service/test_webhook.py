@@ -75,3 +75,18 @@ async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_nev
     (stage.folder / "policy.yaml").write_text("fabrics: {")
     await stages._until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
     assert await marker() == "2"
+
+
+async def test_a_pod_that_slipped_through_is_seen_until_it_is_replaced_by_one_that_did_not(stage):
+    tree = admitting.pod(label="default")
+    tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
+    fabric = yaml.safe_load(stage.policy_text)["defaultFabric"]
+    await stages.store(stage, [tree])
+    await stages._until(
+        stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
+    )
+    after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+    await stages.store(stage, [after])
+    await stages._until(
+        stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 0.0' in text
+    )

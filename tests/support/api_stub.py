@@ -1,6 +1,21 @@
-"""A kubeconfig for an API server of the test's own on loopback."""
+"""An API server of the test's own on loopback: it plays a script, and what a reflector over it has seen.
 
+A plugin for its fixtures, loaded by tests/conftest.py.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
 import pathlib
+from collections import deque
+from typing import Self
+
+import pytest_asyncio
+from aiohttp import web
+
+from cluster import client as clients
+from cluster import reflector, resources
 
 _TEXT = """
 apiVersion: v1
@@ -16,3 +31,206 @@ def kubeconfig(folder: pathlib.Path, port: int) -> str:
     path = folder / "kubeconfig"
     path.write_text(_TEXT.format(port=port))
     return str(path)
+
+
+def node(name: str, version: int = 1, *, uid: str = "", **labels: str) -> dict:
+    metadata = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version), "labels": labels}
+    return {"metadata": metadata, "status": {}}
+
+
+def listing(*items: dict, version: int, more: str = "") -> dict:
+    return {"items": list(items), "metadata": {"resourceVersion": str(version), "continue": more}}
+
+
+def event(kind: str, obj: dict) -> bytes:
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+def bookmark(version: int) -> bytes:
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+def status(code: int, message: str = "no") -> dict:
+    return {"kind": "Status", "code": code, "reason": "Because", "message": message}
+
+
+class Stub:
+    """An API server that plays a script: one answer a request, the last one again and again."""
+
+    def __init__(self) -> None:
+        self.lists: deque = deque()
+        self.watches: deque = deque()
+        self.asked: list[web.Request] = []
+        self.hold = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        script = self.watches if "watch" in request.query else self.lists
+        given = script.popleft() if len(script) > 1 else script[0]
+        if isinstance(given, web.Response):
+            return web.Response(body=given.body, status=given.status, headers=given.headers)
+        if isinstance(given, dict):
+            code = given.get("code", 200)
+            return web.json_response(given, status=code)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in given:
+            if part is None:
+                await self.hold.wait()
+            else:
+                await response.write(part)
+        return response
+
+    def watched_from(self) -> list[str]:
+        return [request.query["resourceVersion"] for request in self.asked if "watch" in request.query]
+
+
+class Cache:
+    """A sink that remembers, and tells when something has happened."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict] = {}
+        self.replaced = 0
+        self.told: list[str] = []  # one by one: +name, -name
+        self.changed = asyncio.Condition()
+
+    def replace(self, objects) -> None:
+        self.replaced += 1
+        self.objects = {each.metadata.name: each for each in objects}
+        self._tell()
+
+    def upsert(self, obj) -> None:
+        self.objects[obj.metadata.name] = obj
+        self.told.append(f"+{obj.metadata.name}")
+        self._tell()
+
+    def remove(self, obj) -> None:
+        self.objects.pop(obj.metadata.name, None)
+        self.told.append(f"-{obj.metadata.name}")
+        self._tell()
+
+    def _tell(self) -> None:
+        async def notify():
+            async with self.changed:
+                self.changed.notify_all()
+
+        self.telling = asyncio.ensure_future(notify())
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(10), self.changed:
+            await self.changed.wait_for(condition)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stub():
+    made = Stub()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.port = runner.addresses[0][1]
+    yield made
+    made.hold.set()
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(stub, tmp_path):
+    made = await clients.connect(kubeconfig(tmp_path, stub.port))
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def watch(client):
+    """`await watch(kind)`: a running reflector over a fresh cache, with short pauses."""
+    running = []
+
+    def start(kind=resources.NODES, **options):
+        cache, restarts = Cache(), []
+        made = reflector.Reflector(
+            client,
+            kind,
+            cache,
+            restarted=lambda _, reason: restarts.append(reason),
+            **{"longest_pause_seconds": 0.05, "absent_seconds": 0.05, **options},
+        )
+        running.append(asyncio.create_task(made.run()))
+        return made, cache, restarts
+
+    yield start
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+class World:
+    """An API server with objects: lists by pages, watches that go on; every kind that it has none of is empty."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.objects: dict[str, dict[str, bytes]] = {}
+        self.listed = 0  # pages served
+        self.held: dict[str, asyncio.Event] = {}  # paths whose events are late
+        self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end_watches()
+        await self._runner.cleanup()
+
+    def put(self, path: str, obj: dict) -> None:
+        """An object appears, or changes."""
+        self.version += 1
+        obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
+        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+        kind = "MODIFIED" if key in self.objects.setdefault(path, {}) else "ADDED"
+        self.objects[path][key] = json.dumps(obj).encode()
+        for queue in self._watching.get(path, ()):
+            queue.put_nowait(event(kind, obj))
+
+    def watched(self, path: str) -> bool:
+        """True where somebody watches."""
+        return bool(self._watching.get(path))
+
+    def end_watches(self, path: str = "", last: bytes = b"") -> None:
+        """Every watch of a path, or of all, ends after these bytes."""
+        for watched, queues in self._watching.items():
+            for queue in queues if path in ("", watched) else ():
+                queue.put_nowait(last)
+                queue.put_nowait(None)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await self._watch(request)
+        self.listed += 1
+        there = self.objects.get(request.path, {})
+        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
+        part = list(itertools.islice(there.values(), start, start + limit))
+        more = str(start + limit) if start + limit < len(there) else ""
+        head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
+        return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        mine = self._watching.setdefault(request.path, set())
+        mine.add(queue)
+        with contextlib.suppress(ConnectionError):
+            while (data := await queue.get()) is not None:
+                if request.path in self.held:
+                    await self.held[request.path].wait()
+                await response.write(data)
+        mine.discard(queue)
+        return response

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from certs import issue
-from serving import limits, metrics, probes, routes, server, settings
+from serving import limits, memory, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
 
@@ -91,6 +91,7 @@ async def running(
     counters: metrics.Metrics | None = None,
     tasks: Sequence[server.Task] = (),
     refresh: Callable[[], None] = lambda: None,
+    room: memory.Memory | None = None,
     **bounds: Any,
 ) -> AsyncIterator[Running]:
     transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
@@ -103,6 +104,7 @@ async def running(
         counters or metrics.Metrics("webhook"),
         refresh=refresh,
         bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
+        room=room,
     )
     opened: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(

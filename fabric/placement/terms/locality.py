@@ -44,6 +44,10 @@ def is_beside(leaf: topology.Domain, due: topology.Domain) -> bool:
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == due[1:])
 
 
+def _all(pods: int) -> str:
+    return f"all {pods} pods" if pods > 1 else "the last pod"
+
+
 def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, reserve: int = 0) -> tuple[float, str]:
     """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
     shown = topology.name_of(leaf)
@@ -57,7 +61,8 @@ def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, reserve: int
         if gang.remaining == 1 and not mates:
             return value, f"{shown} is the tightest leaf with room"
         room = gang.rooms.get(leaf, 0)
-        return value, f"{shown} has {mates} mates and room for {room} of the {gang.remaining} pods to place"
+        share = f"{room} of the {gang.remaining} pods" if room < gang.remaining else _all(gang.remaining)
+        return value, f"{shown} has {mates} mates and room for {share} to place"
     if value == PLANNED:
         return value, f"{shown} is leaf {list(gang.plan).index(leaf) + 1} of the gang's {len(gang.plan)}"
     if value == SAME_PARENT and gang.due:

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from certs import admission
 from plane import binaries, credentials, ports, volcano
 
 LOOPBACK = "127.0.0.1"
@@ -100,7 +101,19 @@ class Components:
             f"--audit-policy-file={DATA / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
+            f"--admission-control-config-file={self._admission()}",
+            f"--tracing-config-file={DATA / 'tracing.yaml'}",
         ]
+
+    def _admission(self) -> pathlib.Path:
+        """The API server presents a certificate to the webhook on one port; every other is called without."""
+        folder = self.certificates.folder
+        users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
+        certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
+        (folder / admission.KUBECONFIG).write_text(admission.kubeconfig(users, certificate, key))
+        path = folder / admission.ADMISSION
+        path.write_text(admission.configuration(folder))
+        return path
 
     def _kube_controller_manager(self) -> list[str]:
         config = self.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
@@ -192,7 +205,7 @@ class Components:
 
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "controlplane"
-_FURTHER = ("etcd-peer", "kwok-node", "vc-scheduler-health", "vc-controller-manager-health")
+_FURTHER = ("etcd-peer", "webhook-with-client-auth", "kwok-node", "vc-scheduler-health", "vc-controller-manager-health")
 
 
 def kube_scheduler_conf(kubeconfig: str, extenders: list[dict[str, Any]]) -> dict[str, Any]:

@@ -105,13 +105,13 @@ class Plane:
         documents = [each for each in yaml.safe_load_all(manifests) if each]
         return [await self.api.create(each, namespace=namespace) for each in documents]
 
-    async def serve(self, module: str, *arguments: str) -> servers.Server:
+    async def serve(self, module: str, *arguments: str, **environment: str) -> servers.Server:
         """Start `python -m webhook` or `-m extender` with these options; it is ended with the run at the latest."""
         self._counts[module] = self._counts.get(module, 0) + 1
         process = servers.process(f"{module}-{self._counts[module]}", module, arguments, self.logs)
         server = servers.Server(process, self.session)
         self.servers.append(server)
-        return await server.start()
+        return await server.start(**environment)
 
     async def register_webhook(self, port: int, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
         """Have the API server call our webhook on `port` for these namespaces; returns when that is in force."""

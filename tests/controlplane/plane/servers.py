@@ -21,14 +21,14 @@ class Server:
         self.ops_port = 0
         self._session = session
 
-    async def start(self) -> "Server":
+    async def start(self, **environment: str) -> "Server":
         """Start it and read both `listening on` lines; it may not be ready yet, see `ready`."""
-        self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"})
-        self.port = int((await self.process.line(_LINE.format(""))).group(2))
+        self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment})
+        self.port = int((await self.process.line(_LINE.format(""), seconds=60)).group(2))
         self.ops_port = int((await self.process.line(_LINE.format("ops "))).group(2))
         return self
 
-    async def ready(self, *, seconds: float = 30) -> "Server":
+    async def ready(self, *, seconds: float = 60) -> "Server":
         """Wait for /readyz: policy, caches and certificate are good."""
         await schedulers.healthy(
             self._session, components.Health(f"{self.ops_url}/readyz"), self.process, seconds=seconds

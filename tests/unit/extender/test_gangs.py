@@ -88,6 +88,30 @@ def test_a_gang_half_bound_is_nothing_yet():
     assert site.told().outcome == "placeable"
 
 
+def test_gangs_wait_until_all_of_their_pods_are_bound():
+    site = Site(leaves(a=4), 4)
+    assert site.verbs.gangs.waiting(5.0) == (0, 0.0), "nobody has asked"
+    site.place("a-00", "a-01", "a-02")
+    assert site.verbs.gangs.waiting(5.0) == (1, 5.0)
+    site.place("a-00", "a-01", "a-02", "a-03")
+    assert site.look() == [landing.COMPACT]
+    assert site.verbs.gangs.waiting(5.0) == (0, 0.0)
+
+
+def test_a_gang_that_cannot_be_placed_waits_on():
+    site = Site(leaves(a=3), 4)
+    site.ask(0)
+    assert site.look(after=gangs.WAITING_SECONDS) == [gangs.UNPLACEABLE]
+    assert site.verbs.gangs.waiting(60.0) == (1, 60.0)
+
+
+def test_what_a_gang_attained_is_told_of_the_best_that_had_been_possible():
+    compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
+    compact.place("a-00", "a-01", "a-02", "a-03")
+    spread.place("a-00", "a-01", "a-02", "b-00")
+    assert [each.verbs.gangs.look(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
+
+
 def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)

@@ -99,3 +99,20 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     second = door.scores(1, {best: 1})
     assert max(second, key=second.__getitem__) in {f"{leaf}-{i}" for i in range(4)} - {best}
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
+
+
+def test_a_session_that_runs_after_we_did_not_answer_for_a_while_is_not_known_from_its_start():
+    door = Door()
+    door.verbs.volcano_close(b"{}", "")
+    door.verbs.interrupted()
+    assert door.allocate(2) != TAKEN
+    assert door.allocate(2) == TAKEN, "once a gang"
+
+
+def test_what_is_forgotten_is_what_schedulers_told():
+    door = Door()
+    door.verbs.volcano_close(b"{}", "")
+    assert door.allocate(2) == TAKEN
+    door.verbs.forget()
+    assert len(door.state.ledger) == 0
+    assert len(door.state.fleet.pods) == 4

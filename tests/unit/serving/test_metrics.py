@@ -1,12 +1,16 @@
 """The metrics' names and labels are an interface: dashboards and alerts read them."""
 
+import pathlib
 import re
 
 import prometheus_client
 import pytest
 from prometheus_client import parser
 
-from serving import metrics
+from serving import metric_row, metrics, metrics_reference
+
+ROOT = pathlib.Path(__file__).parents[3]
+TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
 
 
 def families(server="webhook", change=lambda _: None):
@@ -16,11 +20,11 @@ def families(server="webhook", change=lambda _: None):
 
 
 def rows():
-    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metrics._Row)]
+    return metrics_reference.rows()
 
 
 def test_a_rows_attribute_is_its_name_and_no_name_is_taken_twice():
-    named = {name: row.name for name, row in vars(metrics.Metrics).items() if isinstance(row, metrics._Row)}
+    named = {name: row.name for name, row in vars(metrics.Metrics).items() if isinstance(row, metric_row.Row)}
     named["certificate_expiry"] = "certificate_expiry"  # the wire adds what the number is
     assert all(name == written for name, written in named.items())
     assert len(named) == len(rows())
@@ -72,5 +76,56 @@ def test_names_and_labels_follow_prometheus_conventions(row):
     assert not {"counter", "gauge", "histogram"} & set(row.name.split("_"))
     assert not {"pod", "namespace", "name", "uid", "node"} & set(row.labels), "unbounded"
     assert row.text.endswith(".")
+    assert row.name.endswith(("_seconds", "_seconds_left")) == bool(TIMES & set(row.name.split("_"))), (
+        "seconds are named, and only they"
+    )
     if row.kind is prometheus_client.Histogram and row.more["buckets"] is metrics._FAST:
         assert row.name.endswith("_seconds")
+        assert {0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0} <= set(row.more["buckets"]), "1 ms to 10 s"
+    if row.kind is prometheus_client.Histogram and row.more["buckets"] is metrics._SHARES:
+        assert row.name.endswith("_ratio")
+    assert row.name.endswith("_info") == (row.labels in {("version", "server"), ("digest",)})
+
+
+@pytest.mark.parametrize("server", ["webhook", "extender"])
+def test_the_exposition_says_help_and_type_of_every_family(server):
+    """As promtool's lint reads it; the process's own metrics are prometheus_client's."""
+    for name, family in families(server).items():
+        assert family.documentation, name
+        assert family.type in {"counter", "gauge", "histogram"}, name
+        assert name.startswith((metrics.PREFIX, "process_")), name
+
+
+def test_every_row_is_counted_in_somewhere():
+    code = "\n".join(
+        path.read_text()
+        for folder in ("serving", "webhook", "extender", "cluster")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    attributes = [name for name, row in vars(metrics.Metrics).items() if isinstance(row, metric_row.Row)]
+    assert [name for name in attributes if not re.search(rf"\.{name}\b", code)] == []
+
+
+def test_the_reference_page_is_up_to_date():
+    """Otherwise: python -m serving.metrics_reference > docs/metrics.md"""
+    assert (ROOT / "docs" / "metrics.md").read_text() == metrics_reference.text()
+
+
+def test_the_reference_explains_every_label_and_no_other():
+    assert set(metrics_reference.LABELS) == {label for row in rows() for label in row.labels}
+
+
+def test_the_pods_of_a_fabric_that_left_the_policy_are_no_longer_counted():
+    def change(found):
+        found.show_uninjected({"old": 3, "unknown": 0})
+        found.show_uninjected({"new": 1, "unknown": 0})
+
+    shown = {
+        sample.labels["fabric"]: sample.value
+        for sample in families(change=change)["railwright_uninjected_pods"].samples
+    }
+    assert shown == {"old": 0, "new": 1, "unknown": 0}
+
+
+def test_an_extender_that_shares_its_work_with_nobody_is_its_leader():
+    assert families("extender")["railwright_leader"].samples[0].value == 1

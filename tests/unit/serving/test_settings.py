@@ -100,6 +100,9 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds of 0 or more"),
         ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds of 0 or more"),
         ("webhook", (*PLAIN, "--assume-seconds", "inf"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--leader-elect"), "every replica of the webhook answers"),
+        ("extender", (*PLAIN, "--leader-elect", "--snapshot=s", "--policy=p"), "--snapshot means that there is none"),
+        ("extender", (*PLAIN, "--lease-seconds=0.5"), "give 1 or more"),
         ("webhook", (*PLAIN, "--max-body", "0"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--max-body", "7MiB"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--policy", "/nowhere/policy.yaml"), "--policy /nowhere/policy.yaml: No such file"),
@@ -144,6 +147,37 @@ def test_any_text_is_an_address_or_a_value_error(text):
         return
     assert 0 <= found.port <= 65535
     assert settings.address(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("http://otel:4318", "http://otel:4318/v1/traces"),
+        ("https://otel/", "https://otel/v1/traces"),
+        ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
+        ("http://gateway/tenant/a/v1/traces", "http://gateway/tenant/a/v1/traces"),
+    ],
+)
+def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
+    assert settings._endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("otel:4318", "is not http"),
+        ("grpc://otel:4317", "is not http"),
+        ("http://otel:port", "is not http"),
+        ("http://otel:0", "is not http"),
+        ("http://[::1", "is not http"),
+        ("http://otel?x=1", "is not http"),
+        ("http://me:secret@otel:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
+)
+def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        settings._endpoint(text)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Bundles of trusted authorities: taken apart, put together, and asked what hangs on which.
+
+Owns the reading of PEM bundles that others may have written. Refuses to know where they are stored.
+"""
+
+import datetime as dt
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+
+from certs import bundle, issue
+
+if TYPE_CHECKING:
+    from certs import rotation  # it builds on this module
+
+
+@functools.lru_cache(maxsize=64)
+def split(pem: bytes) -> tuple[bytes, ...]:
+    """The certificates of a bundle, each once and in one spelling; none where it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return ()
+    return tuple(dict.fromkeys(each.public_bytes(serialization.Encoding.PEM) for each in found))
+
+
+def joined(certificates: Iterable[bytes]) -> bytes:
+    """The bundle of these certificates."""
+    return b"".join(certificates)
+
+
+def authorities(certificates: Iterable[bytes], now: dt.datetime) -> tuple[bytes, ...]:
+    """Those that are authorities and have not ended, each once."""
+    return tuple(
+        dict.fromkeys(each for each in certificates if _is_authority(x509.load_pem_x509_certificate(each), now))
+    )
+
+
+def known(seen: "rotation.Seen") -> tuple[bytes, ...]:
+    """Every certificate that anything stored calls trusted."""
+    keyring = seen.keyring
+    pairs = [pair.certificate_pem for pair in (keyring.following, keyring.signer) if pair is not None]
+    written = [*pairs, *(held.trusted for held in seen.leaves.values()), *seen.bundles.values()]
+    return tuple(dict.fromkeys([*keyring.trusted, *(each for pem in written for each in split(pem))]))
+
+
+def anchor(leaf: bytes, certificates: Iterable[bytes]) -> bytes | None:
+    """The one that has signed `leaf`."""
+    return next((each for each in certificates if _signed_by(leaf, each)), None)
+
+
+def presentable(pair: issue.Pair, now: dt.datetime) -> bool:
+    """True where a server could present this pair now."""
+    certificate = bundle.certificate_of(pair)
+    return certificate is not None and certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+@functools.lru_cache(maxsize=256)
+def _signed_by(leaf: bytes, authority: bytes) -> bool:
+    try:
+        x509.load_pem_x509_certificate(leaf).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def _is_authority(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    if now >= certificate.not_valid_after_utc:
+        return False
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False

@@ -1,0 +1,88 @@
+"""Lists and watches as the API server writes them: pages, events, statuses, and what tells one object from another.
+
+Owns what of them is read, and nothing of when. Objects stay bytes here: their kinds have views of their own.
+"""
+
+import msgspec
+
+from cluster import errors
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """metadata of a page; `continue_` asks for the next one."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class List(msgspec.Struct):
+    """A page; Go writes an empty list as null."""
+
+    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+
+
+class Event(msgspec.Struct):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What tells an object of a kind from the others, and from what it was before."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> "Key":
+        """What it is called among its kind."""
+        return self.namespace, self.name
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Identified(msgspec.Struct):
+    """Any object, as far as it tells which."""
+
+    metadata: Identity = Identity()
+
+
+Key = tuple[str, str]  # namespace, name
+
+
+class Details(msgspec.Struct, rename="camel"):
+    """details of a Status."""
+
+    retry_after_seconds: float = 0.0
+
+
+class Status(msgspec.Struct):
+    """What an ERROR event holds."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: Details | None = None
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: an object nested without end
+decode_event = msgspec.json.Decoder(Event).decode
+decode_list = msgspec.json.Decoder(List).decode
+decode_identified = msgspec.json.Decoder(Identified).decode
+decode_status = msgspec.json.Decoder(Status).decode
+
+
+def number(version: str) -> int:
+    """A version as Kubernetes compares them since 1.35 (KEP 5504); 0 where it is no number."""
+    return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def told_in_stream(status: Status, path: str) -> errors.ApiError:
+    """The error that a watch was ended with."""
+    asked = status.details.retry_after_seconds if status.details else 0.0
+    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)

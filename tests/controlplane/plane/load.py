@@ -1,0 +1,66 @@
+"""Pods created at a steady rate through the real API server, and what became of each.
+
+Server-side dry runs: all of admission happens, and nothing has to be taken away again.
+"""
+
+import asyncio
+import time
+from typing import Any, Self
+
+from plane import api
+
+PER_SECOND = 200
+_MOST_AT_ONCE = 20  # callers wait for answers, as controllers do; a slow machine is not drowned
+
+
+class Load:
+    """`async with Load(...)`: runs meanwhile. `injected` tells of a created pod whether it is as it should be."""
+
+    def __init__(self, client: api.Api, namespace: str, pod: api.Object, injected: Any) -> None:
+        self._client, self._namespace, self._pod, self._injected = client, namespace, pod, injected
+        self.created = self.uninjected = self.lost = 0
+        self.failures: list[tuple[float, str]] = []  # when, and what was said; each was tried again
+        self.slowest = 0.0
+        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._began = time.monotonic()
+        self._driving = asyncio.create_task(self._drive())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._driving.cancel()
+        await asyncio.gather(self._driving, return_exceptions=True)
+        self.seconds = time.monotonic() - self._began
+        await asyncio.gather(*self._running)
+
+    async def _drive(self) -> None:
+        due = time.monotonic()
+        while True:
+            await self._room.acquire()
+            task = asyncio.create_task(self._create())
+            self._running.add(task)
+            task.add_done_callback(self._done)
+            due = max(due + 1 / PER_SECOND, time.monotonic() - 0.1)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._room.release()
+
+    async def _create(self) -> None:
+        """One pod, tried again as a controller does."""
+        began = time.monotonic()
+        for attempt in range(5):
+            try:
+                made = await self._client.create(self._pod, namespace=self._namespace, dry_run=True)
+            except api.ApiError as error:
+                self.failures.append((time.monotonic(), error.message))
+                await asyncio.sleep(0.05 * 2**attempt)
+                continue
+            self.created += 1
+            self.uninjected += not self._injected(made)
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            return
+        self.lost += 1

@@ -1,0 +1,112 @@
+"""Two extenders that elect their leader, the Service that selects no pods, and a door in kube-proxy's place.
+
+Owns their addresses: each replica has an IP of its own in the API server's eyes, and a port on loopback.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import yaml
+
+from plane import door, plane, ports, servers, site, waiting
+
+SERVICE, SLICE = "railwright-extender", "railwright-extender-ipv4"
+_QUESTION = {
+    "Pod": {"metadata": {"name": "asked", "namespace": "prod", "uid": "u"}, "spec": {"containers": []}},
+    "NodeNames": [],
+}
+
+
+class Replicas:
+    """The replicas of one Deployment, and the door that follows the Service's EndpointSlice."""
+
+    def __init__(self, on: plane.Plane, installation: site.Site, opened: door.Door) -> None:
+        self.plane, self.site, self.door = on, installation, opened
+        self.running: dict[int, servers.Server] = {}  # by port
+        self._started = 0
+
+    async def start(self) -> servers.Server:
+        """One more replica, ready."""
+        self._started += 1
+        port = ports.free()
+        place = {"POD_NAME": f"extender-{self._started}", "POD_IP": f"10.96.0.{self._started}"}
+        server = await self.plane.serve(
+            "extender",
+            *("--plain-http", "--leader-elect", "--drain-seconds=1", f"--listen=127.0.0.1:{port}"),
+            self.site.kubeconfig("extender"),
+            **place,
+            POD_NAMESPACE=site.NAMESPACE,
+        )
+        self.running[port] = server
+        return await server.ready()
+
+    async def leader(self) -> servers.Server:
+        """Wait until the door leads to one that answers; that one."""
+        await waiting.wait(self._answered, describe="an extender that answers through the door")
+        assert self.door.backend is not None
+        return self.running[self.door.backend]
+
+    async def taken_over(self, from_: servers.Server, since: float) -> float:
+        """Seconds from `since` until another one answers through the door."""
+
+        async def another() -> bool:
+            return self.door.backend not in (None, from_.port) and await self._answered()
+
+        await waiting.wait(another, seconds=20, describe="another leader")
+        return time.monotonic() - since
+
+    async def _answered(self) -> bool:
+        try:
+            async with self.plane.session.post(f"{self.door.url}/scheduler/filter", json=_QUESTION) as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:  # hung up on by the door
+            return False
+
+
+@contextlib.asynccontextmanager
+async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
+    """The installation with two replicas, both ready; all taken away again."""
+    installation = site.Site(on)
+    opened = await door.Door().open()
+    await installation.prepare()
+    await installation.policy(policy)
+    await on.api.create(_service())
+    made = Replicas(on, installation, opened)
+    following = asyncio.create_task(_follow(on, opened))
+    try:
+        await asyncio.gather(made.start(), made.start())
+        await made.leader()
+        yield made
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for server in made.running.values():
+            await server.stop()
+        await on.schedulers.reset()
+        await on.api.delete("Service", SERVICE, site.NAMESPACE)
+        await on.api.delete("Lease", SERVICE, site.NAMESPACE)
+        await installation.remove()
+        await opened.close()
+
+
+def _service() -> dict[str, Any]:
+    documents = yaml.safe_load_all((site.BASE / "extender.yaml").read_text())
+    [found] = [each for each in documents if each["kind"] == "Service"]
+    made: dict[str, Any] = found
+    return made
+
+
+async def _follow(on: plane.Plane, opened: door.Door) -> None:
+    """What kube-proxy does: connections go where the Service's EndpointSlices say."""
+    labels = f"kubernetes.io/service-name={SERVICE}"
+    async for kind, found in on.api.watch("EndpointSlice", site.NAMESPACE, labels=labels):
+        opened.backend = None if kind == "DELETED" else _port(found)
+
+
+def _port(found: Mapping[str, Any]) -> int | None:
+    endpoints, open_ports = found.get("endpoints") or (), found.get("ports") or ()
+    return int(open_ports[0]["port"]) if endpoints and open_ports else None

@@ -1,0 +1,139 @@
+"""railwright-certs on the plane: its manifests but for the Deployment, replicas as processes, a kubelet by hand."""
+
+import asyncio
+import base64
+import contextlib
+import pathlib
+import sys
+from collections.abc import AsyncIterator
+
+import yaml
+
+from plane import plane, processes, registration, site, waiting
+
+NAME = "railwright"  # of both configurations
+MANIFEST = site.BASE / "certs.yaml"
+SHORT = ("--overlap=1s", "--settle=2s", "--propagation=7s", "--every=1s")  # servers look at their files each 5 s
+_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+class Rotation:
+    """The installation of one test. `kubelet` keeps a server's files as its Secret says."""
+
+    def __init__(self, running: plane.Plane, installed: site.Site) -> None:
+        self.plane = running
+        self.replicas: list[processes.Process] = []
+        self._account = installed.kubeconfig("certs")
+        self._documents = [
+            each for each in yaml.safe_load_all(MANIFEST.read_text()) if each and each["kind"] != "Deployment"
+        ]
+
+    async def prepare(self) -> None:
+        """Apply account, roles, the empty Secrets and the Lease; leftovers of another test go first."""
+        for document in self._documents:
+            await self._delete(document)
+            await self.plane.api.create(document)
+
+    async def configure(self, port: int, *namespaces: str) -> None:
+        """Both configurations without a caBundle, by URL to `port`."""
+        for kind in _KINDS:
+            document = registration.document(NAME, port, b"", namespaces)
+            hooks = document["webhooks"] if kind == _KINDS[0] else _validating(document["webhooks"][:1])
+            for hook in hooks:
+                hook["clientConfig"].pop("caBundle", None)  # entries may share one
+            await self.plane.api.create({**document, "kind": kind, "webhooks": hooks})
+
+    async def start(self, *options: str) -> processes.Process:
+        """One replica, as its service account."""
+        number = len(self.replicas)
+        command = [sys.executable, "-m", "cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
+        command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
+        replica = processes.Process(f"certs-{number}", command, logs=self.plane.logs, cwd=site.ROOT)
+        replica.start({"PYTHONUNBUFFERED": "1"})
+        self.replicas.append(replica)
+        await replica.line(r"ops listening on (\S+):(\d+)\n")
+        return replica
+
+    async def ops(self, replica: processes.Process, path: str) -> tuple[int, str]:
+        """What a replica's port for probes and metrics answers."""
+        port = (await replica.line(r"ops listening on (\S+):(\d+)\n")).group(2)
+        async with self.plane.session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def secret(self, name: str) -> dict[str, bytes]:
+        """The contents of a Secret of the installation."""
+        found = await self.plane.api.get("Secret", name, site.NAMESPACE)
+        return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+
+    async def bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
+        """The caBundles of a configuration."""
+        found = await self.plane.api.get(kind, NAME)
+        return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in found["webhooks"]}
+
+    async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
+        """The contents of a Secret once it has been filled."""
+
+        async def filled() -> dict[str, bytes]:
+            held = await self.secret(name)
+            return held if held.get("tls.crt") else {}
+
+        return await waiting.wait(filled, describe=f"a certificate in Secret {name}")
+
+    @contextlib.asynccontextmanager
+    async def kubelet(self, name: str, folder: pathlib.Path) -> AsyncIterator[None]:
+        """Keep `folder` as kubelet keeps a mounted Secret: every change by one swap of a link."""
+        written: dict[str, bytes] = {}
+        swaps = 0
+
+        async def once() -> None:
+            nonlocal written, swaps
+            held = await self.secret(name)
+            if held == written:
+                return
+            swaps += 1
+            place = folder / f"..{swaps}"
+            place.mkdir(parents=True)
+            for key, value in held.items():
+                (place / key).write_bytes(value)
+                if not (folder / key).is_symlink():
+                    (folder / key).symlink_to(f"..data/{key}")
+            (folder / "..next").symlink_to(place.name)
+            (folder / "..next").replace(folder / "..data")
+            written = held
+
+        async def forever() -> None:
+            while True:
+                await once()
+                await asyncio.sleep(0.2)
+
+        await once()
+        running = asyncio.create_task(forever())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def remove(self) -> None:
+        """End every replica and take away what was applied."""
+        await asyncio.gather(*(each.stop() for each in self.replicas))
+        for kind in _KINDS:
+            await self.plane.api.delete(kind, NAME)
+        for document in self._documents:
+            if document["kind"] in ("Secret", "Lease"):
+                await self._delete(document)
+
+    async def _delete(self, document: dict) -> None:
+        metadata = document["metadata"]
+        kind = f"{document['apiVersion']}/{document['kind']}"
+        await self.plane.api.delete(kind, metadata["name"], metadata.get("namespace"))
+
+
+def _validating(hooks: list[dict]) -> list[dict]:
+    """The same entry as a validating one, of a kind that there is not."""
+    rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
+    kept = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
+    return [
+        {**{key: hook[key] for key in kept}, "clientConfig": dict(hook["clientConfig"]), "rules": rules}
+        for hook in hooks
+    ]

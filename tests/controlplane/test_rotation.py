@@ -1,0 +1,170 @@
+"""Certificates without hands, on the real API server: issued, rotated whole under load, put back, by one of two."""
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import time
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from plane import api, rotation, waiting
+from test_admission import INJECTION, pod, policy
+
+from certs import inventory, rotator, trust
+from certs import rotation as machine
+from cluster import client as clients
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def rotating(plane, site):
+    await site.policy(policy("1"))
+    installed = rotation.Rotation(plane, site)
+    await installed.prepare()
+    yield installed
+    await installed.remove()
+
+
+class Load:
+    """Pods created through the API server all the time; what was refused, or passed as it was."""
+
+    def __init__(self, plane, namespace):
+        self._plane, self._namespace = plane, namespace
+        self.created, self.failed = 0, []
+
+    async def one(self) -> bool:
+        try:
+            made = await self._plane.api.create(pod("p", label="ib"), namespace=self._namespace, dry_run=True)
+        except api.ApiError as error:
+            self.failed.append(error.message)
+            return False
+        if INJECTION not in made["metadata"].get("annotations", {}):
+            self.failed.append("not injected")
+            return False
+        self.created += 1
+        return True
+
+    @contextlib.asynccontextmanager
+    async def running(self, a_second: float = 40):
+        async def forever():
+            while True:
+                await self.one()
+                await asyncio.sleep(1 / a_second)
+
+        task = asyncio.create_task(forever())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def steps_of(replica) -> int:
+    return replica.output().count('"message": "step done"')
+
+
+async def test_a_whole_rotation_under_load_fails_no_pod_and_an_overwritten_bundle_is_put_back(
+    plane, namespace, site, rotating, tmp_path
+):
+    first, second = await asyncio.gather(rotating.start(), rotating.start())
+    issued = await rotating.issued()
+    assert set(issued) == {"tls.crt", "tls.key", "ca.crt"}, "a server has no key but its own"
+    async with rotating.kubelet("railwright-webhook-tls", tmp_path / "tls"):
+        files = (f"--tls-cert={tmp_path / 'tls' / 'tls.crt'}", f"--tls-key={tmp_path / 'tls' / 'tls.key'}")
+        site.webhook = await plane.serve("webhook", *files, site.kubeconfig("webhook"), "--drain-seconds=0.2")
+        await site.webhook.ready()
+        await rotating.configure(site.webhook.port, namespace)
+        load = Load(plane, namespace)
+        await waiting.wait(load.one, describe="the first pod with certificates that nobody made by hand")
+        load.failed.clear()
+
+        leader, other = (first, second) if await leads(rotating, first) else (second, first)
+        async with load.running():
+            await begin(plane, rotating)
+            # one of the two goes while the authorities overlap: what it has begun, the other ends
+            await waiting.wait(lambda: len_of(rotating, 2), describe="a bundle of both authorities")
+            await leader.stop()
+            await waiting.wait(lambda: len_of(rotating, 1), seconds=60, describe="the old authority to be dropped")
+        renewed = await waiting.wait(lambda: alone(rotating), describe="the servers' bundle to follow")
+        assert renewed["tls.crt"] != issued["tls.crt"]
+        assert set(trust.split(renewed["ca.crt"])).isdisjoint(trust.split(issued["ca.crt"]))
+        assert await rotating.bundles() == {renewed["ca.crt"]}
+        assert await rotating.bundles("ValidatingWebhookConfiguration") == {renewed["ca.crt"]}
+        presented = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", site.webhook.port))
+        assert trust.split(presented.encode()) == trust.split(renewed["tls.crt"])
+        assert load.failed == []
+        assert load.created > 100
+        assert await steps_of(other) > 0, "the second replica has ended it"
+
+        await overwrite(plane)
+        began = time.monotonic()
+        await waiting.wait(lambda: same(rotating, renewed["ca.crt"]), describe="the caBundle to be put back")
+        assert time.monotonic() - began < 5
+        assert await waiting.wait(load.one, describe="a pod after that")
+        status, shown = await rotating.ops(other, "/metrics")
+        assert status == 200
+        assert 'railwright_certs_seconds_left{certificate="webhook"}' in shown
+        assert "railwright_certs_leading 1.0" in shown
+        assert (await rotating.ops(other, "/readyz"))[0] == 200
+
+
+async def leads(rotating, replica) -> bool:
+    return "railwright_certs_leading 1.0" in (await rotating.ops(replica, "/metrics"))[1]
+
+
+async def len_of(rotating, count) -> bool:
+    bundles = await rotating.bundles()
+    assert {len(trust.split(each)) for each in bundles} == {count}
+    return True
+
+
+async def alone(rotating) -> dict[str, bytes]:
+    held = await rotating.issued()
+    return held if len(trust.split(held["ca.crt"])) == 1 else {}
+
+
+async def same(rotating, pem) -> bool:
+    return await rotating.bundles() == {pem}
+
+
+async def begin(plane, rotating) -> None:
+    """What `certs rotate --renew-authority` does first; the replicas do the rest."""
+    client = await clients.connect(str(plane.kubeconfig))
+    turning = rotator.Rotator(
+        client,
+        "railwright-system",
+        inventory.wanted("railwright-system"),
+        schedule=machine.Schedule(),
+        clock=time.monotonic,
+    )
+    try:
+        done = await turning.step(renew_authority=True)
+    finally:
+        await client.close()
+    assert isinstance(done, machine.Step)
+    assert done.action is machine.Action.PREPARE
+
+
+async def overwrite(plane) -> None:
+    """As a helm upgrade with another bundle in its chart would."""
+    other = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
+    change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other}]
+    await plane.api.patch("MutatingWebhookConfiguration", rotation.NAME, change)
+
+
+async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_in(plane, namespace, site):
+    """The plane's API server runs with the files of `railwright certs admission-config`."""
+    await site.policy(policy("1"))
+    port = plane.parts.port["webhook-with-client-auth"]
+    ca = f"--client-ca={plane.certificates.ca}"
+    running = await site.start_webhook(f"--listen=127.0.0.1:{port}", ca, "--client-names=kube-apiserver")
+    await site.register(namespace)
+    made = await plane.api.create(pod("p", label="ib"), namespace=namespace, dry_run=True)
+    assert INJECTION in made["metadata"]["annotations"]
+
+    url = f"https://127.0.0.1:{port}/mutate/pods"
+    for session in (plane.strangers, plane.session):  # without a certificate; with one of the same authority: `admin`
+        with pytest.raises(aiohttp.ClientError):  # a reset, an alert or an end, as the caller's TLS sees it
+            await session.post(url, json={})
+    assert "railwright_http_rejected_total" in await running.metrics()

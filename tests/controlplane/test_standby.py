@@ -1,0 +1,72 @@
+"""Two extenders and one Lease on the real API server: what a Volcano sees when the leader dies, or goes in order."""
+
+import asyncio
+import collections
+import time
+
+import pytest_asyncio
+from plane import replicas as deployments
+from plane import site as sites
+from plane import training, waiting
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def replicas(plane, schedulers):
+    async with deployments.pair(plane, training.policy()) as running:
+        await schedulers.volcano(conf=training.conf(running.door.url, httpTimeout="2s"))
+        yield running
+
+
+async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is_killed_and_the_next_one_told_to_stop(
+    plane, replicas, nodes, namespace
+):
+    await training.make_leaves(nodes, a=6, b=6, c=6)
+    first = await replicas.leader()
+    slices = await plane.api.list("EndpointSlice", sites.NAMESPACE)
+    assert [each["metadata"]["name"] for each in slices] == [deployments.SLICE], "nothing is mirrored"
+    killed: list[float] = []
+
+    async def kill(request):
+        if request.path == "/volcano/allocate" and replicas.door.counts[request.path] == 5 and not killed:
+            killed.append(time.monotonic())
+            await first.kill()
+
+    replicas.door.hook = kill
+    names = [f"gang-{number}" for number in range(5)]
+    for name in names[:4]:
+        await plane.api.create(training.job(name, 3), namespace=namespace)
+    await waiting.wait(lambda: killed, describe="Volcano to announce a fifth pod")
+    seconds = await replicas.taken_over(first, killed[0])
+    assert seconds < 5, seconds
+    second = await replicas.leader()
+    await plane.api.create(training.job(names[4], 3), namespace=namespace)
+    found = [await training.running(plane.api, namespace, name, 3) for name in names]
+    places = collections.Counter(pod["spec"]["nodeName"] for gang in found for pod in gang)
+    assert set(places.values()) == {1}, places
+    assert len(training.leaves_of(found[4])) == 1, "the new leader knows which nodes are taken"
+    await sites.wait_metric(second, "railwright_ledger_entries", 0)
+    assert await sites.metric(second, "railwright_leader") == 1
+
+    # the Deployment brings another one; then the leader is told to stop, and then there is none
+    third = await replicas.start()
+    assert await sites.metric(third, "railwright_leader") == 0
+    began = time.monotonic()
+    stopping = asyncio.create_task(second.stop())
+    assert await replicas.taken_over(second, began) < 2
+    assert await stopping == 0
+    await plane.api.create(training.job("next", 1), namespace=namespace)
+    await training.running(plane.api, namespace, "next", 1)
+    assert await third.stop() == 0
+    await waiting.wait(lambda: replicas.door.backend is None, describe="the last leader to take itself away")
+    await plane.api.create(training.job("alone", 1), namespace=namespace)
+    await training.running(plane.api, namespace, "alone", 1)
+
+    await plane.api.delete("Service", deployments.SERVICE, sites.NAMESPACE)
+
+    async def gone() -> bool:
+        kinds = (("EndpointSlice", deployments.SLICE), ("Endpoints", deployments.SERVICE))
+        left = [kind for kind, name in kinds if await plane.api.get_or_none(kind, name, sites.NAMESPACE)]
+        assert not left, left
+        return True
+
+    await waiting.wait(gone, describe="what the leaders wrote to go with the Service")

@@ -1,0 +1,51 @@
+"""What the tests of faults share."""
+
+import asyncio
+import contextlib
+
+import api_stub
+import processes
+import pytest_asyncio
+
+from cluster import client as clients
+from cluster import reflector, resources
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def watch_by(stub, tmp_path):
+    """`async with watch_by(port)`: a reflector that reaches the stub by that port, or as a kubeconfig says."""
+
+    @contextlib.asynccontextmanager
+    async def opened(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
+        made = await clients.connect(str(kubeconfig or api_stub.kubeconfig(tmp_path, port)))
+        cache, restarts = sink or api_stub.Cache(), []
+        source = reflector.Reflector(
+            made,
+            kind,
+            cache,
+            restarted=lambda _, reason: restarts.append(reason),
+            **{"longest_pause_seconds": 0.05, **options},
+        )
+        running = asyncio.create_task(source.run())
+        try:
+            yield source, cache, restarts
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await made.close()
+
+    return opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def started():
+    """`await started("webhook", *options)`: one of our servers as a process, ended after the file's last test."""
+    running: list[processes.Process] = []
+
+    async def start(server: str, *options: str, **more) -> processes.Process:
+        running.append(await processes.begin(server, *options, **more))
+        return running[-1]
+
+    yield start
+    for each in running:
+        await each.end()

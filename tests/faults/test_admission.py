@@ -1,0 +1,180 @@
+"""Faults of what stands in a review: said twice, changed by others between our rounds, or almost nothing in it."""
+
+import base64
+import copy
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+
+import admitting
+import jsonpatch
+import peers
+import pytest_asyncio
+import shell
+
+POLICY = f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: f
+fabrics:
+  f:
+    transport: roce
+    rails: {admitting.RAILS}
+    security: {{capabilities: [IPC_LOCK]}}
+    mounts: {{sharedMemory: 1Gi}}
+    nccl: {{delivery: both}}
+"""
+
+
+def files(folder) -> tuple[str, ...]:
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+    networks = [kind | {"metadata": {"name": f"lan{lan}", "namespace": "prod"}} for lan in (2, 3)]
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}}
+    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "snapshot.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [space, *networks]}))
+    return "--plain-http", "--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def replica(started, tmp_path_factory):
+    """`await replica(number)`: one of several replicas, as `await call(review) -> response`."""
+    callers: list[shell.Caller] = []
+    running: dict[int, Callable] = {}
+    folder = tmp_path_factory.mktemp("webhook")
+
+    async def numbered(number: int = 0):
+        if number not in running:
+            running[number] = await begin()
+        return running[number]
+
+    async def begin():
+        server = await started("webhook", *files(folder))
+        await server.ready()
+        callers.append(caller := await server.open())
+
+        async def call(tree: dict, **request) -> dict:
+            body = admitting.review(tree, namespace="prod", **request)
+            answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
+            assert answer.status == 200, answer.body
+            response = json.loads(answer.body)["response"]
+            assert response["allowed"], response
+            return response
+
+        return call
+
+    yield numbered
+    for caller in callers:
+        await caller.close()
+
+
+def patched(tree: dict, response: dict) -> dict:
+    """By a strict implementation of RFC 6902, on the document as it was sent."""
+    if "patch" not in response:
+        return tree
+    return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(base64.b64decode(response["patch"])))
+
+
+def pods() -> list[dict]:
+    """Pods of real controllers, opted in, and made ones."""
+    recorded = sorted((admitting.ROOT / "tests" / "data" / "pods").rglob("*.json"))
+    trees = [json.loads(path.read_text()) for path in recorded]
+    found = [each for tree in trees for each in (tree if isinstance(tree, list) else [tree]) if "spec" in each]
+    for each in found:
+        each["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
+        each["metadata"]["namespace"] = "prod"
+    sizes = [admitting.gpus(8), admitting.gpus(1), admitting.cpu()]
+    return [*found, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
+
+
+def sizes_named(containers: list[dict]) -> list[dict]:
+    return [each | {"name": f"c{index}"} for index, each in enumerate(containers)]
+
+
+async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fault, replica):
+    one, other = await replica(0), await replica(1)
+    trees = pods()
+    for tree in trees:
+        first = await one(tree)
+        assert "patch" in first
+        again, elsewhere = await one(tree, uid="another"), await other(tree)
+        assert first["patch"] == again["patch"] == elsewhere["patch"], "two replicas must agree to the byte"
+        after = patched(tree, first)
+        assert "patch" not in await one(after)
+        assert "patch" not in await other(after)
+    fault.saw(f"{len(trees)} pods, each 3 times by 2 replicas: equal patches; {2 * len(trees)} second rounds: no patch")
+
+
+def twice(tree: dict) -> list[str]:
+    """What is there more than once."""
+    found = []
+    for container in tree["spec"]["containers"]:
+        for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
+            found += [name for name, n in Counter(each[what] for each in container.get(key, [])).items() if n > 1]
+    return found + [name for name, n in Counter(each["name"] for each in tree["spec"]["volumes"]).items() if n > 1]
+
+
+def environment(tree: dict) -> dict[str, set[str]]:
+    return {each["name"]: {env["name"] for env in each.get("env", [])} for each in tree["spec"]["containers"]}
+
+
+async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fault, replica):
+    call = await replica()
+    tree = admitting.pod(admitting.cpu("side"), admitting.gpus(8, "train"), admitting.cpu("last"))
+    first = patched(tree, await call(tree))
+    rounds = 0
+    for actions in [*itertools.product(peers.ACTIONS, repeat=2)]:
+        after = first
+        for action in actions:
+            moved = peers.ACTIONS[action](after)
+            after = patched(moved, await call(moved))
+            rounds += 1
+        assert "patch" not in await call(after), actions
+        assert twice(after) == [], actions
+        if not {"without_last", "user_defined_injection"} & set(actions):
+            ours = {name for name in environment(first)["train"] if name.startswith("NCCL_")}
+            assert ours
+            assert ours <= environment(after)["train"], actions
+            assert not any(name.startswith("NCCL_") for name in environment(after)["side"]), actions
+    fault.saw(
+        f"{rounds} rounds after {len(peers.ACTIONS)} kinds of changes, two in a row: all converged, nothing twice"
+    )
+
+
+ABSENT = object()
+
+
+def without(tree: dict, path: tuple, value: object) -> None:
+    for step in path[:-1]:
+        tree = tree[step]
+    if value is ABSENT:
+        tree.pop(path[-1], None)
+    else:
+        tree[path[-1]] = copy.deepcopy(value)
+
+
+VARIED = {
+    ("metadata", "annotations"): (ABSENT, {}, None),
+    ("spec", "volumes"): (ABSENT, [], None),
+    ("spec", "containers", 0, "env"): (ABSENT, [], None),
+    ("spec", "containers", 0, "resources"): (ABSENT, {}, None, {"limits": {}}, {"limits": None, "requests": None}),
+    ("spec", "containers", 0, "securityContext"): (ABSENT, {}, None, {"capabilities": None}),
+}
+
+
+async def test_35_a_pod_without_any_list_gets_the_parents_first_and_the_patch_applies(fault, replica):
+    call = await replica()
+    count = 0
+    for values in itertools.product(*VARIED.values()):
+        tree = admitting.pod(admitting.cpu())
+        for path, value in zip(VARIED, values, strict=True):
+            without(tree, path, value)
+        without(tree, ("spec", "containers", 0, "volumeMounts"), values[1])
+        after = patched(tree, await call(tree))
+        assert admitting.limits(after)["nvidia.com/mlx5_0"] == "1"
+        assert "NCCL_IB_HCA" in admitting.env(after)
+        assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+        assert after["spec"]["volumes"]
+        assert "patch" not in await call(after)
+        count += 1
+    fault.saw(f"{count} pods with lists absent, empty or null: {count} patches applied by a strict applier")

@@ -1,0 +1,215 @@
+"""Faults of our own processes: replicas that die, hang or restart under load; an extender that does not answer."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from plane import api, kube, load, spread, waiting
+from plane import site as sites
+
+LABEL = "railwright.io/fabric"
+DRAIN = 2.0  # seconds; 10 in the manifests
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+"""
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "load-", "labels": {LABEL: "ib"}},
+    "spec": {
+        "schedulerName": "nobody",
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    },
+}
+
+
+def injected(pod: api.Object) -> bool:
+    return pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1"
+
+
+class Webhooks:
+    """The replicas behind one port that the API server calls."""
+
+    def __init__(self, plane, site, behind: spread.Spread) -> None:
+        self.plane, self.site, self.behind = plane, site, behind
+
+    async def start(self):
+        server = await self.site.start_webhook(f"--drain-seconds={DRAIN}")
+        self.behind.members.append(server)
+        await waiting.wait(lambda: server in self.behind.ready, describe="the new replica to be among the ready ones")
+        return server
+
+    async def stop(self, server) -> int:
+        code = await server.stop()
+        self.behind.members.remove(server)
+        return code
+
+    def load(self, namespace: str) -> load.Load:
+        return load.Load(self.plane.api, namespace, POD, injected)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def webhooks(plane, namespace, site):
+    """Two replicas, in force in the namespace."""
+    await site.policy(POLICY)
+    async with spread.Spread(plane.session) as behind:
+        made = Webhooks(plane, site, behind)
+        await asyncio.gather(made.start(), made.start())
+        await plane.register_webhook(behind.port, namespaces=[namespace])
+        yield made
+        await plane.unregister_webhook(namespaces=[namespace])
+        for server in behind.members:
+            await server.stop()
+
+
+@pytest.mark.soak
+async def test_01_one_of_two_webhooks_is_killed_under_load(fault, webhooks, namespace):
+    killed = webhooks.behind.members[0]
+    async with webhooks.load(namespace) as running:
+        await waiting.wait(lambda: running.created > 200, describe="200 creates")
+        at = time.monotonic()
+        await killed.kill()
+        webhooks.behind.members.remove(killed)
+        before = running.created
+        await waiting.wait(lambda: running.created > before + 400, describe="400 more creates")
+    last = max((when for when, _ in running.failures), default=at) - at
+    assert (running.lost, running.uninjected) == (0, 0), running.failures[:3]
+    assert last < 2.0, running.failures[-3:]
+    rate = running.created / running.seconds
+    fault.saw(
+        f"{running.created} creates at {rate:.0f}/s, {len(running.failures)} of them failed once and passed when tried "
+        f"again, the last {last:.1f} s after the kill; 0 lost, 0 uninjected"
+    )
+
+
+async def test_02_both_webhooks_are_restarted_one_after_the_other_under_load(fault, webhooks, namespace):
+    old = list(webhooks.behind.members)
+    async with webhooks.load(namespace) as running:
+        for server in old:
+            await webhooks.start()
+            assert await webhooks.stop(server) == 0
+        before = running.created
+        await waiting.wait(lambda: running.created > before + 100, describe="100 creates by the new replicas")
+    assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
+    for server in old:
+        log = server.process.output()
+        assert log.index('"draining"') < log.index('"not ready"', log.index('"draining"')), log[-500:]
+    rate = running.created / running.seconds
+    fault.saw(
+        f"{running.created} creates at {rate:.0f}/s while both were replaced, 0 failed, 0 uninjected, "
+        f"the slowest {running.slowest * 1000:.0f} ms; each was not ready, answered on for {DRAIN:.0f} s, and ended"
+    )
+
+
+@pytest.mark.soak
+async def test_05_a_webhook_that_hangs_is_given_up_by_the_api_server_and_answers_on_afterwards(
+    fault, plane, webhooks, namespace
+):
+    for server in webhooks.behind.members[1:]:
+        await webhooks.stop(server)
+    [only] = webhooks.behind.members
+    assert injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    os.kill(only.process.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(api.ApiError, match=r"pods\.railwright\.io") as refused:
+            await plane.api.create(POD, namespace=namespace, dry_run=True)
+        seconds = time.monotonic() - began
+        with pytest.raises(TimeoutError):  # as the kubelet's probe would, and restart it
+            await plane.session.get(f"{only.ops_url}/livez", timeout=aiohttp.ClientTimeout(1))
+        plain = await plane.api.create(without_label(), namespace=namespace, dry_run=True)
+    finally:
+        os.kill(only.process.pid, signal.SIGCONT)
+    assert 3 < seconds < 8, refused.value
+    assert not injected(plain)
+    began = time.monotonic()
+    await waiting.wait(lambda: bool(webhooks.behind.ready), describe="readiness")
+    assert injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    after = time.monotonic() - began
+    fault.saw(
+        f"refused after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
+        f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was"
+    )
+
+
+def without_label() -> api.Object:
+    return {**POD, "metadata": {"generateName": "plain-"}}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
+async def test_40_an_extender_that_does_not_answer_in_time_leaks_nothing(fault, plane, nodes, namespace, ignorable):
+    async with kube.running(plane, ignored=False, ignorable=ignorable) as running:
+        await kube.make_leaves(nodes, a=1)
+        extender = running.site.extender
+        os.kill(extender.process.pid, signal.SIGSTOP)
+        try:
+            await kube.create(plane.api, namespace, [kube.pod("asked-0", gpus=0)])
+            if ignorable:
+                await kube.bound(plane.api, namespace, 1)
+                fault.saw("ignorable: bound without us after the scheduler's 5 s")
+            else:
+                said = await kube.event(plane.api, namespace, "asked-0", "/scheduler/filter")
+                assert "deadline exceeded" in said or "Timeout" in said, said
+                fault.saw("not ignorable: the pod waits, and its event names our filter and the deadline")
+        finally:
+            os.kill(extender.process.pid, signal.SIGCONT)
+        if not ignorable:
+            await kube.create(plane.api, namespace, [kube.pod("next-0", gpus=0, rails={})])  # an event tries it again
+            await plane.api.delete("Pod", "next-0", namespace, grace=0)
+            await kube.bound(plane.api, namespace, 1)
+        await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+
+
+async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_binding_counts(
+    fault, plane, nodes, namespace, site
+):
+    await site.policy(kube.POLICY)
+    await kube.make_leaves(nodes, a=1)
+    extender = await site.start_extender("--assume-seconds=1")
+    made = kube.pod("late-0")
+    made["spec"]["schedulerName"] = "nobody"
+    pod = await plane.api.create(made, namespace=namespace)
+    uid = pod["metadata"]["uid"]
+
+    async def ask(path: str, tree: dict) -> dict:
+        async with plane.session.post(f"http://127.0.0.1:{extender.port}{path}", json=tree) as answer:
+            assert answer.status == 200, await answer.text()
+            return json.loads(await answer.read())
+
+    async def kept() -> list[str]:
+        other = {**pod, "metadata": {**pod["metadata"], "name": "other-0", "uid": "other"}}
+        return (await ask("/scheduler/filter", {"Pod": other, "NodeNames": ["a-00"]}))["NodeNames"]
+
+    assert await kept() == ["a-00"]
+    scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(kube.RAILS, 1000)}}
+    task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
+    await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
+    began = time.monotonic()
+    assert await kept() == [], "held while it is announced"
+    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    seconds = time.monotonic() - began
+    assert await kept() == ["a-00"]
+    assert await sites.metric(extender, "railwright_ledger_expired_total") == 1
+    target = {"apiVersion": "v1", "kind": "Node", "name": "a-00"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late-0"}, "target": target}
+    path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"
+    await plane.api.request("POST", path, body=binding)
+
+    async def taken() -> bool:
+        return await kept() == []
+
+    await waiting.wait(taken, describe="the late binding to count")
+    fault.saw(
+        f"free again after {seconds:.1f} s (--assume-seconds 1), counted as expired; its binding later took the node"
+    )

@@ -1,0 +1,179 @@
+"""Faults of certificates and clocks, on the server's own TLS."""
+
+import ast
+import asyncio
+import datetime as dt
+import json
+import pathlib
+import time
+
+import admitting
+import processes
+import pytest
+import shell
+from cryptography import x509
+
+from serving import metrics, tls
+
+ROOT = pathlib.Path(__file__).parents[2]
+HOUR = dt.timedelta(hours=1)
+# Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
+WALL_CLOCK = {
+    "serving/answers.py": "the Date header",
+    "serving/tls.py": "a certificate's dates",
+    "webhook/__main__.py": "time stamps of Events",
+    "extender/__main__.py": "time stamps of Events",
+}
+
+
+def files(certificate, key) -> tuple[str, ...]:
+    return ("--tls-cert", str(certificate), "--tls-key", str(key))
+
+
+def serial_of(pair) -> int:
+    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
+
+
+def serial_at(caller: shell.Caller) -> int:
+    presented = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return x509.load_der_x509_certificate(presented).serial_number
+
+
+async def serial_seen(running, context, body: bytes = b"1") -> int:
+    caller = await running.open(context)
+    try:
+        assert (await caller.ask(body)).status == 200
+        return serial_at(caller)
+    finally:
+        await caller.close()
+
+
+@pytest.mark.parametrize(("left", "ready"), [(30, False), (59, False), (300, True)])
+async def test_25_a_certificate_about_to_end_makes_the_server_not_ready_before_any_handshake_meets_it(
+    fault, tmp_path, left, ready
+):
+    authority = shell.Authority(tmp_path)
+    pair = authority.leaf("short", lifetime=dt.timedelta(seconds=left))
+    place = files(*shell.write_pair(tmp_path, pair))
+    async with shell.running(shell.ECHO, *place, counters=metrics.Metrics("webhook")) as running:
+        answer = await running.ops("/readyz")
+        assert answer.status == (200 if ready else 503)
+        assert ("renew it" in json.loads(answer.body)["checks"]["certificate"]) is not ready
+        assert (await running.ops("/livez")).status == 200
+        shown = (await running.ops("/metrics")).body.decode()
+        expiry = next(line for line in shown.splitlines() if line.startswith("railwright_certificate_expiry"))
+        assert abs(float(expiry.split()[1]) - (authority.now.timestamp() + left)) < 2
+        assert await serial_seen(running, authority.context()) == serial_of(pair)  # whoever calls still is answered
+    fault.saw(f"{left} s left: {'ready' if ready else 'not ready, alive, still answering'}, and the metric says so")
+
+
+async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tmp_path, started):
+    authority = shell.Authority(tmp_path)
+    first, second = authority.leaf("first"), authority.leaf("second")
+    place = files(*shell.write_pair(tmp_path, first))
+    server = await started("webhook", *place, *processes.without_cluster(tmp_path))
+    await server.ready()
+    context = authority.context()
+    body = admitting.review(admitting.pod())
+    kept = [await server.open(context) for _ in range(4)]
+    idle = asyncio.Queue()
+    for caller in kept:
+        idle.put_nowait(caller)
+    failed, seen = [], {}
+
+    async def one(number: int) -> None:
+        fresh = number % 4 == 0  # 50 connections a second are new
+        caller = await server.open(context) if fresh else await idle.get()
+        try:
+            answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
+            assert answer.status == 200
+            seen.setdefault(serial_at(caller), [0, 0])[fresh] += 1
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a failed request
+            failed.append(error)
+        finally:
+            if fresh:
+                await caller.close()
+            else:
+                idle.put_nowait(caller)
+
+    began, sent, running, last = time.monotonic(), 0, set(), 4000
+    while sent < last:
+        if sent == 200:
+            shell.write_pair(tmp_path, second)
+        if last == 4000 and serial_of(second) in seen:
+            last = sent + 200  # a second more with the new one
+        task = asyncio.ensure_future(one(sent))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        sent += 1
+        await asyncio.sleep(max(0.0, began + sent / 200 - time.monotonic()))  # the rate of the load
+    seconds = time.monotonic() - began
+    await asyncio.gather(*running)
+    for caller in kept:
+        await caller.close()
+    assert failed == []
+    new, old = seen[serial_of(second)], seen[serial_of(first)]
+    assert new[1] > 0
+    assert new[0] == 0, "open connections live on with the certificate they began with"
+    assert sent / seconds > 100
+    fault.saw(
+        f"{sent:,} requests at {sent / seconds:.0f} a second, 0 failed; {old[1] + new[1]} on new connections, "
+        f"{new[1]} of them with the new leaf; 4 old connections lived on"
+    )
+
+
+async def test_27_a_torn_pair_is_never_used_and_is_logged_once(fault, tmp_path, caplog):
+    authority = shell.Authority(tmp_path)
+    first, second = authority.leaf("first"), authority.leaf("second")
+    certificate, key = shell.write_pair(tmp_path, first)
+    context = authority.context()
+    async with shell.running(shell.ECHO, *files(certificate, key)) as running:
+        certificate.write_bytes(second.certificate_pem)  # its key is not there yet
+        for _ in range(20):
+            assert not running.shell._certificate.reload()
+            assert await serial_seen(running, context) == serial_of(first)
+        assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+        assert (await running.ops("/readyz")).status == 200
+        key.write_bytes(second.key_pem)
+        assert running.shell._certificate.reload()
+        assert await serial_seen(running, context) == serial_of(second)
+    fault.saw("20 looks at the torn pair, 20 handshakes with the old one, 0 failed, 1 warning; then the whole pair")
+
+
+async def test_29_a_clock_that_is_wrong_or_jumps_costs_no_handshake_and_no_announced_allocation(fault, tmp_path):
+    authority = shell.Authority(tmp_path)
+    pair = authority.leaf("fresh")
+    place = tls.Files(*shell.write_pair(tmp_path, pair))
+    begins = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc
+    assert authority.now - begins >= HOUR
+    for skew in (-10, 0, 10):
+        clock = [authority.now + dt.timedelta(minutes=skew)]
+        source = tls.Source(place, now=lambda clock=clock: clock[0])
+        assert source.check() is None, skew
+        clock[0] += 5 * HOUR  # a jump, or a night asleep
+        assert source.check() is None
+        assert not source.reload()
+        clock[0] = source.not_after - dt.timedelta(seconds=30)  # asleep until just before the end: noticed at once
+        assert "renew it" in source.check()
+    assert wall_clocks() <= WALL_CLOCK.keys(), "intervals take time.monotonic(); dates of certificates the wall clock"
+    fault.saw(
+        f"a fresh leaf is valid {(authority.now - begins) // dt.timedelta(minutes=1)} min back; clocks 10 min off and "
+        f"5 h ahead: ready; the wall clock is read in {len(wall_clocks())} files of the servers, none for an interval"
+    )
+
+
+def wall_clocks() -> set[str]:
+    """Files of the servers that read the wall clock."""
+    reading = set()
+    for package in ("serving", "cluster", "webhook", "extender", "fabric"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                    "time.time",
+                    "time.time_ns",
+                    "dt.datetime.now",
+                    "datetime.datetime.now",
+                    "dt.datetime.utcnow",
+                ):
+                    reading.add(str(path.relative_to(ROOT)))
+    return reading

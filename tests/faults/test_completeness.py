@@ -1,0 +1,46 @@
+"""Each fault has its one test, or a reason why it cannot have one here; told from the files, without running them."""
+
+import ast
+import pathlib
+from collections import Counter
+
+import fault_report
+
+HERE = pathlib.Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "reliability.md"
+FAULTS = fault_report.faults()
+KEYS = {"fault", "where", "expected"}
+
+
+def functions():
+    """(number, name of the test, names of its arguments) of every test of a fault."""
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                number = fault_report.number_of(node.name)
+                if number is not None:
+                    yield number, node.name, {each.arg for each in node.args.args}
+
+
+def test_each_fault_is_tested_once_or_says_why_not():
+    tested = Counter(number for number, _, _ in functions())
+    wanted = {number: 0 if each.keys() & {"cannot", "pending"} else 1 for number, each in FAULTS.items()}
+    assert {number: tested[number] for number in range(fault_report.FIRST, fault_report.LAST + 1)} == wanted
+    assert set(tested) <= set(FAULTS)
+
+
+def test_the_data_says_of_each_fault_what_it_is_and_what_must_happen():
+    for number, each in FAULTS.items():
+        assert KEYS <= each.keys() <= KEYS | {"cannot", "pending"}, number
+        assert each["where"] in "PAFC"
+
+
+def test_every_test_of_a_fault_records_what_it_has_seen():
+    assert [name for _, name, arguments in functions() if "fault" not in arguments] == []
+
+
+def test_the_page_has_a_row_for_each_fault_as_the_data_says_it():
+    found = fault_report.rows(PAGE.read_text())
+    assert set(found) == set(FAULTS)
+    for number, each in FAULTS.items():
+        assert found[number].startswith(f"| {number} | {each['fault']} | {each['expected']} |")

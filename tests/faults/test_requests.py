@@ -1,0 +1,146 @@
+"""Faults of what callers send: bodies that do not end, are not reviews, or come over a bad network."""
+
+import asyncio
+import json
+import time
+
+import admitting
+import malformed
+import processes
+import pytest
+import shell
+from proxy import Proxy
+
+from serving import metrics
+
+MIB = 1 << 20
+
+
+def head(path: str, more: str) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}\r\n\r\n".encode()
+
+
+def admits(answer: shell.Answer) -> bool:
+    return answer.status == 200 and json.loads(answer.body)["response"]["allowed"]
+
+
+@pytest.mark.parametrize("short", [b"", b"[1", b"[" + b"1," * 100_000])
+async def test_30_a_request_that_ends_before_its_length_is_cut_and_no_handler_runs(fault, short):
+    counters = metrics.Metrics("webhook")
+    async with shell.running(counters=counters, body_seconds=0.5, lingering_seconds=0.2) as server:
+        caller = await server.open()
+        began = time.monotonic()
+        await caller.send(head("/echo", f"Content-Length: {len(short) + 9}") + short)
+        answer = await caller.answer()
+        assert answer.status == 408
+        assert await caller.hung_up()
+        seconds = time.monotonic() - began
+        await caller.close()
+        hasty = await server.open()
+        await hasty.send(head("/echo", f"Content-Length: {len(short) + 9}") + short)
+        await hasty.close()
+        assert b'outcome="ok"' not in counters.exposition()
+        await shell.until(lambda: not server.shell._service.connections)
+        again = await server.open()
+        assert (await again.ask(b"[1]")).body == b"[1]"
+        await again.close()
+    assert 0.4 < seconds < 10
+    fault.saw(f"{len(short):,} of {len(short) + 9:,} bytes: 408 after {seconds:.1f} s of 0.5 s, closed, no handler ran")
+
+
+async def test_31_a_chunked_body_without_end_is_cut_and_memory_is_bounded(fault, tmp_path, started):
+    server = await started("webhook", "--plain-http", *processes.without_cluster(tmp_path))
+    await server.ready()
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+    async def endless() -> tuple[int, int]:
+        """The status and how many bytes went out before it."""
+        caller = await server.open()
+        await caller.send(head("/mutate/pods", "Transfer-Encoding: chunked"))
+        answering, sent = asyncio.ensure_future(caller.answer()), 0
+        while not answering.done() and sent < 32 * MIB:
+            await caller.send(chunk)
+            sent += 65536
+            await asyncio.sleep(0)
+        answer = await answering
+        await caller.close()
+        return answer.status, sent
+
+    await endless()
+    before = server.memory()
+    statuses = [(await endless())[0] for _ in range(8)]
+    at_once = await asyncio.gather(*(endless() for _ in range(8)))
+    grown = server.memory() - before
+    assert set(statuses) == {413}
+    assert {status for status, _ in at_once} == {413}
+    assert grown < 8 * 7 * MIB + 16 * MIB, "more than the bodies that were under way at once"
+    caller = await server.open()
+    assert admits(await caller.ask(admitting.review(admitting.pod()), path="/mutate/pods"))
+    await caller.close()
+    fault.saw(
+        f"16 endless bodies, 8 of them at once: 16 times 413 at 7 MiB, {grown / MIB:.0f} MiB more resident, answers on"
+    )
+
+
+async def test_32_a_malformed_review_gets_400_with_a_reason_and_no_traceback(fault, tmp_path, started):
+    server = await started("webhook", "--plain-http", *processes.without_cluster(tmp_path))
+    await server.ready()
+    good = admitting.review(admitting.pod())
+    broken = malformed.BODIES | malformed.reviews(json.loads(good))
+    refused = 0
+    for path in malformed.WEBHOOK:
+        for name, body in broken.items():
+            caller = await server.open()
+            answer = await caller.ask(body, path=path)
+            assert answer.status == 400, (path, name, answer.body)
+            assert json.loads(answer.body)["error"]["reason"]
+            refused += 1
+            await caller.close()
+    caller = await server.open()
+    assert admits(await caller.ask(good, path="/mutate/pods"))
+    await caller.close()
+    errors = [line for line in server.log.splitlines() if "Traceback" in line or '"level":"error"' in line]
+    assert errors == []
+    assert await server.end() == 0
+    fault.saw(
+        f"{len(broken)} kinds of malformed bodies on {len(malformed.WEBHOOK)} paths: {refused} times 400 and a reason, "
+        f"0 tracebacks"
+    )
+
+
+async def test_61_latency_of_300_ms_and_5_percent_loss_stay_within_the_timeout_without_a_storm(
+    fault, tmp_path, started
+):
+    authority = shell.Authority(tmp_path)
+    certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
+    place = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    server = await started("webhook", *place, *processes.without_cluster(tmp_path))
+    await server.ready()
+    env = [{"name": f"SETTING_{number}", "value": "a value of the usual length, as jobs have"} for number in range(100)]
+    body, context, seconds = admitting.review(admitting.pod(admitting.gpus(8, env=env))), authority.context(), []
+    assert len(body) > 8000, "of several packets"
+
+    async def connection(port: int) -> None:
+        caller = await server.open(context, port)
+        for _ in range(4):
+            began = time.monotonic()
+            await caller.send(head("/mutate/pods?timeout=5s", f"Content-Length: {len(body)}"))
+            await caller.send(body)  # apart, as Go writes them
+            assert admits(await caller.answer())
+            seconds.append(time.monotonic() - began)
+        await caller.close()
+
+    async with Proxy(server.port) as proxy:
+        proxy.delay_seconds, proxy.loss = 0.15, 0.05
+        await asyncio.gather(*(connection(proxy.port) for _ in range(20)))
+        stalls = proxy.stalls
+    seconds.sort()
+    assert stalls > 0
+    assert seconds[0] >= 0.3
+    assert seconds[-1] < 5.0
+    assert await server.metric("railwright_webhook_requests_total") == len(seconds)
+    assert await server.metric("railwright_http_rejected_total") == 0
+    fault.saw(
+        f"{len(seconds)} reviews over 20 connections, {stalls} stalls: median {seconds[len(seconds) // 2]:.2f} s, "
+        f"slowest {seconds[-1]:.2f} s of 5 s; {len(seconds)} requests arrived, none twice"
+    )

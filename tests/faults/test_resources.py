@@ -1,0 +1,332 @@
+"""Faults of the machine under us: descriptors, disk, memory, and a loop that does not turn."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import socket
+import sys
+import time
+
+import admitting
+import aiohttp
+import api_stub
+import processes
+import pytest
+import pytest_asyncio
+import shell
+
+from serving import memory as memories
+from serving import routes, tuning
+
+ROOT = pathlib.Path(__file__).parents[2]
+MIB = 1 << 20
+REVIEWS = "/mutate/pods?timeout=5s"
+
+
+def limited(**limits: int):
+    """Runs in the new process: resource limits by their names."""
+
+    def before() -> None:
+        for name, most in limits.items():
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
+
+    return before
+
+
+async def admits(server) -> bool:
+    try:
+        caller = await server.open()
+        try:
+            answer = await caller.ask(admitting.review(admitting.pod()), path=REVIEWS)
+            return answer.status == 200 and json.loads(answer.body)["response"]["allowed"]
+        finally:
+            await caller.close()
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
+async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
+    return [await server.open(port=port) for _ in range(count)]
+
+
+async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_takes_nothing(
+    fault, tmp_path, started, monkeypatch
+):
+    tuning.raise_limits()  # of this process, which opens the other ends
+    place = ("--plain-http", *processes.without_cluster(tmp_path))
+    server = await started("webhook", *place, before=limited(NOFILE=1024, FSIZE=0))
+    await server.ready()
+    first = await server.open()
+    assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
+    callers = await crowd(server, 1100)
+    await shell.until(lambda: refused_so_far(callers) >= 300)
+    refused = refused_so_far(callers)
+    assert (await server.ops("/readyz")).status == 200, "probes have descriptors left"
+    assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
+    fault.saw(f"1,024 descriptors, 1,100 callers: {refused} hung up on, those before served, probes answered")
+    callers += await crowd(server, 400, server.ops_port)  # now there are none left to accept with
+    await asyncio.sleep(0.5)  # for which the accept loop has nothing
+    opened = len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208 - counted only
+    assert opened > 1000
+    for caller in callers:
+        caller.writer.transport.abort()
+    async with asyncio.timeout(20):
+        while not await admits(server):  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.05)
+    assert (await server.ops("/readyz")).status == 200
+    await first.close()
+    assert await server.end() == 0
+    assert "Traceback" not in server.log
+    fault.saw(f"{opened} of 1,024 open and 400 more callers: answers again once they hang up")
+    silent = await without_stderr(started, place)
+    assert await admits(silent)
+    assert await silent.end() == 0
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    with pytest.raises(AssertionError) as raised:
+        await started("webhook", *place, "--workers", "2", before=limited(FSIZE=0))
+    assert "--workers needs a writable directory for its counters" in str(raised.value)
+    fault.saw(
+        "no file can be written: one process serves, even without stderr; workers refuse to start with a sentence"
+    )
+
+
+def refused_so_far(callers: list[shell.Caller]) -> int:
+    return sum(caller.reader.at_eof() for caller in callers)
+
+
+async def without_stderr(started, place):
+    """A server whose every log line is refused by a full disk; its ports are chosen before."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        service, ops = (each.getsockname()[1] for each in sockets)
+    full = os.open("/dev/full", os.O_WRONLY)
+    ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")
+    server = await started("webhook", *place, *ports, stderr=full)
+    os.close(full)
+    server.port, server.ops_port = service, ops
+    await server.ready()
+    return server
+
+
+class Cgroup:
+    """The files of a container's memory, as the kernel writes them."""
+
+    def __init__(self, folder: pathlib.Path, limit: int) -> None:
+        self.folder = folder
+        (folder / "memory.max").write_text(f"{limit}\n")
+        self.use(0)
+
+    def use(self, amount: int, files: int = 0) -> None:
+        (self.folder / "memory.current").write_text(f"{amount}\n")
+        (self.folder / "memory.stat").write_text(f"anon {amount - files}\nfile {files}\ninactive_file {files}\n")
+
+
+async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_restart_is_quick(fault, tmp_path, started):
+    cgroup = Cgroup(tmp_path, 512 * MIB)
+    table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body)), immediate=True))
+    large, small = b"x" * (7 * MIB), b"x" * 9000
+    async with shell.running(table, room=memories.Memory(tmp_path)) as server:
+
+        async def ask(body: bytes, path: str = "/sum", **headers: str) -> shell.Answer:
+            caller = await server.open()
+            try:
+                return await caller.ask(body, path=path, **headers)
+            except ConnectionError:  # hung up on while it still sent
+                return await caller.answer()
+            finally:
+                await caller.close()
+
+        cgroup.use(400 * MIB)
+        assert (await ask(large)).status == 200
+        cgroup.use(455 * MIB)
+        for path in ("/sum", "/long"):
+            shed = await ask(large, path)
+            assert (shed.status, shed.headers.get("retry-after")) == (429, "1")
+        assert [(await ask(small)).status for _ in range(20)] == [200] * 20
+        cgroup.use(480 * MIB, files=200 * MIB)  # of which the kernel takes what it needs
+        assert (await ask(large)).status == 200
+        cgroup.use(420 * MIB)  # room for five bodies of 7 MiB below 460.8
+        waiting = [await server.open() for _ in range(8)]
+        head = (
+            f"POST /sum HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(large)}\r\n\r\n"
+        )
+        for caller in waiting:
+            await caller.send(head.encode() + large[:100_000])
+        answers = await asyncio.gather(
+            *(asyncio.wait_for(each.answer(), 3) for each in waiting), return_exceptions=True
+        )
+        shed = [each for each in answers if isinstance(each, shell.Answer)]
+        assert [each.status for each in shed] == [429] * 3, "what is promised to bodies under way counts"
+        for caller in waiting:
+            await caller.close()
+        await shell.until(lambda: not server.shell._service.connections)
+        assert (await ask(large)).status == 200, "what was promised is given back"
+    fault.saw(
+        "above 90 %: bodies over 64 KiB 429 with Retry-After 1, 20 of 20 small ones answered; of 8 begun at once "
+        "the 5 that fit"
+    )
+    place = ("--plain-http", *processes.without_cluster(tmp_path))
+    before = await started("webhook", *place)
+    await before.ready()
+    os.kill(before.pid, signal.SIGKILL)  # as the kernel does it
+    began = time.monotonic()
+    after = await started("webhook", *place)
+    await after.ready()
+    seconds, work = time.monotonic() - began, processor_seconds(after.pid)
+    assert work < 5.0, "of one processor, whatever else this machine does"
+    assert await admits(after)
+    fault.saw(f"killed, started anew and ready after {seconds:.1f} s ({work:.1f} s of processor time)")
+
+
+def processor_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world():
+    """`await world(pods, nodes)`: a large cluster's API server; `await it(path)` steers it."""
+    running = []
+
+    async def begin(pods: int, nodes: int):
+        script = ROOT / "tests" / "support" / "api_world.py"
+        path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parent)])}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(script), str(pods), str(nodes)), stdout=asyncio.subprocess.PIPE, env=os.environ | path
+        )
+        running.append(process)
+        port = int(await process.stdout.readline())
+
+        async def steer(path: str) -> str:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{port}/control/{path}") as answer,
+            ):
+                return await answer.text()
+
+        return port, steer
+
+    yield begin
+    for process in running:
+        process.kill()
+        await process.wait()
+
+
+async def load(server, until: asyncio.Event) -> list[float]:
+    """Seconds of each of 100 reviews a second, over four connections, counted from when each was due."""
+    seconds: list[float] = []
+    body = admitting.review(admitting.pod())
+    loop = asyncio.get_running_loop()
+
+    async def one(offset: float) -> None:
+        caller = await server.open()
+        due = loop.time() + offset
+        while not until.is_set():
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            answer = await caller.ask(body, path=REVIEWS)
+            assert answer.status == 200
+            seconds.append(loop.time() - due)
+            due = max(due + 0.04, loop.time())
+        await caller.close()
+
+    await asyncio.gather(*(one(number / 100) for number in range(4)))
+    return sorted(seconds)
+
+
+def shown(seconds: list[float]) -> str:
+    return f"p99 {seconds[int(len(seconds) * 0.99)] * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms"
+
+
+class Counting(api_stub.Cache):
+    """A sink that knows how much it was told between two turns of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+
+    def upsert(self, obj) -> None:
+        self.objects[obj.metadata.name] = obj
+        self.now += 1
+        self.most = max(self.most, self.now)
+
+    async def turn(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.now = 0
+
+
+async def most_at_once(watch_by) -> int:
+    """Objects told between two turns of the loop while 2,000 changed ones are listed anew."""
+    sink = Counting()
+    async with api_stub.World() as there:
+        for index in range(2000):
+            there.put("/api/v1/nodes", api_stub.node(f"n{index}"))
+        async with watch_by(there.port, sink=sink) as (source, _, _):
+            await shell.until(source.synced.is_set)
+            gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            await shell.until(lambda: there.watched("/api/v1/nodes"))
+            there.end_watches(last=api_stub.event("ERROR", gone))
+            turning = asyncio.create_task(sink.turn())
+            for index in range(2000):
+                there.put("/api/v1/nodes", api_stub.node(f"n{index}", changed="yes"))
+            await shell.until(lambda: all(each.metadata.labels for each in sink.objects.values()))
+            turning.cancel()
+            await asyncio.gather(turning, return_exceptions=True)
+    return sink.most
+
+
+@pytest.mark.parametrize("pods", [2_000, pytest.param(100_000, marks=pytest.mark.soak)])
+async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_requests_their_turns(
+    fault, tmp_path, started, world, watch_by, pods
+):
+    at_once = await most_at_once(watch_by)
+    assert at_once <= 25
+    fault.saw(f"at most {at_once} of 2,000 changed objects are read between two turns of the loop")
+    port, steer = await world(pods, pods // 20)
+    place = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
+    server = await started("webhook", *place, *processes.without_cluster(tmp_path)[:2])
+    await server.ready(240)
+    resident = server.memory()
+
+    async def measured(work) -> list[float]:
+        until = asyncio.Event()
+        loading = asyncio.create_task(load(server, until))
+        await work()
+        until.set()
+        return await loading
+
+    async def relist() -> None:
+        before = int(await steer("pages"))
+        await steer("gone")
+        pages = before + -(-pods // 500) + -(-pods // 20 // 500)
+        async with asyncio.timeout(240):
+            while int(await steer("pages")) < pages:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # for the last page to be read
+
+    calm = await measured(lambda: asyncio.sleep(1))
+    began = time.monotonic()
+    busy = await measured(relist)
+    seconds = time.monotonic() - began
+    lag = await server.metric("railwright_event_loop_lag_seconds")
+    assert busy[int(len(busy) * 0.99)] < 0.5, (shown(calm), shown(busy))  # most of it is other work of this machine
+    assert busy[-1] < 1.5
+    assert await server.metric("railwright_cache_objects") >= pods
+    fault.saw(
+        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (calm: {shown(calm)}), loop lag "
+        f"{lag * 1000:.0f} ms, resident {server.memory() / MIB:.0f} MiB (after the first list {resident / MIB:.0f})"
+    )
+    os.kill(server.pid, signal.SIGSTOP)
+    await asyncio.sleep(2.0)  # how long it stands
+    os.kill(server.pid, signal.SIGCONT)
+    await asyncio.sleep(0.6)  # until the next look at the lag
+    assert await admits(server)
+    stalled = await server.metric("railwright_event_loop_lag_seconds")
+    assert 1.4 < stalled < 10
+    fault.saw(f"stood for 2 s: the metric shows {stalled:.1f} s, answers on")

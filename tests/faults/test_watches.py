@@ -1,0 +1,231 @@
+"""Faults between us and the API server: streams that end, lie, fall silent or cannot be had; over real sockets."""
+
+import asyncio
+import logging
+import pathlib
+import time
+
+import pytest
+import shell
+from aiohttp import web
+from api_stub import bookmark, event, listing, node, status
+from proxy import Proxy
+
+from cluster import reflector
+
+TOKEN_FILE = """
+apiVersion: v1
+kind: Config
+current-context: stub
+contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
+clusters: [{{name: stub, cluster: {{server: "{server}"}}}}]
+users: [{{name: stub, user: {{tokenFile: "{token}"}}}}]
+"""
+
+
+def lists(stub) -> list[web.Request]:
+    return [request for request in stub.asked if "watch" not in request.query]
+
+
+def told(caplog) -> list[dict]:
+    return [record.fields for record in caplog.records if record.name == "railwright.cluster"]
+
+
+async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.extend([[event("ADDED", node("b", 6)), bookmark(9)]] * 1)
+    stub.watches.extend([[bookmark(10 + turn), event("ADDED", node(f"n{turn}", 10 + turn))] for turn in range(5)])
+    stub.watches.append([None])
+    _, cache, _ = watch()
+    await cache.until(lambda: "n4" in cache.objects)
+    await shell.until(lambda: len(stub.watched_from()) == 7)
+    assert cache.told == ["+b", *(f"+n{turn}" for turn in range(5))]
+    assert (cache.replaced, len(lists(stub))) == (1, 1)
+    assert stub.watched_from() == ["5", "9", "10", "11", "12", "13", "14"]
+    fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events told once")
+
+
+async def relisted(stub, watch, gone) -> float:
+    stub.lists.extend([listing(node("a"), node("b"), version=5), listing(node("b"), node("c", 18), version=20)])
+    stub.watches.extend([gone, [None]])
+    _, cache, restarts = watch()
+    began = time.monotonic()
+    await cache.until(lambda: set(cache.objects) == {"b", "c"})
+    assert "gone" in restarts
+    assert cache.told == ["+c", "-a"], "only the difference is told"
+    await shell.until(lambda: stub.watched_from() == ["5", "20"])
+    return time.monotonic() - began
+
+
+async def test_09_a_watch_refused_with_410_lists_anew_and_notices_deletions(fault, stub, watch):
+    seconds = await relisted(stub, watch, status(410))
+    fault.saw(f"1 list, the deletion and the addition it showed were told, {seconds:.2f} s")
+
+
+async def test_10_a_410_in_the_stream_lists_anew_and_notices_deletions(fault, stub, watch):
+    seconds = await relisted(stub, watch, [event("ERROR", status(410))])
+    fault.saw(f"1 list, the deletion and the addition it showed were told, {seconds:.2f} s")
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_11_another_error_in_the_stream_keeps_the_cache_backs_off_and_alarms(fault, stub, watch, caplog, code):
+    broken = [event("ERROR", status(code, "broken"))]
+    stub.lists.extend([listing(node("a"), version=5), listing(node("a"), version=5)])
+    stub.watches.append(broken)
+    with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
+        _, cache, restarts = watch(longest_pause_seconds=30.0)
+        await shell.until(lambda: len(restarts) >= 3)
+        before = len(stub.asked)
+        await asyncio.sleep(1.0)  # what is counted is how much happens in it
+        asked = len(stub.asked) - before
+    assert set(restarts) == {str(code)}
+    assert asked <= 14, "pauses do not grow"
+    assert set(cache.objects) == {"a"}
+    (alarm,) = [each for each in told(caplog) if "broken" in each["error"]]
+    assert alarm["fix"]
+    fault.saw(f"{code}: cache kept, logged once with its fix, {len(restarts)} failures counted, {asked} calls in 1 s")
+
+
+async def test_12_bookmarks_alone_move_the_version_so_that_the_next_watch_is_resumed(fault, stub, watch):
+    """An hour of them is sixty: one a minute."""
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.extend([[bookmark(1000 + minute) for minute in range(60)], [event("ADDED", node("b", 2000)), None]])
+    _, cache, restarts = watch()
+    await cache.until(lambda: "b" in cache.objects)
+    assert stub.watched_from() == ["5", "1059"]
+    assert (cache.replaced, cache.told, restarts) == (1, ["+b"], [])
+    fault.saw("60 bookmarks, then resumed from the last one's version; no second list")
+
+
+async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, tmp_path, watch_by):
+    assert 60 < reflector.QUIET_SECONDS <= 75, "bookmarks come each 60 s; a watch cache keeps events for 75 s"
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.append([event("ADDED", node("b", 6)), None])
+    async with Proxy(stub.port) as proxy, watch_by(proxy.port, quiet_seconds=0.5) as (source, cache, restarts):
+        await cache.until(lambda: "b" in cache.objects)
+        proxy.silent = True
+        stub.watches[0] = [event("ADDED", node("c", 7)), None]
+        began = time.monotonic()
+        await shell.until(lambda: "unreachable" in restarts)
+        noticed = time.monotonic() - began
+        proxy.silent = False
+        await cache.until(lambda: "c" in cache.objects)
+        back = time.monotonic() - began
+        assert 0.4 < noticed < 10
+        assert cache.replaced == 1
+        assert stub.watched_from()[-1] == "6"
+        assert source.age_seconds() < 1
+    fault.saw(
+        f"silence noticed after {noticed:.1f} s of 0.5 s allowed (in production {reflector.QUIET_SECONDS:.0f} s), "
+        f"resumed without a list {back - noticed:.1f} s later"
+    )
+
+
+async def test_14_a_line_cut_in_the_middle_is_dropped_and_the_rest_resumed(fault, stub, watch):
+    whole = event("ADDED", node("c", 8))
+    stub.lists.append(listing(version=5))
+    cuts = [1, 20, len(whole) // 2, len(whole) - 2]
+    stub.watches.extend([[event("ADDED", node("b", 7)), whole[: cuts[0]]], *([whole[:cut]] for cut in cuts[1:])])
+    stub.watches.append([whole, None])
+    _, cache, restarts = watch()
+    await cache.until(lambda: set(cache.objects) == {"b", "c"})
+    assert stub.watched_from() == ["5", "7", "7", "7", "7"]
+    assert (cache.replaced, cache.told) == (1, ["+b", "+c"])
+    assert "unread" not in restarts
+    fault.saw(
+        "4 streams cut 1, 20, half and all but 2 bytes into a line: each resumed from the version before, no list"
+    )
+
+
+async def test_15_an_event_of_three_mebibytes_is_read(fault, stub, watch):
+    stub.lists.append(listing(version=5))
+    large = event("ADDED", node("big", 6, x="y" * (3 << 20)))
+    stub.watches.append([large, event("ADDED", node("next", 7)), None])
+    _, cache, restarts = watch()
+    began = time.monotonic()
+    await cache.until(lambda: "next" in cache.objects)
+    assert len(cache.objects["big"].metadata.labels["x"]) == 3 << 20
+    assert (cache.replaced, restarts) == (1, [])
+    fault.saw(f"a line of {len(large):,} bytes and the next one read in {time.monotonic() - began:.2f} s, no list")
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_16_the_time_a_server_asks_for_is_waited_out_with_jitter_on_top(fault, stub, watch, code):
+    busy = web.json_response(status(code, "busy"), status=code, headers={"Retry-After": "1"})
+    stub.lists.extend([busy, listing(node("a"), version=5)])
+    stub.watches.append([None])
+    runs = [watch(longest_pause_seconds=0.5)]
+    began = time.monotonic()
+    await runs[0][1].until(lambda: "a" in runs[0][1].objects)
+    waited = time.monotonic() - began
+    assert 1.0 <= waited < 10
+    assert runs[0][2] == [str(code)]
+    fault.saw(f"{code}: asked for 1 s, next call after {waited:.2f} s")
+
+
+async def test_17_a_token_that_was_rotated_is_read_anew_from_its_file(fault, stub, tmp_path, watch_by):
+    token, kubeconfig = tmp_path / "token", tmp_path / "account"
+    token.write_text("first\n")
+    kubeconfig.write_text(TOKEN_FILE.format(server=f"http://127.0.0.1:{stub.port}", token=token))
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.append([event("ADDED", node("b", 6)), None])
+    async with watch_by(kubeconfig=kubeconfig) as (_, cache, restarts):
+        await cache.until(lambda: "b" in cache.objects)
+        token.write_text("second\n")
+        stub.watches.clear()
+        stub.watches.extend([status(401, "expired"), [event("ADDED", node("c", 7)), None]])
+        stub.hold.set()
+        began = time.monotonic()
+        await cache.until(lambda: "c" in cache.objects)
+        seconds = time.monotonic() - began
+    tokens = [request.headers["Authorization"] for request in stub.asked]
+    assert tokens[0] == "Bearer first"
+    assert tokens[-1] == "Bearer second"
+    assert "401" in restarts
+    assert cache.replaced == 1
+    fault.saw(f"401, then the new token of the same file {seconds:.2f} s later; watch resumed, no list, no restart")
+
+
+async def test_19_a_list_older_than_the_watch_takes_no_object_back_in_time(fault, stub, watch, caplog):
+    new, old = node("a", 30, generation="new"), node("a", 10, generation="old")
+    stub.lists.extend([listing(node("a", 5), version=6), listing(old, version=12), listing(old, version=12)])
+    stub.lists.append(listing(new, node("b", 31), version=31))
+    stub.watches.extend([[event("MODIFIED", new), event("ERROR", status(410))], [None]])
+    with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
+        _, cache, restarts = watch()
+        await cache.until(lambda: "b" in cache.objects)
+    assert cache.objects["a"].metadata.labels == {"generation": "new"}
+    assert cache.told == ["+a", "+b"]
+    assert restarts.count("older") == 2
+    assert all("resourceVersion" not in request.query for request in lists(stub)), "a list is the newest there is"
+    fault.saw("2 lists of version 12 after an event of version 30: both refused, logged and counted; the third taken")
+
+
+async def test_57_proxies_of_the_environment_and_lost_names_do_not_touch_calls_to_the_api_server(
+    fault, stub, tmp_path, watch, client, monkeypatch, started
+):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        for spelt in (name, name.lower()):
+            monkeypatch.setenv(spelt, "http://127.0.0.1:9")  # where nobody listens
+    stub.lists.append(listing(version=5))
+    stub.watches.append([None])
+    policy = pathlib.Path(__file__).parents[2] / "manifests" / "examples" / "360-roce" / "policy.yaml"
+    server = await started(
+        "webhook", "--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(policy)
+    )
+    began = time.monotonic()
+    await server.ready()
+    kinds = len({request.path for request in stub.asked if "watch" in request.query})
+    seconds = time.monotonic() - began
+    fault.saw(f"with six dead proxies in its environment a webhook watched {kinds} kinds, ready after {seconds:.1f} s")
+    stub.lists[0], stub.watches[0] = listing(node("a"), version=5), []
+    _, cache, restarts = watch()
+    await cache.until(lambda: "a" in cache.objects)
+    host, client._account.host = client._account.host, "http://api.invalid"  # RFC 2606: never resolves
+    await shell.until(lambda: restarts.count("unreachable") >= 2)
+    assert set(cache.objects) == {"a"}
+    stub.watches[0] = [event("ADDED", node("b", 6)), None]
+    client._account.host = host
+    await cache.until(lambda: "b" in cache.objects)
+    assert cache.replaced == 1
+    fault.saw("a name that did not resolve: cache kept, resumed without a list when it did")

@@ -1,0 +1,191 @@
+"""One leader by a Lease, over real sockets, with an API server that is away, slow, or has forgotten."""
+
+import asyncio
+import time
+
+import api_stub
+import objects_stub
+import pytest
+import pytest_asyncio
+
+from cluster import client as clients
+from cluster import lease
+
+QUICK = lease.Timings(duration=1.0, renew=0.6, retry=0.1)
+NAME = "railwright-extender"
+PATH = objects_stub.LEASES.format("prod", NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def leases():
+    async with objects_stub.serving() as made:
+        yield made
+
+
+class Standing:
+    """A running candidate and what it told."""
+
+    def __init__(self, client, name: str) -> None:
+        self.told: list[bool] = []
+        self.election = lease.Election(client, "prod", NAME, name, timings=QUICK, changed=self.told.append)
+        self.task = asyncio.create_task(self.election.run())
+
+    async def kill(self) -> None:
+        """Its end without a word, as by kill -9: nothing is given back."""
+        self.election._leave = _nothing  # type: ignore[method-assign]
+        await self.end()
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def _nothing() -> None:
+    pass
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stand(leases, tmp_path):
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, leases.port))
+    running: list[Standing] = []
+
+    def started(name: str) -> Standing:
+        running.append(Standing(client, name))
+        return running[-1]
+
+    yield started
+    for each in running:
+        await each.kill()
+    await client.close()
+
+
+async def until(condition, seconds: float = 5.0) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for is in a server
+            await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+async def led_by(first: Standing) -> Standing:
+    await until(lambda: first.election.leading)
+    return first
+
+
+async def test_the_first_leads_and_the_second_knows_who(leases, stand):
+    one = await led_by(stand("one"))
+    two = stand("two")
+    await until(lambda: two.election.holder == "one")
+    await asyncio.sleep(1.5)
+    assert one.election.leading
+    assert not two.election.leading
+    assert (one.told, two.told) == ([True], [])
+    spec = leases.kept[PATH]["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 1, 0)
+
+
+async def test_a_leader_asks_once_a_renewal(leases, stand):
+    await led_by(stand("one"))
+    del leases.asked[:]
+    await until(lambda: len(leases.asked) > 5)
+    assert {method for method, _ in leases.asked} == {"PUT"}
+
+
+async def test_who_resigns_is_followed_at_once(leases, stand):
+    one = await led_by(stand("one"))
+    two = stand("two")
+    await until(lambda: two.election.holder == "one")
+    one.election.resign()
+    assert not one.election.leading
+    assert one.told == [True, False]
+    assert await until(lambda: two.election.leading) < 0.5
+    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 1
+    await asyncio.sleep(0.3)
+    assert not one.election.leading, "it stands no more"
+
+
+async def test_who_is_cancelled_gives_the_lease_back(leases, stand):
+    one = await led_by(stand("one"))
+    await one.end()
+    assert leases.holder(PATH) == ""
+    assert one.told == [True, False]
+
+
+async def test_who_dies_is_followed_when_its_time_is_up(stand):
+    one = await led_by(stand("one"))
+    two = stand("two")
+    await until(lambda: two.election.holder == "one")
+    await one.kill()
+    assert 0.8 < await until(lambda: two.election.leading) < 1.5
+
+
+@pytest.mark.parametrize("fault", [objects_stub.HANG, 503, 409])
+async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, fault):
+    one = await led_by(stand("one"))
+    leases.fault = lambda _: fault
+    assert await until(lambda: one.told == [True, False]) < QUICK.duration
+    assert not one.election.leading
+
+
+async def test_a_leader_whose_loop_stood_still_knows_at_once_that_it_leads_no_more(stand):
+    one = await led_by(stand("one"))
+    time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
+    assert not one.election.leading
+    await until(lambda: one.told in ([True, False, True], [True]))  # nobody else was there, so it leads on
+
+
+async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
+    one = await led_by(stand("one"))
+    leases.fault = lambda _: 500
+    await until(lambda: not one.election.leading)
+    leases.fault = lambda _: None
+    await until(lambda: one.election.leading)
+    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 0
+
+
+async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(leases, stand):
+    leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
+    one = stand("one")
+    await until(lambda: leases.holder(PATH) == "one")
+    assert not one.election.leading
+    leases.fault = lambda _: None
+    await until(lambda: one.election.leading)
+
+
+async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
+    marks = {"metadata": {"name": NAME, "labels": {"team": "x"}}, "spec": {"strategy": "OldestEmulationVersion"}}
+    leases.keep(PATH, marks)
+    one = await led_by(stand("one"))
+    leases.keep(PATH, leases.kept[PATH] | {"metadata": leases.kept[PATH]["metadata"] | {"annotations": {"a": "b"}}})
+    before = leases.kept[PATH]["metadata"]["resourceVersion"]
+    await until(lambda: leases.kept[PATH]["metadata"]["resourceVersion"] != before)
+    assert one.told == [True], "a conflict is not a loss"
+    kept = leases.kept[PATH]
+    assert (kept["metadata"]["labels"], kept["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
+    assert kept["metadata"]["annotations"] == {"a": "b"}
+
+
+async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
+    one = await led_by(stand("one"))
+    two = stand("two")
+    await until(lambda: two.election.holder == "one")
+    del leases.kept[PATH]
+    await until(lambda: leases.holder(PATH) == "one")
+    await until(lambda: one.election.leading)
+    assert two.told == []
+
+
+async def test_what_is_no_lease_is_no_reason_to_end(leases, stand):
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": 7}})
+    one = stand("one")
+    await until(lambda: len(leases.asked) > 3)
+    assert not one.task.done()
+    leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": None}})
+    await led_by(one)
+
+
+def test_no_two_processes_have_one_name():
+    names = {lease.identity("pod-0") for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith("pod-0_") for name in names)

@@ -1,0 +1,132 @@
+"""Leaf and authority of a live server rotate under load: callers trust the bundle as they last read it."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+import time
+
+import pytest
+import shell
+from cryptography import x509
+
+from certs import bundle, issue, rotation, steps, trust
+
+SECOND = dt.timedelta(seconds=1)
+SCHEDULE = rotation.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
+LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
+WANTED = (bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
+
+
+class Store:
+    """A Secret, a caBundle, and the rotator that fills them."""
+
+    def __init__(self, schedule=SCHEDULE) -> None:
+        self.schedule = schedule
+        self.keyring, self.leaf, self.bundle = rotation.Keyring(), rotation.Stored(), b""
+        self.mark, self.same = None, 0.0
+
+    def step(self, *, renew=False) -> rotation.Step | rotation.Wait:
+        seen = rotation.Seen(self.keyring, {"webhook": self.leaf}, {"pods": self.bundle})
+        mark = (self.leaf, self.bundle)
+        if mark != self.mark:
+            self.mark, self.same = mark, time.monotonic()
+        now, steady = dt.datetime.now(dt.UTC), (time.monotonic() - self.same) * SECOND
+        found = rotation.plan(seen, WANTED, now=now, schedule=self.schedule, steady=steady, renew_authority=renew)
+        if isinstance(found, rotation.Step):
+            writes = steps.perform(found, seen, WANTED, now=now, schedule=self.schedule)
+            self.keyring = writes.keyring or self.keyring
+            self.bundle = self.bundle if writes.bundle is None else writes.bundle
+            self.leaf = writes.leaves.get("webhook", self.leaf)
+        return found
+
+    async def rest(self) -> None:
+        """Step on until nothing is due for days."""
+        while True:
+            found = self.step()
+            if isinstance(found, rotation.Wait):
+                if not found.soon:
+                    return
+                await asyncio.sleep(0.05)
+
+
+async def kubelet(store, folder, running, seconds) -> None:
+    """Bring the Secret to the server, a while after it was written."""
+    while True:
+        await asyncio.sleep(seconds)
+        shell.write_pair(folder, store.leaf.pair)
+        running.shell._certificate.reload()
+
+
+class Caller:
+    """An API server: a new connection each time, trusting the bundle as it last saw it."""
+
+    def __init__(self, store, running, seconds) -> None:
+        self._store, self._running, self._seconds = store, running, seconds
+        self._read()
+        self.presented: list[int] = []
+        self.failed: list[Exception] = []
+
+    def _read(self) -> None:
+        self._at = time.monotonic()
+        self._context = ssl.create_default_context(cadata=self._store.bundle.decode())
+
+    async def forever(self) -> None:
+        while True:
+            try:
+                caller = await self._running.open(self._context)
+                seen = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                assert (await caller.ask(b"1")).status == 200
+                await caller.close()
+                self.presented.append(x509.load_der_x509_certificate(seen).serial_number)
+            except (ssl.SSLError, OSError, AssertionError) as error:
+                self.failed.append(error)
+            if time.monotonic() - self._at > self._seconds:
+                self._read()
+
+
+@contextlib.asynccontextmanager
+async def under_load(store, folder, late):
+    place = shell.write_pair(folder, store.leaf.pair)
+    async with shell.running(shell.ECHO, "--tls-cert", str(place[0]), "--tls-key", str(place[1])) as running:
+        callers = [Caller(store, running, late[1]) for _ in range(3)]
+        tasks = [asyncio.create_task(each.forever()) for each in callers]
+        tasks.append(asyncio.create_task(kubelet(store, folder, running, late[0])))
+        try:
+            yield callers
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("late", [LATE_CALLERS, LATE_SERVER], ids=["late callers", "late server"])
+async def test_no_request_fails_while_leaf_and_authority_rotate(tmp_path, late):
+    store = Store()
+    await store.rest()
+    first = store.leaf.pair
+    async with under_load(store, tmp_path, late) as callers:
+        await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
+        store.step(renew=True)
+        await store.rest()
+        last = serial(store.leaf.pair)
+        await shell.until(lambda: all(each.presented[-1] == last for each in callers))
+    assert [each.failed for each in callers] == [[], [], []]
+    assert trust.anchor(store.leaf.pair.certificate_pem, trust.split(store.bundle))
+    assert trust.anchor(first.certificate_pem, trust.split(store.bundle)) is None, "the old authority is gone"
+    assert {serial(first), last} == set(callers[0].presented)
+
+
+async def test_the_same_load_does_notice_a_rotation_in_the_wrong_order(tmp_path):
+    """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
+    store = Store()
+    await store.rest()
+    async with under_load(store, tmp_path, LATE_CALLERS) as callers:
+        await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
+        store.bundle = issue.issue_authority("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
+        await shell.until(lambda: all(each.failed for each in callers))
+    assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
+
+
+def serial(pair: issue.Pair) -> int:
+    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number

@@ -1,0 +1,237 @@
+"""Two extender processes and one Lease: one answers, the other says who does and takes over."""
+
+import asyncio
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+import aiohttp
+import api_stub
+import objects_stub
+import pytest_asyncio
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ASKED = json.loads((ROOT / "tests" / "data" / "wire" / "kube-scheduler-filter.json").read_bytes())
+NAMESPACE, SERVICE = "railwright-system", "railwright-extender"
+LEASE = objects_stub.LEASES.format(NAMESPACE, SERVICE)
+SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{SERVICE}-ipv4"
+ENDPOINTS = f"/api/v1/namespaces/{NAMESPACE}/endpoints/{SERVICE}"
+PORT = {"name": "extender", "port": 8713, "targetPort": 8713, "protocol": "TCP"}
+POLICY = {
+    "apiVersion": "railwright.io/v1alpha1",
+    "kind": "FabricPolicy",
+    "fabrics": {
+        "roce": {
+            "transport": "roce",
+            "rails": [{"name": "rail0", "resource": "rdma/rail0", "device": "mlx5_0"}],
+            "placement": {"rails": "preferred", "domains": ["leaf"]},
+        }
+    },
+}
+NODES = [
+    {"metadata": {"name": f"gpu-{number}", "uid": f"{number}"}, "status": {"allocatable": {"rdma/rail0": "1"}}}
+    for number in range(8)
+]
+THE_SERVICE = {"metadata": {"name": SERVICE, "uid": "service-uid"}, "spec": {"ports": [PORT]}}
+
+
+class Replica:
+    """One extender process as a pod of the Deployment would run it."""
+
+    def __init__(self, number: int, process: asyncio.subprocess.Process, session: aiohttp.ClientSession) -> None:
+        self.name, self.ip = f"extender-{number}", f"10.0.0.{number}"
+        self.process, self.session = process, session
+        self.url = self.ops = ""
+
+    async def begin(self) -> None:
+        for _ in range(2):
+            while not (
+                found := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
+            ):
+                pass
+            setattr(self, "ops" if found[1] else "url", f"http://{found[2]}")
+        self.reading = asyncio.create_task(self.process.stderr.read())
+
+    async def ask(self) -> tuple[int, str, dict]:
+        """A scheduler's question: status, the answer's Connection, body."""
+        async with self.session.post(f"{self.url}/scheduler/filter", json=ASKED) as answer:
+            return answer.status, answer.headers.get("Connection", ""), await answer.json()
+
+    async def answers(self) -> bool:
+        try:
+            return (await self.ask())[0] == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
+    async def ready(self) -> bool:
+        async with self.session.get(f"{self.ops}/readyz") as answer:
+            return answer.status == 200
+
+    async def metric(self, name: str) -> float:
+        async with self.session.get(f"{self.ops}/metrics") as answer:
+            return float(re.search(rf"^{name} (\S+)$", await answer.text(), re.MULTILINE)[1])
+
+
+class Town:
+    """The API server, and the replicas."""
+
+    def __init__(self, objects: objects_stub.Objects, folder: pathlib.Path, session: aiohttp.ClientSession) -> None:
+        self.objects, self.folder, self.session = objects, folder, session
+        self.replicas: list[Replica] = []
+
+    async def start(self) -> Replica:
+        number = len(self.replicas) + 1
+        options = ["--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=2"]
+        options += [f"--kubeconfig={self.folder / 'kubeconfig'}", f"--policy={self.folder / 'policy.yaml'}"]
+        place = {"POD_NAME": f"extender-{number}", "POD_NAMESPACE": NAMESPACE, "POD_IP": f"10.0.0.{number}"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "extender", *options, "--leader-elect"),
+            env={**os.environ, **place},
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self.replicas.append(Replica(number, process, self.session))
+        await self.replicas[-1].begin()
+        return self.replicas[-1]
+
+    def living(self) -> list[Replica]:
+        return [each for each in self.replicas if each.process.returncode is None]
+
+    def pointed_at(self) -> list[str]:
+        return [each["addresses"][0] for each in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def town(tmp_path_factory):
+    """One for all tests, in their order: a process takes a second of a core to start."""
+    tmp_path = tmp_path_factory.mktemp("standby")
+    async with objects_stub.serving() as objects, aiohttp.ClientSession() as session:
+        objects.keep(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}", THE_SERVICE)
+        objects.lists["/api/v1/nodes"] = NODES
+        api_stub.kubeconfig(tmp_path, objects.port)
+        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+        made = Town(objects, tmp_path, session)
+        yield made
+        for each in made.replicas:
+            if each.process.returncode is None:
+                each.process.kill()
+            await each.process.wait()
+            await each.reading
+
+
+async def until(condition, seconds: float = 10.0) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - what is waited for is another process's
+            await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def pair(town: Town) -> tuple[Replica, Replica]:
+    """A leader and a standby that knows of it: those that live, and new ones for those that do not."""
+    while len(town.living()) < 2:
+        await town.start()
+
+    async def settled() -> list[Replica]:
+        answering = [each for each in town.living() if await each.answers()]
+        others = [each for each in town.living() if each not in answering]
+        if len(answering) != 1 or not await others[0].ready():
+            return []
+        return [*answering, *others] if answering[0].name in (await others[0].ask())[2]["error"]["reason"] else []
+
+    await until(settled)
+    leader, standby = await settled()
+    return leader, standby
+
+
+async def test_who_has_not_read_the_cluster_yet_does_not_lead(town):
+    town.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
+    first = await town.start()
+    await asyncio.sleep(0.7)
+    assert LEASE not in town.objects.kept
+    town.objects.fault = lambda _: None
+    await until(first.answers)
+
+
+async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is_sure(town):
+    leader, standby = await pair(town)
+    town.objects.fault = lambda _: objects_stub.HANG
+    began = time.monotonic()
+
+    async def silent() -> bool:
+        return not await leader.answers()
+
+    assert await until(silent) < 2.6
+    await asyncio.sleep(max(0.0, began + 3.5 - time.monotonic()))
+    assert not await standby.answers()
+    town.objects.fault = lambda _: None
+    town.objects.release()
+
+    async def one() -> bool:
+        return await leader.answers() != await standby.answers()
+
+    await until(one)
+
+
+async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_when_it_is_killed(town):
+    leader, standby = await pair(town)
+    status, connection, body = await standby.ask()
+    assert (status, connection) == (503, "close")
+    assert f"{leader.name} leads; connect anew, to the Service railwright-extender" in body["error"]["reason"]
+    async with town.session.get(f"{standby.url}/explain/prod/a") as answer:
+        assert answer.status == 503
+    assert (await leader.ready(), await standby.ready()) == (True, True)
+    assert [await each.metric("railwright_leader") for each in (leader, standby)] == [1.0, 0.0]
+    written = town.objects.kept[SLICE]
+    assert town.pointed_at() == [leader.ip]
+    assert written["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
+    assert written["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
+    assert written["metadata"]["ownerReferences"][0]["uid"] == "service-uid"
+    assert written["ports"] == [{"name": "extender", "port": 8713, "protocol": "TCP"}]
+
+    before = await standby.metric("railwright_leader_transitions_total")
+    leader.process.send_signal(signal.SIGKILL)
+    assert 1.5 < await until(standby.answers) < 5
+    status, connection, body = await standby.ask()
+    assert (status, connection) == (200, ""), "its callers may stay"
+    assert body["NodeNames"] or body["FailedNodes"] or body["FailedAndUnresolvableNodes"]
+
+    async def moved() -> bool:
+        addresses = town.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
+        return town.pointed_at() == [standby.ip] == [each["ip"] for each in addresses]
+
+    await until(moved, 2)
+    assert await standby.metric("railwright_leader") == 1.0
+    assert await standby.metric("railwright_leader_transitions_total") == before + 1
+
+
+async def test_a_leader_that_is_told_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(town):
+    leader, standby = await pair(town)
+    leader.process.send_signal(signal.SIGTERM)
+    assert await until(standby.answers) < 1.0
+    assert (await leader.ask())[0] == 503
+    assert await leader.process.wait() == 0
+    assert town.pointed_at() == [standby.ip], "who leaves takes nothing from who came"
+    standby.process.send_signal(signal.SIGTERM)
+    assert await standby.process.wait() == 0
+    assert town.pointed_at() == [], "nobody is sent to an address that may be somebody else's tomorrow"
+    assert town.objects.holder(LEASE) == ""
+
+
+async def test_variables_that_are_missing_are_named(tmp_path):
+    (tmp_path / "policy.yaml").write_text("{}")
+    options = ["--plain-http", "--listen=127.0.0.1:0", f"--kubeconfig={api_stub.kubeconfig(tmp_path, 1)}"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "extender", *options, "--leader-elect"),
+        env={name: value for name, value in os.environ.items() if not name.startswith("POD_")} | {"POD_NAME": "a"},
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, told = await process.communicate()
+    assert process.returncode == 2
+    assert b"POD_NAMESPACE, POD_IP not set: give them from the downward API" in told

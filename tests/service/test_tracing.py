@@ -1,0 +1,294 @@
+"""Traces of real servers at a collector of the test's own: where they continue, what they say, what they cost."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+import subprocess
+import sys
+import time
+
+import admitting
+import aiohttp
+import collector as collectors
+import pytest
+import pytest_asyncio
+import shell
+from admitting import WIRE, fabric, pod, review
+
+from cli.demo import stage as stages
+from serving import metrics, routes, settings, tracing
+from webhook import app
+from webhook import state as states
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SECRET = "hunter2-must-not-leave"
+
+
+def caller(*, sampled: bool = True) -> tuple[str, str, dict[str, str]]:
+    """(trace, span, headers) as an API server sends them with a webhook's request (W3C Trace Context)."""
+    trace, span = secrets.token_hex(16), secrets.token_hex(8)
+    return trace, span, {"traceparent": f"00-{trace}-{span}-{'01' if sampled else '00'}"}
+
+
+# --- real processes -----------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def collector():
+    async with collectors.opened() as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stage(collector, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds; five seconds as delivered
+        async with stages.opened(tmp_path_factory.mktemp("stage"), ["--otlp-endpoint", collector.endpoint]) as opened:
+            yield opened
+
+
+async def ask(stage, path: str, body: bytes, headers: dict) -> dict:
+    server = stage.webhook if path.startswith("/mutate") else stage.extender
+    secure = server is stage.webhook
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{'https' if secure else 'http'}://{server.address}{path}",
+            data=body,
+            headers={"Content-Type": "application/json", **headers},
+            ssl=stage.trust if secure else True,
+        ) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def test_an_admission_continues_the_api_servers_trace_and_shows_its_steps(stage, collector):
+    trace, span, headers = caller()
+    tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
+    answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
+    assert answer["response"]["allowed"]
+    found = await collector.trace(trace, 4)
+    request = found["POST /mutate/pods"]
+    assert (request.service, request.parent, request.kind) == ("railwright-webhook", span, collectors.SERVER)
+    for name in ("decode", "plan", "patch"):
+        assert found[name].parent == request.span
+        assert request.began <= found[name].began <= found[name].ended <= request.ended
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/mutate/pods",
+        "http.response.status_code": 200,
+        "k8s.namespace.name": "prod",
+        "k8s.pod.name": json.loads(review(tree))["request"]["name"],
+        "railwright.dry_run": False,
+        "railwright.fabric": answer_fabric(answer),
+        "railwright.decision": "patched",
+        "railwright.outcome": "patched",
+    }
+    assert request.status == collectors.UNSET
+
+
+def answer_fabric(answer: dict) -> str:
+    return answer["response"]["auditAnnotations"]["fabric"]
+
+
+async def test_no_value_of_a_pod_is_in_any_span(stage, collector):
+    trace, _, headers = caller()
+    tree = pod(admitting.gpus(4, env=admitting.variables(TOKEN=SECRET), args=[SECRET]), label="default")
+    tree["metadata"]["annotations"] = {"x/y": SECRET}
+    await ask(stage, "/mutate/pods", review(tree, namespace="prod", userInfo={"username": SECRET}), headers)
+    await collector.trace(trace, 4)
+    assert SECRET.encode() not in collector.raw
+
+
+async def test_a_refusal_is_told_by_its_reason_word(stage, collector):
+    trace, _, headers = caller()
+    await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), headers)
+    request = (await collector.trace(trace, 3))["POST /mutate/pods"]
+    assert request.attributes["railwright.decision"] == "refused"
+    assert request.attributes["railwright.reason"] == "unknown-fabric"
+
+
+async def test_a_mate_of_a_remembered_pod_is_not_planned_again(stage, collector):
+    trees = [pod(label="default", annotations={"mates": "here"}) for _ in range(2)]
+    (first, _, one), (second, _, other) = caller(), caller()
+    await ask(stage, "/mutate/pods", review(trees[0], namespace="prod"), one)
+    await ask(stage, "/mutate/pods", review(trees[1], namespace="prod"), other)
+    assert (await collector.trace(first, 4)).keys() == {"POST /mutate/pods", "decode", "plan", "patch"}
+    assert (await collector.trace(second, 2)).keys() == {"POST /mutate/pods", "decode"}
+
+
+async def test_a_request_that_its_caller_did_not_sample_is_not_sent(stage, collector):
+    (unsampled, _, off), (sampled, _, on) = caller(sampled=False), caller()
+    await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), off)
+    await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), on)
+    await collector.trace(sampled, 3)
+    assert not [each for each in collector.spans if each.trace == unsampled]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "path", "steps"),
+    [
+        ("kube-scheduler-filter.json", "/scheduler/filter", {"decode", "filter"}),
+        ("kube-scheduler-prioritize.json", "/scheduler/prioritize", {"decode", "prioritize"}),
+        ("volcano-prioritize.json", "/volcano/prioritize", {"decode", "prioritize"}),
+        ("volcano-allocate.json", "/volcano/allocate", {"decode", "events"}),
+    ],
+)
+async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, collector, recorded, path, steps):
+    body = json.loads((WIRE / recorded).read_bytes())
+    task = body["Pod"] if "Pod" in body else body["task"]["Pod"]
+    task["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "default"
+    trace, span, headers = caller()
+    await ask(stage, path, json.dumps(body).encode(), headers)
+    found = await collector.trace(trace, 1 + len(steps))
+    request = found.pop(f"POST {path}")
+    assert (request.service, request.parent, request.kind) == ("railwright-extender", span, collectors.SERVER)
+    assert found.keys() == steps
+    assert {each.parent for each in found.values()} == {request.span}
+    assert request.attributes["k8s.pod.name"] == task["metadata"]["name"]
+    if "events" not in steps:
+        assert request.attributes["railwright.fabric"]
+        assert request.attributes["railwright.decision"]
+
+
+# --- parts, in the test's own loop -----------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def traced(endpoint: str, *arguments: str):
+    places = ["--listen", "127.0.0.1:0", "--plain-http", "--otlp-endpoint", endpoint]
+    made = tracing.chosen(settings.parse("webhook", [*places, *arguments], {}))
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector):
+    async def waiting(call: routes.Call) -> routes.Reply:
+        await asyncio.sleep(0)
+        return inner(call)
+
+    def broken(call: routes.Call) -> routes.Reply:
+        raise RuntimeError(SECRET)
+
+    async with traced(collector.endpoint) as made:
+        inner = made.step("inner", lambda call: routes.Reply(call.body, outcome="done"))
+        table = made.routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
+        async with shell.running(table) as server:
+            asking = await server.open()
+            for path, status in (("/waiting", 200), ("/broken", 500)):
+                assert (await asking.ask(b"{}", path=path)).status == status
+            await asking.close()
+    names = {"POST /waiting", "inner", "POST /broken"}
+    spans = {each.name: each for each in collector.spans if each.name in names}
+    assert spans.keys() == names, "the end of the server sent what was left"
+    assert spans["inner"].parent == spans["POST /waiting"].span
+    assert spans["POST /waiting"].attributes["railwright.outcome"] == "done"
+    assert spans["POST /waiting"].parent == spans["POST /broken"].parent == "", "nobody's trace to continue"
+    assert spans["POST /broken"].status == collectors.ERROR
+    assert spans["POST /broken"].attributes["error.type"] == "RuntimeError"
+    assert SECRET.encode() not in collector.raw
+
+
+async def test_what_a_pods_owner_is_told_is_a_step_of_its_own(collector):
+    told: list[object] = []
+    trace, _, headers = caller()
+    async with traced(collector.endpoint) as made:
+        table = app.offered(states.State(), fabric, metrics.Metrics("webhook"), told.append, made)
+        tree = pod(label="g")
+        tree["metadata"]["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+        ]
+        async with shell.running(table) as server:
+            asking = await server.open()
+            body = review(tree, namespace="prod")
+            await asking.send(
+                b"POST /mutate/pods HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"traceparent: %b\r\nContent-Length: %d\r\n\r\n%b" % (headers["traceparent"].encode(), len(body), body)
+            )
+            assert (await asking.answer()).status == 200
+            await asking.close()
+    found = await collector.trace(trace, 4)
+    assert len(told) == 1
+    assert found["events"].parent == found["POST /mutate/pods"].span
+
+
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
+async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
+    collector.gate.clear()
+    closed = "http://127.0.0.1:9"  # the discard port: nobody listens
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            made = await stack.enter_async_context(traced(collector.endpoint if hangs else closed))
+            server = await stack.enter_async_context(
+                shell.running(made.routes([routes.Route("/echo", shell.echo, immediate=True)]))
+            )
+            asking = await server.open()
+            slowest = 0.0
+            for _ in range(1000):
+                began = time.perf_counter()
+                assert (await asking.ask(b"{}", path="/echo")).status == 200
+                slowest = max(slowest, time.perf_counter() - began)
+            await asking.close()
+            assert slowest < 2.0, "a send takes 3 s to give up"
+            assert len(made._provider._active_span_processor._span_processors[0]._batch_processor._queue) <= 128
+            ending = time.perf_counter()
+        assert time.perf_counter() - ending < 8.0, "the end of a server does not wait for it"
+    finally:
+        collector.gate.set()
+
+
+# --- off ------------------------------------------------------------------------------------------------
+
+
+def test_tracing_that_is_off_hands_everything_back_as_it_is():
+    options = settings.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
+    off = tracing.chosen(options)
+    table = [routes.Route("/echo", shell.echo)]
+    assert off is tracing.OFF
+    assert off.step("x", shell.echo) is shell.echo
+    assert off.noted(shell.echo, lambda _: {}) is shell.echo
+    assert off.routes(table) is table
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def test_nobody_loads_opentelemetry_unasked():
+    code = "import sys, webhook.__main__, extender.__main__; print([n for n in sys.modules if 'opentelemetry' in n])"
+    assert python(code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("server", ["webhook", "extender"])
+def test_without_the_extra_the_message_names_it(server, tmp_path):
+    (tmp_path / "policy.yaml").write_text((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
+    (tmp_path / "snapshot.json").write_text('{"kind": "List", "items": []}')
+    arguments = [
+        *("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http"),
+        *("--policy", str(tmp_path / "policy.yaml"), "--snapshot", str(tmp_path / "snapshot.json")),
+    ]
+    code = f"""
+import sys
+sys.modules["opentelemetry"] = None  # what an interpreter says of a package that is not installed
+from {server} import __main__ as main
+sys.exit(main.main({arguments!r}))
+"""
+    ended = python(code, RAILWRIGHT_OTLP_ENDPOINT="http://127.0.0.1:4318")
+    assert ended.returncode == 2
+    assert "--otlp-endpoint needs the extra `tracing`" in ended.stderr
+    assert "pip install 'railwright[tracing]'" in ended.stderr

@@ -1,0 +1,92 @@
+"""A large cluster's API server as a process: `api_world.py PODS NODES`; prints its port.
+
+POST /control/gone ends every watch with 410, so that all is listed anew, a tenth of the pods changed; GET
+/control/pages tells how many pages were served. Pods are made as they are asked for: 100,000 of them are 600 MB.
+"""
+
+import asyncio
+import json
+import sys
+
+import api_stub
+from aiohttp import web
+
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+RAILS = [f"nvidia.com/mlx5_{index}" for index in range(8)]
+
+
+def node(index: int) -> dict:
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8", **dict.fromkeys(RAILS, "1")}
+    labels = {f"label-{number}.example.com/of-a-node": "some-value" for number in range(20)}
+    conditions = [{"type": f"C{number}", "status": "False", "message": "m" * 60} for number in range(8)]
+    status = {"allocatable": have, "capacity": have, "conditions": [*conditions, {"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": f"node-{index}", "uid": f"n-{index}", "labels": labels}, "status": status}
+
+
+def template() -> bytes:
+    """A pod of about 6 kB, its number as %d."""
+    env = [{"name": f"SETTING_{number}", "value": "a value of some length"} for number in range(50)]
+    limits = {"cpu": "8", "memory": "64Gi"}
+    container = {"name": "main", "image": "registry/image:1", "env": env, "resources": {"limits": limits}}
+    fields = [{"manager": "kubelet", "fieldsV1": {"f:status": {"f:x" * 20: {}}}} for _ in range(10)]
+    metadata = {
+        "name": "pod-NUMBER",
+        "namespace": "space-1",
+        "uid": "uid-NUMBER",
+        "resourceVersion": "VERSION",
+        "labels": {f"label-{number}": "some-value" for number in range(10)},
+        "managedFields": fields,
+    }
+    conditions = [{"type": f"C{number}", "status": "True"} for number in range(5)]
+    pod = {
+        "metadata": metadata,
+        "spec": {"containers": [container, container | {"name": "side"}], "nodeName": "node-NODE"},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    return json.dumps(pod).replace("%", "%%").encode()
+
+
+class Large(api_stub.World):
+    """Its pods are not held."""
+
+    def __init__(self, pods: int, nodes: int) -> None:
+        super().__init__()
+        self.pods, self.nodes, self.text = pods, nodes, template()
+        for index in range(nodes):
+            self.put(NODES, node(index))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/control/gone":
+            self.version += 1
+            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            self.end_watches(last=api_stub.event("ERROR", status))
+            return web.Response()
+        if request.path == "/control/pages":
+            return web.json_response(self.listed)
+        if request.path == PODS and "watch" not in request.query:
+            return self._page(request)
+        return await super()._answer(request)
+
+    def _page(self, request: web.Request) -> web.Response:
+        self.listed += 1
+        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
+        end = min(self.pods, start + limit)
+        more = str(end) if end < self.pods else ""
+        head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
+        part = b",".join(self._pod(index) for index in range(start, end))
+        return web.Response(body=head.encode() + part + b"]}", content_type="application/json")
+
+    def _pod(self, index: int) -> bytes:
+        version = self.version if index % 10 == 0 else 1
+        made = self.text.replace(b"NUMBER", b"%d" % index).replace(b"VERSION", b"%d" % version)
+        return made.replace(b"NODE", b"%d" % (index % self.nodes), 1)
+
+
+async def main() -> None:
+    async with Large(*map(int, sys.argv[1:3])) as world:
+        print(world.port, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,108 @@
+"""A collector of traces of the test's own: OTLP over HTTP, decoded by OpenTelemetry's own messages."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+UNSET = 0  # STATUS_CODE_UNSET
+ERROR = 2
+SERVER = 2  # SPAN_KIND_SERVER
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A span as it came."""
+
+    service: str
+    name: str
+    trace: str
+    span: str
+    parent: str  # "" for a root
+    kind: int
+    status: int
+    attributes: dict[str, object]
+    began: int
+    ended: int
+
+
+class Collector:
+    """What has come so far. `gate` shut: requests are taken and not answered."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.raw = b""
+        self.port = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._news = asyncio.Event()
+
+    @property
+    def endpoint(self) -> str:
+        """For --otlp-endpoint."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
+        """The spans of a trace by name, once there are so many."""
+        async with asyncio.timeout(seconds):
+            while len(found := [each for each in self.spans if each.trace == trace]) < count:
+                self._news.clear()
+                await self._news.wait()
+        assert len({each.name for each in found}) == len(found) == count, found
+        return {each.name: each for each in found}
+
+    async def take(self, request: web.Request) -> web.Response:
+        """POST /v1/traces."""
+        body = await request.read()
+        await self.gate.wait()
+        assert request.headers["Content-Type"] == "application/x-protobuf"
+        self.raw += body
+        message = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+        for of_resource in message.resource_spans:
+            service = _attributes(of_resource.resource.attributes)["service.name"]
+            for of_scope in of_resource.scope_spans:
+                self.spans += [_span(str(service), each) for each in of_scope.spans]
+        self._news.set()
+        return web.Response(
+            body=trace_service_pb2.ExportTraceServiceResponse().SerializeToString(),
+            content_type="application/x-protobuf",
+        )
+
+
+def _span(service, each) -> Span:
+    return Span(
+        service=service,
+        name=each.name,
+        trace=each.trace_id.hex(),
+        span=each.span_id.hex(),
+        parent=each.parent_span_id.hex(),
+        kind=each.kind,
+        status=each.status.code,
+        attributes=_attributes(each.attributes),
+        began=each.start_time_unix_nano,
+        ended=each.end_time_unix_nano,
+    )
+
+
+def _attributes(pairs) -> dict[str, object]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Collector]:
+    """A collector that listens."""
+    made = Collector()
+    application = web.Application(client_max_size=1 << 26)
+    application.router.add_post("/v1/traces", made.take)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.port = runner.addresses[0][1]
+    try:
+        yield made
+    finally:
+        made.gate.set()
+        await runner.cleanup()

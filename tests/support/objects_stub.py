@@ -1,0 +1,103 @@
+"""An API server of the test's own that keeps objects by path and version; what goes wrong is the test's choice.
+
+A path with a namespace names an object, or what objects are posted to; any other is a list, watched without end.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+Fault = Callable[[web.Request], int | None]  # a status to answer with, HANG, LOSE, or None: nothing is wrong
+HANG, LOSE = -1, -2  # no answer; the write is made and its answer is lost
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+
+
+class Objects:
+    """The objects there are, and what was asked."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict] = {}
+        self.lists: dict[str, list[dict]] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.fault: Fault = lambda _: None
+        self.port = 0
+        self._version = 0
+        self._done = asyncio.Event()
+
+    def holder(self, path: str) -> str:
+        """Who holds the Lease of this path."""
+        return self.kept.get(path, {}).get("spec", {}).get("holderIdentity", "")
+
+    def keep(self, path: str, thing: dict) -> dict:
+        """Put an object there, in a new version."""
+        self._version += 1
+        self.kept[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
+        return self.kept[path]
+
+    def release(self) -> None:
+        """What hangs hangs no longer."""
+        self._done.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append((request.method, request.path))
+        fault = self.fault(request)
+        if fault == HANG:
+            await self._done.wait()
+        if fault and fault > 0:
+            return _refused(fault, "Test")
+        if "/namespaces/" not in request.path:
+            return await self._listed(request)
+        answer = await self._named(request)
+        if fault == LOSE:
+            await self._done.wait()
+        return answer
+
+    async def _listed(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            items = self.lists.get(request.path, [])
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await self._done.wait()
+        return stream
+
+    async def _named(self, request: web.Request) -> web.Response:
+        present = self.kept.get(request.path)
+        if request.method == "GET":
+            return web.json_response(present) if present else _refused(404, "NotFound")
+        thing = json.loads(await request.read())
+        if request.method == "POST":
+            path = f"{request.path}/{thing['metadata']['name']}"
+            if path in self.kept:
+                return _refused(409, "AlreadyExists")
+            return web.json_response(self.keep(path, thing), status=201)
+        if present is None:
+            return _refused(404, "NotFound")
+        if thing["metadata"].get("resourceVersion") != present["metadata"]["resourceVersion"]:
+            return _refused(409, "Conflict")
+        return web.json_response(self.keep(request.path, thing))
+
+
+def _refused(status: int, reason: str) -> web.Response:
+    return web.json_response({"kind": "Status", "reason": reason, "message": "no"}, status=status)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Objects]:
+    """A running one, on a port of its own."""
+    made = Objects()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.port = runner.addresses[0][1]
+    try:
+        yield made
+    finally:
+        made.release()
+        await runner.cleanup()

@@ -1,0 +1,123 @@
+"""Fixtures of the tests that run against a real control plane: one of it a run, whichever folders ask for it.
+
+A plugin, loaded by tests/conftest.py: the same fixtures in two conftest files would start two control planes. The
+harness (tests/controlplane/plane) is imported when a test asks for it, because most runs have no such test.
+"""
+
+import pathlib
+import shutil
+import signal
+import tempfile
+import uuid
+
+import pytest
+import pytest_asyncio
+
+_failed: list[str] = []
+_kept: list[pathlib.Path] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark whatever takes the control plane, so that `-m plane` finds all of it in every folder."""
+    if "plane" in getattr(item, "fixturenames", ()):
+        item.add_marker("plane")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember that a test failed, so that logs are kept."""
+    if report.failed:
+        _failed.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the logs that were kept."""
+    for logs in _kept:
+        terminalreporter.write_line(f"logs of the control plane are kept in {logs}")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends a run as Ctrl-C does: fixtures are torn down."""
+    raise KeyboardInterrupt
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def plane():
+    """The control plane, started once a run. Its logs are kept, and named, where a test failed."""
+    from plane import plane as planes
+
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
+    old = signal.signal(signal.SIGTERM, _interrupt)
+    finished = False
+    try:
+        async with planes.run(folder) as running:
+            yield running
+            finished = True
+    finally:
+        signal.signal(signal.SIGTERM, old)
+        if finished and not _failed:
+            shutil.rmtree(folder)
+        else:
+            _kept.append(folder / "logs")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def schedulers(plane):
+    """Both schedulers' configurations; put back after the test."""
+    yield plane.schedulers
+    await plane.schedulers.reset()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(plane):
+    """Makes nodes; all are taken away after the test, after its namespace."""
+    from plane import nodes as fleet
+
+    made = fleet.Nodes(plane.api)
+    yield made
+    await made.remove()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(plane, nodes):
+    """A namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await plane.make_namespace(name)
+    yield name
+    await plane.remove_namespace(name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def serve(plane):
+    """`await serve("webhook", *options)`: one of our servers, ended after the test."""
+    before = len(plane.servers)
+    yield plane.serve
+    for server in plane.servers[before:]:
+        await server.stop()
+    del plane.servers[before:]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def controllers(plane):
+    """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
+    return plane.controllers
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def extender_door():
+    """A door for schedulers to reach an extender by, whatever becomes of that."""
+    from plane import door
+
+    opened = await door.Door().open()
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(plane):
+    """railwright installed on the plane for one test: roles, policy ConfigMap, servers, registration."""
+    from plane import site as sites
+
+    installation = sites.Site(plane)
+    await installation.prepare()
+    yield installation
+    await installation.remove()

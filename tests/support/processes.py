@@ -1,0 +1,123 @@
+"""One of our servers as a process of its own, started as a user starts it, on free ports of loopback."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import re
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import shell
+
+ROOT = pathlib.Path(__file__).parents[2]
+_LISTENING = re.compile(r"^(ops )?listening on \S+:(\d+)$", re.MULTILINE)
+
+
+class Process:
+    """A server that runs; `log` is what it has said so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log = ""
+        self.port = self.ops_port = 0
+        self._reading = asyncio.create_task(self._read()) if process.stderr else None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def _read(self) -> None:
+        async for line in self.process.stderr:
+            self.log += line.decode(errors="replace")
+
+    async def listening(self, seconds: float = 60) -> "Process":
+        def announced() -> bool:
+            found = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
+            self.port, self.ops_port = found.get("", 0), found.get("ops ", 0)
+            return bool(self.port and self.ops_port) or self.process.returncode is not None
+
+        await shell.until(announced, seconds)
+        assert self.port, self.log
+        return self
+
+    async def open(self, context: ssl.SSLContext | None = None, port: int = 0) -> shell.Caller:
+        name = "localhost" if context else None
+        return shell.Caller(
+            *await asyncio.open_connection("127.0.0.1", port or self.port, ssl=context, server_hostname=name)
+        )
+
+    async def ops(self, path: str) -> shell.Answer:
+        caller = await self.open(port=self.ops_port)
+        try:
+            return await caller.ask(path=path, method="GET")
+        finally:
+            await caller.close()
+
+    async def ready(self, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        last = ""
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                answer = await self.ops("/readyz")
+                if answer.status == 200:
+                    return
+                last = answer.body.decode()
+            await asyncio.sleep(0.02)  # between two looks
+        raise AssertionError(f"not ready: {last}\n{self.log[-2000:]}")
+
+    async def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        shown = (await self.ops("/metrics")).body.decode()
+        return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if re.match(rf"{name}[ {{]", line))
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
+
+    async def end(self) -> int:
+        if self.process.returncode is None:
+            self.process.terminate()
+            try:
+                async with asyncio.timeout(20):
+                    await self.process.wait()
+            except TimeoutError:
+                self.process.kill()
+        code = await self.process.wait()
+        if self._reading:
+            await self._reading
+        return code
+
+
+async def begin(
+    server: str,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+    stderr: int = asyncio.subprocess.PIPE,
+) -> Process:
+    """Start a server; `before` runs in the new process, to limit it. Waits until it listens."""
+    ports = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", server, *ports, *options),
+        stderr=stderr,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        preexec_fn=before,
+    )
+    started = Process(process)
+    return await started.listening() if stderr == asyncio.subprocess.PIPE else started
+
+
+def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
+    """Options of a server on a policy of one fabric without networks, and a cluster without objects."""
+    policy, snapshot = folder / "policy.yaml", folder / "snapshot.json"
+    policy.write_text(
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f:\n"
+        "    transport: infiniband\n    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]\n"
+    )
+    snapshot.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
+    return ("--policy", str(policy), "--snapshot", str(snapshot))

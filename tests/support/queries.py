@@ -1,0 +1,85 @@
+"""What a PromQL expression asks for: the metrics it reads and the labels it names, by a real parser of PromQL."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+import promql_parser
+
+from serving import metrics_reference
+
+# Metrics that others show, and the labels of them that we read.
+FOREIGN = {
+    "up": {"job", "component"},  # Prometheus's own, one a target
+    # the API server's view of our webhook (k8s.io/apiserver, pkg/admission/metrics)
+    "apiserver_admission_webhook_admission_duration_seconds_bucket": {"name", "le"},
+    "apiserver_admission_webhook_rejection_count": {"name", "error_type"},
+    "apiserver_admission_webhook_fail_open_count": {"name"},
+    # prometheus_client's ProcessCollector
+    "process_resident_memory_bytes": {"job", "pod"},
+    "process_cpu_seconds_total": {"job", "pod"},
+}
+SCRAPED = {"job", "component", "pod", "namespace", "instance"}  # what the ServiceMonitor adds to each series
+_PLACES = {"$__rate_interval": "5m", "$fabric": "f"}  # Grafana's variables, as values that parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One selector of an expression, and the labels that the expression groups by."""
+
+    metric: str
+    labels: frozenset[str]
+
+
+def ours() -> dict[str, set[str]]:
+    """The labels of every series that we show, by its name."""
+    found: dict[str, set[str]] = {}
+    for row in metrics_reference.rows():
+        labels = SCRAPED | set(row.labels)
+        if row.told == "histogram":
+            found |= {f"{row.shown}_sum": labels, f"{row.shown}_count": labels, f"{row.shown}_bucket": labels | {"le"}}
+        else:
+            found[row.shown] = labels
+    return found
+
+
+def asked(text: str) -> list[Asked]:
+    """The selectors of an expression. Raises ValueError where it is no PromQL."""
+    for variable, value in _PLACES.items():
+        text = text.replace(variable, value)
+    try:
+        tree = promql_parser.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{text}: {error}") from None
+    return list(_selectors(tree))
+
+
+def groupings(text: str) -> set[str]:
+    """The labels that an expression groups by."""
+    found = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
+    return {label.strip() for labels in found for label in labels.split(",")}
+
+
+def problems(text: str) -> list[str]:
+    """What an expression asks for that nobody shows."""
+    known = {**FOREIGN, **ours()}
+    selectors = asked(text)
+    missing = [f"{each.metric} does not exist" for each in selectors if each.metric not in known]
+    missing += [
+        f"{each.metric} has no label {label}"
+        for each in selectors
+        for label in sorted(each.labels - known.get(each.metric, each.labels))
+    ]
+    shown = set().union(*(known.get(each.metric, set()) for each in selectors))
+    return missing + [f"nothing in it has the label {label}" for label in sorted(groupings(text) - shown)]
+
+
+def _selectors(tree: object) -> Iterator[Asked]:
+    if isinstance(tree, promql_parser.VectorSelector):
+        labels = frozenset(matcher.name for matcher in tree.matchers.matchers)
+        yield Asked(tree.name or "", labels - {"__name__"})
+    for name in ("lhs", "rhs", "expr", "param", "vector_selector"):
+        if (inner := getattr(tree, name, None)) is not None:
+            yield from _selectors(inner)
+    for inner in getattr(tree, "args", None) or ():
+        yield from _selectors(inner)

@@ -1,0 +1,99 @@
+"""What a look at the cluster makes of the objects as they stand there."""
+
+import base64
+import dataclasses
+import datetime as dt
+
+import pytest
+
+from certs import bundle, installation, issue, rotation, trust
+
+NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+OLD, NEW = (issue.issue_authority("railwright", now=NOW, lifetime=90 * DAY) for _ in range(2))
+TRUSTED = (*trust.split(NEW.certificate_pem), *trust.split(OLD.certificate_pem))
+
+
+def secret(data, annotations=None, version="1"):
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items() if value is not None}
+    return {"metadata": {"resourceVersion": version, "annotations": annotations or {}}, "data": encoded}
+
+
+def hook(name, *, pem=b"", **client_config):
+    given = {"caBundle": base64.b64encode(pem).decode()} if pem else {}
+    return {"name": name, "clientConfig": {**client_config, **given}}
+
+
+def look(secrets, *hooks, generation=1):
+    document = {"metadata": {"resourceVersion": "7", "generation": generation}, "webhooks": list(hooks)}
+    configurations = {"MutatingWebhookConfiguration": document, "ValidatingWebhookConfiguration": None}
+    return installation.Look("ours", secrets, configurations, {"127.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    "keyring",
+    [
+        rotation.Keyring(),
+        rotation.Keyring(following=NEW, trusted=TRUSTED),
+        rotation.Keyring(OLD, NEW, TRUSTED, published=NOW),
+        rotation.Keyring(NEW, None, TRUSTED, moved=NOW),
+    ],
+)
+def test_a_keyring_is_read_as_it_was_written(keyring):
+    stamps = {key: value for key, value in installation._stamps(keyring).items() if value is not None}
+    stored = secret(installation._keyring_data(keyring), stamps)
+    assert look({"ca": stored}).seen.keyring == keyring
+
+
+@pytest.mark.parametrize("stamp", ["yesterday", "2030-05-01T12:00:00", ""])  # the second has no zone
+def test_a_stamp_that_somebody_has_spoilt_counts_as_none(stamp):
+    stored = secret({}, {installation.PUBLISHED: stamp})
+    assert look({"ca": stored}).seen.keyring.published is None
+
+
+def test_an_empty_or_missing_secret_holds_no_pair():
+    seen = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).seen
+    assert seen.keyring == rotation.Keyring()
+    assert {name: held.pair for name, held in seen.leaves.items()} == {"webhook": None, "extender": None}
+
+
+def test_only_webhooks_that_call_us_are_ours():
+    ours = {"namespace": "ours", "name": "railwright-webhook"}
+    looked = look(
+        {},
+        hook("service", service=ours, pem=OLD.certificate_pem),
+        hook("url", url="https://127.0.0.1:9443/mutate/pods"),
+        hook("foreign", service={"namespace": "theirs", "name": "x"}),
+        hook("elsewhere", url="https://example.org/"),
+    )
+    assert [name.rpartition("/")[2] for name in looked.seen.bundles] == ["service", "url"]
+    mutating, validating = looked.trusts(OLD.certificate_pem)
+    assert (mutating.filled, mutating.foreign) == (("url",), ("foreign", "elsewhere"))
+    assert not validating.found
+
+
+def test_two_looks_differ_by_what_was_written_in_between_even_where_it_was_put_back():
+    leaf = secret({"tls.crt": b"a", "tls.key": b"b"})
+    ours = hook("service", service={"namespace": "ours", "name": "x"}, pem=OLD.certificate_pem)
+    first = look({"webhook": leaf}, ours)
+    assert first.mark == look({"webhook": leaf}, ours).mark
+    assert first.mark != look({"webhook": leaf}, ours, generation=3).mark
+    assert first.mark != look({"webhook": {**leaf, "metadata": {"resourceVersion": "2"}}}, ours).mark
+    assert first.mark == look({"ca": secret({}, version="9"), "webhook": leaf}, ours).mark, (
+        "the keyring's notes are no news"
+    )
+
+
+def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back():
+    pair = issue.issue_leaf(
+        OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
+    )
+    wanted = bundle.Wanted("webhook", "x", issue.Usage.SERVER, ("a.svc",))
+    later = NOW + dt.timedelta(minutes=5)
+    assert bundle.serves(pair, wanted, authority=OLD, now=later)
+    assert not bundle.serves(pair, wanted, authority=OLD, now=later + dt.timedelta(minutes=2))
+
+
+def test_private_keys_are_in_no_words():
+    keyring = rotation.Keyring(OLD, NEW, TRUSTED)
+    assert "PRIVATE" not in repr(keyring) + repr(dataclasses.astuple(keyring)[2:])

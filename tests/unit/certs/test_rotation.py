@@ -1,0 +1,408 @@
+"""Rotation as a machine: whatever crashes, jumps or is overwritten, no step of ours breaks a handshake."""
+
+import dataclasses
+import datetime as dt
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from certs import bundle, issue, rotation, steps, trust
+
+START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
+SCHEDULE = rotation.Schedule()
+WANTED = (
+    bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
+    bundle.Wanted("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
+)
+CALLER = bundle.Wanted("apiserver", "kube-apiserver", issue.Usage.CLIENT)
+HOOKS = ("mutating", "validating")
+JUNK = issue.issue_authority("junk", now=START, lifetime=4000 * DAY)
+
+
+@dataclasses.dataclass
+class Value:
+    """What an object has held since `since`; `ours` unless somebody else wrote it."""
+
+    since: float
+    content: object
+    ours: bool = True
+    first: bool = False  # a leaf where nothing could be presented before: it may take until the bundle is known
+
+
+class World:
+    """Objects with versions and a past, two clocks, and rotators that may stop between any two writes."""
+
+    def __init__(self, wanted=WANTED, schedule=SCHEDULE) -> None:
+        self.wanted, self.schedule = wanted, schedule
+        self.time, self.ahead = 0.0, dt.timedelta()  # real seconds; how far the wall clock has been set
+        empty = {"keyring": rotation.Keyring(), **dict.fromkeys(HOOKS, b"")}
+        leaves = {leaf.name: rotation.Stored() for leaf in wanted}
+        self.past = {name: [Value(-1e9, content, ours=False)] for name, content in {**empty, **leaves}.items()}
+        self.mark, self.same = None, 0.0  # what the rotator saw, and since when
+        self.done: list[rotation.Action] = []
+
+    @property
+    def now(self) -> dt.datetime:
+        return START + dt.timedelta(seconds=self.time) + self.ahead
+
+    def current(self, name):
+        return self.past[name][-1].content
+
+    @property
+    def keyring(self) -> rotation.Keyring:
+        return self.current("keyring")
+
+    def seen(self) -> rotation.Seen:
+        leaves = {leaf.name: self.current(leaf.name) for leaf in self.wanted}
+        return rotation.Seen(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
+
+    def versions(self):
+        return {name: len(values) for name, values in self.past.items()}
+
+    def put(self, name, content, *, ours=True):
+        served = [
+            each.content for each in self.visible(name, self.schedule.propagation) if name not in ("keyring", *HOOKS)
+        ]
+        first = not any(held.pair and trust.presentable(held.pair, self.now) for held in served)
+        self.past[name].append(Value(self.time, content, ours, first))
+
+    def write(self, writes: steps.Writes, versions, crash_after=99) -> bool:
+        """Write in order as the API server would: nothing over a newer version. True where all was written."""
+        changes = {} if writes.keyring is None else {"keyring": writes.keyring}
+        if writes.bundle is not None:
+            changes |= {name: writes.bundle for name in HOOKS if self.current(name) != writes.bundle}
+        changes |= writes.leaves
+        for done, (name, content) in enumerate(changes.items()):
+            if done >= crash_after or len(self.past[name]) != versions[name]:
+                return False
+            self.put(name, content)
+            self.check(name)
+        return True
+
+    def look(self, crash_after=99, *, renew=False) -> rotation.Step | rotation.Wait:
+        seen = self.seen()
+        mark = (seen.leaves, seen.bundles)
+        if mark != self.mark:
+            self.mark, self.same = mark, self.time
+        steady = (self.time - self.same) * SECOND
+        found = rotation.plan(
+            seen, self.wanted, now=self.now, schedule=self.schedule, steady=steady, renew_authority=renew
+        )
+        if isinstance(found, rotation.Step):
+            self.done.append(found.action)
+            writes = steps.perform(found, seen, self.wanted, now=self.now, schedule=self.schedule)
+            if not self.write(writes, self.versions(), crash_after):
+                self.crash()
+        return found
+
+    def crash(self) -> None:
+        self.mark = None
+
+    def settled(self) -> rotation.Wait:
+        """Look until there is nothing to do but to wait for the schedule."""
+        for _ in range(200):
+            found = self.look()
+            if isinstance(found, rotation.Wait):
+                if not found.soon:
+                    return found
+                self.time += 1
+        raise AssertionError(f"never settles: {self.done[-20:]}")
+
+    def days(self, number: float, step=1.0) -> None:
+        for _ in range(int(number / step)):
+            self.time += 86400 * step
+            self.settled()
+
+    def visible(self, name, delay: dt.timedelta) -> list[Value]:
+        """What somebody who hears of `name` up to `delay` late may hold."""
+        values, border = self.past[name], self.time - delay.total_seconds()
+        return [
+            each for each, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
+        ]
+
+    def check(self, written="") -> None:
+        """Every leaf that may be presented verifies against every bundle that may be in force, one delay behind."""
+        for leaf in self.wanted:
+            for held in self.visible(leaf.name, self.schedule.propagation):
+                pair = held.content.pair
+                if not held.ours or pair is None or not trust.presentable(pair, self.now):
+                    continue
+                for place in HOOKS:
+                    for believed in self.visible(place, self.schedule.settle):
+                        if believed.ours and (not held.first or believed is self.past[place][-1]):
+                            anchor = trust.anchor(pair.certificate_pem, trust.split(believed.content))
+                            assert anchor, f"{leaf.name} against {place}, writing {written} after {self.done[-12:]}"
+
+    def healthy(self) -> None:
+        """What is stored now is whole."""
+        for name in HOOKS:
+            assert self.current(name) == trust.joined(self.keyring.trusted)
+        for leaf in self.wanted:
+            pair = self.current(leaf.name).pair
+            assert pair is not None
+            assert trust.presentable(pair, self.now)
+            assert trust.anchor(pair.certificate_pem, self.keyring.trusted)
+
+
+class Rotating(RuleBasedStateMachine):
+    """Crashes, jumps, a foreign hand and a second writer, in any order."""
+
+    @initialize(installed=st.booleans(), overlap=st.sampled_from([0 * SECOND, 20 * SECOND, 30 * DAY]))
+    def begin(self, installed, overlap):
+        self.world = World(schedule=dataclasses.replace(SCHEDULE, overlap=overlap))
+        self.backup = rotation.Keyring()
+        self.stale = None
+        if installed:
+            self.world.settled()
+
+    @rule(seconds=st.sampled_from([1, 11, 190]))
+    def nobody_looks_for_a_while(self, seconds):
+        self.world.time += seconds
+
+    @rule(looks=st.sampled_from([4, 8, 30]), every=st.sampled_from([1, 3]))
+    def it_looks_and_looks(self, looks, every):
+        for _ in range(looks):
+            self.world.time += 0 if isinstance(self.world.look(), rotation.Step) else every
+
+    @rule(number=st.sampled_from([1, 31]))
+    def days_pass(self, number):
+        self.world.days(number)
+
+    @rule(crash_after=st.sampled_from([0, 1, 2, 3, 99]))
+    def a_step_that_may_stop_halfway(self, crash_after):
+        self.world.look(crash_after)
+
+    @rule()
+    def a_rotation_is_asked_for(self):
+        self.world.look(renew=True)
+
+    @rule(by=st.sampled_from([-600, 600, 5 * 3600, 100 * 86400, 1300 * 86400]))
+    def the_wall_clock_jumps(self, by):
+        self.world.ahead += by * SECOND
+
+    @rule(name=st.sampled_from(HOOKS), content=st.sampled_from([b"", b"no PEM", JUNK.certificate_pem]))
+    def somebody_overwrites_a_bundle(self, name, content):
+        self.world.put(name, content, ours=False)
+
+    @rule()
+    def somebody_deletes_the_authority(self):
+        self.world.put("keyring", rotation.Keyring(), ours=False)
+
+    @rule()
+    def somebody_keeps_a_backup(self):
+        self.backup = self.world.keyring
+
+    @rule()
+    def somebody_restores_the_backup(self):
+        self.world.put("keyring", self.backup, ours=False)
+
+    @rule(name=st.sampled_from([each.name for each in WANTED]))
+    def somebody_deletes_a_leaf(self, name):
+        self.world.put(name, rotation.Stored(), ours=False)
+
+    @rule()
+    def another_writer_looks(self):
+        world = self.world
+        seen = world.seen()
+        found = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, steady=0 * SECOND)
+        if isinstance(found, rotation.Step):
+            writes = steps.perform(found, seen, world.wanted, now=world.now, schedule=world.schedule)
+            self.stale = writes, world.versions()
+
+    @rule(crash_after=st.sampled_from([1, 99]))
+    def and_writes_late(self, crash_after):
+        if self.stale:
+            self.world.write(*self.stale, crash_after)
+            self.stale = None
+
+    @rule()
+    def it_settles(self):
+        self.world.settled()
+        self.world.healthy()
+
+    @invariant()
+    def no_handshake_of_ours_fails(self):
+        if hasattr(self, "world"):
+            self.world.check()
+
+
+TestRotating = Rotating.TestCase
+TestRotating.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+def test_the_first_run_issues_everything_at_once_and_then_rests():
+    world = World()
+    before = world.time
+    world.settled()
+    world.healthy()
+    assert world.time == before, "an installation waits for nothing"
+    assert len(world.keyring.trusted) == 1
+    done = len(world.done)
+    world.days(5)
+    assert len(world.done) == done
+
+
+def test_leaves_and_authority_follow_their_own_schedules():
+    world = World()
+    world.settled()
+    first = world.keyring.signer
+    world.done.clear()
+    world.days(19)
+    assert world.done == [], "a leaf of 30 days is left alone for two thirds of them"
+    world.days(2)
+    assert world.done == [rotation.Action.RENEW]
+    world.days(1195, step=1)  # two thirds of 1825 days are 1217
+    assert set(world.done) == {rotation.Action.RENEW}
+    assert world.keyring.signer == first
+    world.done.clear()
+    world.days(65, step=1)
+    order = [each for each in world.done if each is not rotation.Action.RENEW]
+    prepare, publish, mark, move, retire = (
+        rotation.Action.PREPARE,
+        rotation.Action.PUBLISH,
+        rotation.Action.MARK,
+        rotation.Action.MOVE,
+        rotation.Action.RETIRE,
+    )
+    assert order == [prepare, publish, mark, move, mark, retire, publish]
+    assert world.keyring.signer != first
+    assert len(world.keyring.trusted) == 1
+    world.healthy()
+
+
+def rotating(**schedule):
+    """A world in the overlap of two authorities."""
+    world = World(schedule=dataclasses.replace(SCHEDULE, **schedule))
+    world.settled()
+    world.look(renew=True)
+    return world
+
+
+def test_nothing_of_the_next_authority_is_presented_before_the_overlap_is_over():
+    world = rotating()
+    old = world.keyring.signer
+    world.days(29)
+    for leaf in WANTED:
+        assert bundle.serves(world.current(leaf.name).pair, leaf, authority=old, now=world.now)
+    world.days(2)
+    for leaf in WANTED:
+        assert bundle.serves(world.current(leaf.name).pair, leaf, authority=world.keyring.signer, now=world.now)
+    assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
+
+
+@pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
+def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap):
+    world = rotating(overlap=overlap)
+    while rotation.Action.MARK not in world.done[-1:]:
+        world.look()
+    world.ahead += 3600 * SECOND
+    for _ in range(9):
+        found = world.look()
+        assert isinstance(found, rotation.Wait)
+        world.time += 1
+    world.time += 2
+    assert world.look().action is rotation.Action.MOVE
+
+
+def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_leaf():
+    world = rotating(overlap=0 * SECOND)
+    while rotation.Action.RENEW not in world.done[-1:]:
+        world.look()
+        world.time += 1
+    renewed = world.time
+    assert world.look().action is rotation.Action.MARK
+    world.ahead += 3600 * SECOND  # and no clock that is set can hurry it
+    while rotation.Action.RETIRE not in world.done:
+        world.look()
+        world.time += 1
+    assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
+
+
+def test_an_authority_restored_from_a_backup_breaks_nobody():
+    """The Secret of before the rotation: its authority is out of every bundle, and every leaf is another's."""
+    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world.settled()
+    backup = world.keyring
+    world.look(renew=True)
+    world.settled()
+    world.time += 1000
+    world.put("keyring", backup, ours=False)
+    world.settled()
+    world.healthy()
+    assert world.keyring.trusted == backup.trusted
+
+
+def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
+    """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
+    world = World((*WANTED, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world.settled()
+    world.look(renew=True)
+    began = world.time
+    while world.keyring.following is not None:
+        world.look()
+        world.time += 1
+    assert world.time - began >= SCHEDULE.propagation.total_seconds()
+
+
+def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
+    world = rotating(overlap=0 * SECOND)
+    while rotation.Action.MARK not in world.done[-1:]:
+        world.look()
+    world.time += 9
+    world.put("validating", b"", ours=False)
+    assert world.look().action is rotation.Action.PUBLISH
+    world.time += 5
+    assert isinstance(world.look(), rotation.Wait)
+
+
+def test_an_authority_that_ends_before_the_overlap_would_is_followed_at_once():
+    world = World()
+    world.settled()
+    world.ahead += 1700 * DAY  # the cluster was off; 125 days of 1825 are left
+    before = world.time
+    world.settled()
+    assert world.done.count(rotation.Action.MOVE) == 2
+    assert world.time - before <= 15
+    world.healthy()
+
+
+def test_a_lost_authority_is_replaced_without_a_window():
+    world = World()
+    world.settled()
+    old = world.keyring.trusted
+    world.put("keyring", rotation.Keyring(), ours=False)
+    world.settled()
+    assert set(old) < set(world.keyring.trusted), "what servers still present stays trusted"
+    world.healthy()
+
+
+def test_certificates_of_somebody_else_are_taken_over_without_a_window():
+    """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
+    world = World()
+    theirs = issue.issue_authority("theirs", now=START, lifetime=90 * DAY)
+    for leaf in WANTED:
+        pair = issue.issue_leaf(theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY)
+        world.put(leaf.name, rotation.Stored(pair, theirs.certificate_pem))
+    for name in HOOKS:
+        world.put(name, theirs.certificate_pem)
+    world.time += 1000
+    world.settled()
+    world.healthy()
+    assert theirs.certificate_pem in world.keyring.trusted
+    world.days(31)
+    assert theirs.certificate_pem not in world.keyring.trusted
+
+
+def test_no_key_of_an_authority_that_no_longer_signs_is_kept():
+    world = rotating()
+    old = world.keyring.signer.key_pem
+    world.days(31)
+    assert old not in (world.keyring.signer.key_pem, getattr(world.keyring.following, "key_pem", b""))
+
+
+def test_an_overlap_that_does_not_fit_is_refused_with_both_numbers():
+    with pytest.raises(ValueError, match="overlap of 30 d does not fit a sixth of the authority's 100 d"):
+        rotation.Schedule(authority=100 * DAY)

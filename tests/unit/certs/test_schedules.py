@@ -1,0 +1,70 @@
+"""The times of `certs rotate`, and what is refused before anything is touched."""
+
+import argparse
+import dataclasses
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certs import rotation
+from cli.certificates import schedules
+from cli.commands import certs
+
+
+def parse(*arguments):
+    parser = argparse.ArgumentParser()
+    certs.configure(parser)
+    return parser.parse_args(["rotate", *arguments])
+
+
+def test_without_options_the_schedule_is_the_default():
+    assert schedules.schedule(parse()) == rotation.Schedule()
+
+
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(rotation.Schedule)])
+def test_every_time_of_a_schedule_is_an_option(field):
+    flag, _ = schedules._OPTIONS[field]
+    assert getattr(schedules.schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
+
+
+def longer(field):
+    return ("--overlap=1h",) if field == "authority" else ()
+
+
+@given(st.integers(0, 36500 * 86400))
+def test_a_time_is_written_as_it_is_read(seconds):
+    value = dt.timedelta(seconds=seconds)
+    assert schedules.span(schedules.written(value)) == value
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_time_or_refused_with_what_to_write(text):
+    try:
+        read = schedules.span(text)
+    except argparse.ArgumentTypeError as error:
+        said = str(error)
+    else:
+        assert read >= dt.timedelta()
+        return
+    assert "write 30d" in said or "hundred years" in said
+
+
+def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        """
+        {apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {token: t}}],
+         clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}],
+         contexts: [{name: c, context: {cluster: k, user: u}}]}
+        """
+    )
+    assert certs.run(parse("--authority-life=100d", f"--kubeconfig={path}")) == 2
+    assert "an overlap of 30 d does not fit a sixth of the authority's 100 d" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--watch", "--ops-listen=127.0.0.1:0")])
+def test_an_unreadable_kubeconfig_is_exit_2_for_both_forms(arguments, tmp_path, capsys):
+    assert certs.run(parse(*arguments, f"--kubeconfig={tmp_path / 'none'}")) == 2
+    assert "none" in capsys.readouterr().err

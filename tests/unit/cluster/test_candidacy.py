@@ -1,0 +1,224 @@
+"""Never two leaders: candidates with clocks of their own, and an API server that loses, delays and reorders."""
+
+import heapq
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import candidacy
+
+TIMINGS = candidacy.Timings(duration=3.0, renew=2.0, retry=0.5)
+
+
+def candidate(name: str = "a", **known) -> candidacy.Candidate:
+    return candidacy.Candidate(identity=name, timings=TIMINGS, **known)
+
+
+def held(by: str, **spec) -> candidacy.Record:
+    return candidacy.Record(holder_identity=by, lease_duration_seconds=3, lease_transitions=4, **spec)
+
+
+def test_where_there_is_no_lease_one_is_written():
+    record = candidacy.bid(candidate(), 100.0, "now")
+    assert record == candidacy.Record("a", 3, "now", "now", 0)
+
+
+def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_say():
+    seen = candidacy.saw(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
+    assert candidacy.bid(seen, 102.9, "now") is None
+    taken = candidacy.bid(seen, 103.0, "now")
+    assert taken is not None
+    assert (taken.holder_identity, taken.lease_transitions) == ("a", 5)
+
+
+def test_each_change_of_the_record_is_waited_for_anew():
+    seen = candidacy.saw(candidate(), held("b", renew_time="1"), 100.0)
+    assert candidacy.expires(candidacy.saw(seen, held("b", renew_time="1"), 102.0)) == 103.0
+    assert candidacy.expires(candidacy.saw(seen, held("b", renew_time="2"), 102.0)) == 105.0
+
+
+def test_a_lease_given_back_is_taken_at_once():
+    seen = candidacy.saw(candidate(), held("", renew_time="1"), 100.0)
+    assert candidacy.bid(seen, 100.0, "now") is not None
+
+
+def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
+    gone = candidacy.saw(candidacy.saw(candidate(), held("b"), 100.0), None, 101.0)
+    assert candidacy.bid(gone, 102.9, "now") is None
+    assert candidacy.bid(gone, 103.0, "now") is not None
+
+
+def test_the_duration_is_the_holders_own():
+    seen = candidacy.saw(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0)
+    assert candidacy.expires(seen) == 115.0
+
+
+@pytest.mark.parametrize("said", [None, 0, -7])
+def test_a_duration_that_is_none_is_not_believed(said):
+    seen = candidacy.saw(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0)
+    assert candidacy.expires(seen) > 100.0
+
+
+def test_the_leader_counts_from_before_its_write_was_sent():
+    won = candidacy.won(candidate(), held("a"), sent=100.0, now=101.5)
+    assert candidacy.leads(won, 101.9)
+    assert not candidacy.leads(won, 102.0)
+
+
+def test_a_leader_that_reads_another_name_leads_no_more():
+    won = candidacy.won(candidate(), held("a"), sent=100.0, now=100.0)
+    assert not candidacy.leads(candidacy.saw(won, held("b"), 100.1), 100.1)
+
+
+def test_renewing_keeps_when_and_how_often_the_lease_was_taken():
+    won = candidacy.won(candidate(), held("a", acquire_time="then"), sent=100.0, now=100.0)
+    record = candidacy.bid(won, 100.5, "now")
+    assert record == candidacy.Record("a", 3, "then", "now", 4)
+
+
+def test_only_the_holder_gives_the_lease_back():
+    assert candidacy.vacant(candidacy.saw(candidate(), held("b"), 1.0), "now") is None
+    given_back = candidacy.vacant(candidacy.saw(candidate(), held("a"), 1.0), "now")
+    assert given_back is not None
+    assert given_back.holder_identity == ""
+
+
+def test_nothing_that_is_due_is_slept_over():
+    follower = candidacy.saw(candidate(), held("b"), 100.0)
+    assert candidacy.pause(follower, 102.8, 1.0) == pytest.approx(0.2)
+    leader = candidacy.won(candidate(), held("a"), sent=100.0, now=100.0)
+    assert candidacy.pause(leader, 101.9, 1.0) == pytest.approx(0.1)
+    assert candidacy.pause(leader, 100.0, 1.0) == pytest.approx(0.6)
+    assert candidacy.pause(follower, 200.0, 0.0) == 0.5
+
+
+def test_what_others_wrote_into_the_spec_stays():
+    spec = candidacy.tree(
+        held("a", renew_time="2"), {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"}
+    )
+    assert spec["strategy"] == "OldestEmulationVersion"
+    assert (spec["holderIdentity"], spec["renewTime"]) == ("a", "2")
+
+
+@pytest.mark.parametrize(
+    ("duration", "renew", "retry"), [(3, 3, 0.5), (3, 2, 1.5), (3, 0, 0), (2, 3, 0.5), (3, 2, -1), (3, float("nan"), 1)]
+)
+def test_timings_by_which_two_could_lead_are_refused(duration, renew, retry):
+    with pytest.raises(ValueError, match="duration must be longer"):
+        candidacy.Timings(duration=duration, renew=renew, retry=retry)
+
+
+# --- a whole world ------------------------------------------------------------------------------------
+
+
+class World:
+    """Some candidates, one record, and a network that does what it likes. Time is true; clocks are not."""
+
+    def __init__(self, seed: int, rates: list[float], *, loss: float, slowest: float) -> None:
+        self.chance = chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.loss, self.slowest = loss, [chance.choice((0.01, slowest)) for _ in rates]
+        self.rates = rates
+        self.offsets = [chance.uniform(-1e6, 1e6) for _ in rates]
+        self.known = [candidate(f"c{number}") for number in range(len(rates))]
+        self.version, self.record = 0, None
+        self.due: list = []
+        self.order = itertools.count()
+        self.reigns: list[str] = []
+        for number in range(len(rates)):
+            self.later(chance.uniform(0, 20), self.look, number)
+
+    def clock(self, number: int, true: float) -> float:
+        return self.offsets[number] + true * self.rates[number]
+
+    def later(self, true: float, what, *given) -> None:
+        heapq.heappush(self.due, (true, next(self.order), what, given))
+
+    def run(self, until: float) -> None:
+        while self.due and self.due[0][0] < until:
+            true, _, what, given_to = heapq.heappop(self.due)
+            what(true, *given_to)
+            leaders = [
+                each.identity
+                for number, each in enumerate(self.known)
+                if candidacy.leads(each, self.clock(number, true))
+            ]
+            assert len(leaders) <= 1, f"at {true:.2f} s: {leaders}"
+            if leaders and self.reigns[-1:] != leaders:
+                self.reigns += leaders
+
+    def way(self, number: int) -> float:
+        return self.chance.uniform(0.001, self.slowest[number])
+
+    def again(self, true: float, number: int) -> None:
+        wait = candidacy.pause(self.known[number], self.clock(number, true), self.chance.random())
+        self.later(true + wait / self.rates[number], self.look, number)
+
+    def look(self, true: float, number: int) -> None:
+        if self.chance.random() < self.loss:
+            self.again(true + 0.5, number)
+            return
+        self.later(true + self.way(number), self.read, number)
+
+    def read(self, true: float, number: int) -> None:
+        self.later(true + self.way(number), self.answered, number, self.version, self.record)
+
+    def answered(self, true: float, number: int, version: int, record) -> None:
+        now = self.clock(number, true)
+        self.known[number] = candidacy.saw(self.known[number], record, now)
+        written = candidacy.bid(self.known[number], now, f"{number}@{now}")
+        if written is None:
+            self.again(true, number)
+            return
+        lost = self.chance.random() < self.loss
+        self.later(true + self.way(number), self.write, number, version, written, now, lost)
+        if lost:  # the answer will not come; the write itself may arrive any time, or as late as it likes
+            self.again(true + 0.5, number)
+
+    def write(self, true: float, number: int, version: int, record, sent: float, lost: bool) -> None:  # noqa: FBT001 - one event's facts
+        if took := version == self.version:
+            self.version, self.record = version + 1, record
+        if not lost:
+            self.later(true + self.way(number), self.wrote, number, took, record, sent)
+
+    def wrote(self, true: float, number: int, took: bool, record, sent: float) -> None:  # noqa: FBT001 - as above
+        if took:
+            self.known[number] = candidacy.won(self.known[number], record, sent, self.clock(number, true))
+        self.again(true, number)
+
+
+worlds = st.builds(
+    lambda seed, rates, loss, slowest: World(seed, rates, loss=loss, slowest=slowest),
+    st.integers(0, 2**32),
+    st.lists(st.floats(0.9, 1.1), min_size=2, max_size=4),
+    st.sampled_from([0.0, 0.1, 0.5]),
+    st.sampled_from([0.01, 0.5, 3.0]),
+)
+
+
+@given(worlds)
+def test_there_are_never_two_leaders(world):
+    world.run(120.0)
+
+
+@given(st.integers(0, 2**32))
+def test_where_everything_works_there_is_one_leader_and_it_stays(seed):
+    world = World(seed, [1.0, 1.0, 1.0], loss=0.0, slowest=0.05)
+    world.run(60.0)
+    assert len(world.reigns) == 1
+
+
+@given(st.integers(0, 2**32))
+def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
+    world = World(seed, [1.0, 1.0], loss=0.0, slowest=0.05)
+
+    died = 30.0 + world.chance.random()
+    world.run(died)
+    number = int(world.reigns[-1][1:])
+    world.known[number] = candidacy.stepped_down(world.known[number])
+    world.due = [each for each in world.due if each[3][0] != number]
+    heapq.heapify(world.due)
+    world.run(died + 4.5)
+    assert candidacy.leads(world.known[1 - number], world.clock(1 - number, died + 4.5))

@@ -1,0 +1,114 @@
+"""What a leader and a standby say, and what a leader forgets when another has led meanwhile."""
+
+import pytest
+from placing import LEAF, node, pod, policy
+
+from cluster import candidacy, errors
+from extender import leading, schedulers, state
+from fabric.placement import ledger
+from fabric.workload import GangKey, Rank
+from serving import metrics, routes
+
+AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
+CALL = routes.Call(b"", {}, {}, {}, "")
+
+
+class Part:
+    """A candidate that nobody runs; the test says what its Lease shows."""
+
+    def __init__(self) -> None:
+        self.state = state.State(assume_seconds=30)
+        self.state.fleet.upsert_node(node("a-0", "a", rails_each=1))
+        chosen = policy(domains=[LEAF])
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+        self.counters = metrics.Metrics("extender")
+        self.leading = leading.Leading(self.verbs, self.counters)
+        self.turns: list[bool] = []
+
+    def stand(self) -> None:
+        self.leading.stand(None, AT, seconds=3, eligible=lambda: True)  # type: ignore[arg-type] # it asks nobody
+        self.leading.tell(self.turns.append)
+
+    def hold(self, transitions: int, holder: str = "") -> None:
+        """The Lease shows this holder, us unless another is named, in that term."""
+        election = self.leading.election
+        assert election is not None
+        record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
+        now = election._clock()
+        election._candidate = candidacy.saw(election._candidate, record, now)
+        if not holder:
+            election._candidate = candidacy.won(election._candidate, record, now, now)
+        election._show()
+
+    def announce(self, uid: str = "p") -> None:
+        entry = ledger.Entry(uid, "train/p", GangKey("g"), Rank(1, 0, "p"), "a-0", {}, ledger.State.ALLOCATED, 0.0)
+        self.state.ledger.allocate(entry)
+
+
+def served(part: Part) -> list[routes.Route]:
+    table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
+    return part.leading.gated(table)
+
+
+def test_an_extender_on_its_own_answers_always():
+    part = Part()
+    assert part.leading.now
+    [route] = served(part)
+    assert route.handle(CALL) == routes.Reply(b"{}")
+    part.leading.resign()
+    assert part.leading.now
+
+
+def test_a_standby_names_the_pod_that_leads_and_where_to_go():
+    part = Part()
+    part.stand()
+    [route] = served(part)
+    with pytest.raises(routes.HttpError, match="nobody leads yet; connect anew, to the Service railwright-extender"):
+        route.handle(CALL)
+    part.hold(1, "extender-2_0a1b2c3d")
+    with pytest.raises(routes.HttpError, match="extender-2 leads") as refused:
+        route.handle(CALL)
+    assert refused.value.status == 503
+    part.hold(2)
+    assert route.handle(CALL) == routes.Reply(b"{}")
+    assert part.turns == [False, True]
+    assert part.counters.registry.get_sample_value("railwright_leader_transitions_total") == 1
+
+
+def test_who_resigns_answers_nobody_from_then_on():
+    part = Part()
+    part.stand()
+    part.hold(0)
+    part.leading.resign()
+    assert not part.leading.now
+    assert part.turns == [False, True, False]
+
+
+def test_what_schedulers_told_is_forgotten_when_another_has_led_meanwhile_and_only_then():
+    part = Part()
+    part.state.fleet.upsert_pod(pod("seen", group="gang"))
+    part.stand()
+    part.hold(4)
+    part.announce()
+    part.leading.election._step_down()  # the API server did not answer in time
+    part.hold(4)
+    assert len(part.state.ledger) == 1, "nobody else was told anything"
+    gangs, explanations = part.verbs.gangs, part.verbs.explanations
+    part.hold(5, "extender-2_0a1b2c3d")
+    part.hold(6)
+    assert len(part.state.ledger) == 0
+    assert part.verbs.gangs is not gangs
+    assert part.verbs.explanations is not explanations
+    assert len(part.state.fleet.pods) == 1, "what the cluster shows stays"
+
+
+def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
+    given = leading.timings(3.0)
+    assert (given.duration, given.renew, given.retry) == (3.0, 2.0, 0.5)
+
+
+def test_every_missing_variable_is_named_with_where_it_comes_from():
+    full = {"POD_NAME": "extender-1", "POD_NAMESPACE": "railwright-system", "POD_IP": "10.0.0.1"}
+    assert leading.place(full) == AT
+    with pytest.raises(errors.ConfigurationError, match="POD_NAME, POD_IP not set: give them from the downward API"):
+        leading.place({"POD_NAMESPACE": "x", "POD_IP": ""})

@@ -1,0 +1,102 @@
+"""What the leader writes behind the Service, and that manifests, roles and code mean the same objects."""
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from extender import leading, publication
+from fabric import names
+
+BASE = pathlib.Path(__file__).parents[3] / "manifests" / "base"
+AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
+OURS = {"extender": 9000, "ops": 9001}
+
+
+def documents(name: str, kind: str) -> list[dict]:
+    return [each for each in yaml.safe_load_all((BASE / name).read_text()) if each["kind"] == kind]
+
+
+def service() -> publication.Service:
+    [found] = documents("extender.yaml", "Service")
+    return publication._decode(json.dumps({**found, "metadata": {**found["metadata"], "uid": "u"}}))
+
+
+def granted(verb: str, resource: str) -> set[str]:
+    """The names for which the role in our own namespace grants a verb."""
+    [role] = documents("extender-rbac.yaml", "Role")
+    rules = [rule for rule in role["rules"] if verb in rule["verbs"] and resource in rule["resources"]]
+    return {name for rule in rules for name in rule.get("resourceNames", ["any"])}
+
+
+def test_a_named_port_is_the_one_this_process_listens_on():
+    assert publication.ports(service(), OURS) == [{"name": "extender", "port": 9000, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("port", "number"),
+    [
+        ({"port": 80, "targetPort": 8713}, 8713),
+        ({"port": 8713}, 8713),
+        ({"port": 80, "targetPort": "ops"}, 9001),
+        ({"port": 80, "targetPort": "somebody-elses"}, None),
+    ],
+)
+def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
+    made = publication._decode(json.dumps({"spec": {"ports": [port]}}))
+    assert [each["port"] for each in publication.ports(made, OURS)] == ([number] if number else [])
+
+
+def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
+    made = publication.endpoint_slice(service(), AT, publication.ports(service(), OURS))
+    assert [each["addresses"] for each in made["endpoints"]] == [["10.0.0.1"]]
+    assert made["addressType"] == "IPv4"
+    assert made["metadata"]["labels"]["kubernetes.io/service-name"] == names.EXTENDER_SERVICE
+    assert made["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
+    assert [(each["kind"], each["uid"]) for each in made["metadata"]["ownerReferences"]] == [("Service", "u")]
+    assert made["endpoints"][0]["targetRef"] == {"kind": "Pod", "namespace": AT.namespace, "name": AT.pod}
+
+
+def test_the_endpoints_are_not_mirrored_into_a_second_slice():
+    made = publication.endpoints(service(), AT, publication.ports(service(), OURS))
+    assert made["metadata"]["labels"]["endpointslice.kubernetes.io/skip-mirror"] == "true"
+    assert made["subsets"][0]["addresses"][0]["ip"] == "10.0.0.1"
+
+
+def test_what_the_api_server_adds_is_no_difference_and_another_address_is():
+    wanted = publication.endpoint_slice(service(), AT, publication.ports(service(), OURS))
+    present = json.loads(json.dumps(wanted))
+    present["metadata"] |= {"uid": "x", "generation": 3}
+    present["endpoints"][0]["nodeName"] = "n"
+    assert publication._covers(present, wanted)
+    present["endpoints"][0]["addresses"] = ["10.0.0.2"]
+    assert not publication._covers(present, wanted)
+    assert not publication._covers({**present, "endpoints": None}, wanted)
+    assert publication._covers({"endpoints": None}, {"endpoints": []})
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.1", "fd00::1"])
+def test_the_role_grants_what_a_leader_writes_by_name(ip):
+    at = leading.Place(pod="extender-1", namespace="railwright-system", ip=ip)
+    made = publication.endpoint_slice(service(), at, [])
+    for verb in ("get", "update"):
+        assert made["metadata"]["name"] in granted(verb, "endpointslices")
+        assert granted(verb, "endpoints") == {publication.endpoints(service(), at, [])["metadata"]["name"]}
+        assert granted(verb, "leases") == {names.EXTENDER_SERVICE}
+    assert granted("get", "services") == {names.EXTENDER_SERVICE}
+    for resource in ("leases", "endpointslices", "endpoints"):
+        assert granted("create", resource) == {"any"}, "a create has no name to be granted by"
+
+
+def test_the_service_selects_nobody_and_two_replicas_stand():
+    [found] = documents("extender.yaml", "Service")
+    assert "selector" not in found["spec"]
+    [deployment] = documents("extender.yaml", "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert "--leader-elect" in container["args"]
+    assert {each["name"] for each in container["env"]} == set(leading._PARTS.values())
+    [budget] = documents("extender.yaml", "PodDisruptionBudget")
+    assert budget["spec"]["minAvailable"] == 1

@@ -1,0 +1,84 @@
+"""What the manifests say of certificates is what the code does."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from certs import installation, inventory
+from cli.commands import certs
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+DOCUMENTS = [each for each in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if each]
+BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
+ALL = [each for path in BASE for each in yaml.safe_load_all(path.read_text()) if each]
+COMPONENT = MANIFESTS / "components" / "client-auth"
+
+
+def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
+    (found,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
+    shipped = {each["metadata"]["name"]: each for each in DOCUMENTS if each["kind"] == "Secret"}
+    servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
+    assert set(shipped) == servers
+    assert not any({"data", "stringData", "type"} & set(each) for each in shipped.values())
+    (rule,) = [each for each in one("Role")["rules"] if each["resources"] == ["secrets"]]
+    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch"})
+    (rule,) = one("ClusterRole")["rules"]
+    assert set(rule["resources"]) == set(installation.KINDS.values())
+    assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
+
+
+def test_nobody_else_may_read_a_secret():
+    for each in ALL:
+        if each["kind"] in ("Role", "ClusterRole") and each["metadata"]["name"] != "railwright-certs":
+            assert not any("secrets" in rule.get("resources", ()) for rule in each["rules"]), each["metadata"]["name"]
+
+
+@pytest.mark.parametrize("server", inventory.SERVERS)
+def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_the_authoritys_key(server):
+    pod = one("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
+    secrets = [each["secret"] for each in pod["volumes"] if "secret" in each]
+    (mounted,) = secrets
+    assert mounted["secretName"] == inventory.SECRETS[server]
+    assert {each["key"] for each in mounted["items"]} == {"tls.crt", "tls.key", "ca.crt"}
+    assert not mounted.get("optional")
+
+
+def test_the_arguments_of_the_deployment_are_ours():
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser()
+    certs.configure(parser)
+    assert container["args"][0] == certs.NAME
+    parsed = parser.parse_args(container["args"][1:])
+    assert parsed.watch
+    (port,) = container["ports"]
+    assert parsed.ops_listen.port == port["containerPort"]
+    assert parsed.lease == one("Lease")["metadata"]["name"]
+
+
+def test_the_component_for_callers_names_their_secrets():
+    shipped = {each["metadata"]["name"] for each in yaml.safe_load_all((COMPONENT / "secrets.yaml").read_text())}
+    assert shipped == {inventory.SECRETS[name] for name in inventory.CALLERS}
+    text = (COMPONENT / "kustomization.yaml").read_text()
+    assert all(name in text for name in shipped)
+    assert f"--client-names={inventory.CALLERS['apiserver']}" in text
+
+
+def test_cert_manager_issues_the_same_names_for_the_same_use():
+    path = MANIFESTS / "overlays" / "cert-manager" / "certificates.yaml"
+    issued = {
+        each["spec"]["secretName"]: each["spec"]
+        for each in yaml.safe_load_all(path.read_text())
+        if each["kind"] == "Certificate"
+    }
+    assert set(issued) == set(inventory.SECRETS.values())
+    for leaf in inventory.wanted("railwright-system", callers=True):
+        told = issued[inventory.SECRETS[leaf.name]]
+        assert told["commonName"] == leaf.common_name
+        assert {*told.get("dnsNames", ()), *told.get("ipAddresses", ())} == set(leaf.hosts)
+        assert f"{leaf.usage} auth" in told["usages"]

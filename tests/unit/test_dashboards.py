@@ -1,0 +1,173 @@
+"""Grafana's dashboards: what Grafana reads, no panel over another, no query for what is not there."""
+
+import importlib.util
+import itertools
+import json
+import re
+
+import jsonschema
+import pytest
+import queries
+import yaml
+from admitting import ROOT
+
+COMPONENT = ROOT / "manifests" / "components" / "prometheus"
+FOLDER = COMPONENT / "dashboards"
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+PANELS = {
+    f"{name}: {panel['title']} ({panel['id']})": panel
+    for name, each in DASHBOARDS.items()
+    for panel in each["panels"]
+    if panel["type"] != "row"
+}
+# The part of Grafana's dashboard kind (kinds/dashboard/dashboard_kind.cue) that these use.
+SOURCE = {
+    "type": "object",
+    "properties": {"type": {"const": "prometheus"}, "uid": {"const": "${datasource}"}},
+    "required": ["type", "uid"],
+}
+SCHEMA = {
+    "type": "object",
+    "required": ["uid", "title", "description", "schemaVersion", "panels", "templating", "time", "tags"],
+    "properties": {
+        "uid": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,40}$"},
+        "title": {"type": "string", "minLength": 1},
+        "schemaVersion": {"type": "integer", "minimum": 36},
+        "templating": {
+            "properties": {
+                "list": {
+                    "type": "array",
+                    "contains": {"properties": {"type": {"const": "datasource"}, "name": {"const": "datasource"}}},
+                    "items": {"required": ["name", "type", "query"]},
+                }
+            }
+        },
+        "panels": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["id", "type", "title", "gridPos"],
+                "properties": {
+                    "id": {"type": "integer", "minimum": 1},
+                    "type": {"enum": ["row", "stat", "timeseries", "heatmap"]},
+                    "title": {"type": "string", "minLength": 1},
+                    "gridPos": {
+                        "required": ["x", "y", "w", "h"],
+                        "properties": {
+                            "x": {"type": "integer", "minimum": 0, "maximum": 23},
+                            "y": {"type": "integer", "minimum": 0},
+                            "w": {"type": "integer", "minimum": 1, "maximum": 24},
+                            "h": {"type": "integer", "minimum": 1},
+                        },
+                    },
+                },
+                "if": {"properties": {"type": {"not": {"const": "row"}}}},
+                "then": {
+                    "required": ["datasource", "description", "fieldConfig", "options", "targets"],
+                    "properties": {
+                        "datasource": SOURCE,
+                        "description": {"type": "string", "minLength": 1},
+                        "fieldConfig": {
+                            "properties": {
+                                "defaults": {
+                                    "required": ["unit"],
+                                    "properties": {
+                                        # ids of Grafana's packages/grafana-data/src/valueFormats/categories.ts
+                                        "unit": {"enum": ["short", "s", "bytes", "reqps", "cps", "percentunit"]}
+                                    },
+                                }
+                            },
+                            "required": ["defaults", "overrides"],
+                        },
+                        "targets": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {
+                                "required": ["refId", "expr", "datasource", "legendFormat"],
+                                "properties": {"datasource": SOURCE, "expr": {"type": "string", "minLength": 1}},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
+panels = pytest.mark.parametrize("panel", PANELS.values(), ids=list(PANELS))
+
+
+@dashboards
+def test_a_dashboard_is_what_grafana_reads(dashboard):
+    jsonschema.validate(dashboard, SCHEMA)
+
+
+@dashboards
+def test_no_panel_lies_over_another_or_beyond_the_edge_and_ids_are_unique(dashboard):
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = set(
+            itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
+        )
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+@panels
+def test_a_panel_asks_only_for_metrics_and_labels_that_exist(panel):
+    for target in panel["targets"]:
+        assert queries.problems(target["expr"]) == []
+
+
+@panels
+def test_a_panels_legend_shows_only_labels_that_its_query_keeps(panel):
+    for target in panel["targets"]:
+        shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        kept = queries.groupings(target["expr"]) or queries.SCRAPED
+        assert shown <= kept, target
+
+
+@dashboards
+def test_a_dashboards_variables_are_all_used_and_all_there(dashboard):
+    text = json.dumps(dashboard["panels"])
+    declared = {variable["name"] for variable in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}
+    assert used == declared
+
+
+def test_uids_are_unique():
+    assert len({each["uid"] for each in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
+
+
+def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert():
+    """What nobody looks at costs memory for nothing."""
+    text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
+    unseen = [row.shown for row in queries.metrics_reference.rows() if row.shown not in text]
+    assert unseen == [
+        "railwright_certificate_expiry_timestamp_seconds",  # the time of day that seconds_left counts down to
+        "railwright_snapshot_generation",  # without a cluster: demo and tests
+    ]
+
+
+def test_the_files_are_what_the_builder_writes():
+    """Otherwise: python manifests/components/prometheus/dashboards/build.py"""
+    spec = importlib.util.spec_from_file_location("build", FOLDER / "build.py")
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    assert {name: build.text(each) for name, each in build.DASHBOARDS.items()} == {
+        path.stem: path.read_text() for path in FOLDER.glob("*.json")
+    }
+
+
+def test_the_component_delivers_every_dashboard_with_the_label_that_grafanas_sidecar_looks_for():
+    component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
+    (generated,) = component["configMapGenerator"]
+    files = dict(each.split("=") for each in generated["files"])
+    assert files == {f"railwright-{name}.json": f"dashboards/{name}.json" for name in DASHBOARDS}
+    assert generated["options"]["labels"]["grafana_dashboard"] == "1"
+    assert {path.name for path in COMPONENT.glob("*.yaml")} == {"kustomization.yaml", *component["resources"]}

@@ -1,0 +1,254 @@
+"""What the manifests promise about our own pods, roles and networks, for every Deployment and account there is (threats
+T5, T8, T9, T14, T18).
+"""
+
+import pathlib
+from collections.abc import Iterator
+
+import jsonpatch
+import pytest
+import yaml
+
+from fabric import names
+from serving import limits, settings
+
+ROOT = pathlib.Path(__file__).parents[3]
+BASE = ROOT / "manifests" / "base"
+OUTSIDE = {"kube-system", names.NAMESPACE}
+CLOSED_LEVEL = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+READING = {"get", "list", "watch"}
+# Verbs that change something, cluster-wide and on any name: what Kubernetes offers no narrower way for.
+ANYWHERE = {
+    ("create", "events"),
+    ("patch", "events"),
+    ("create", "tokenreviews"),
+    ("create", "subjectaccessreviews"),
+}
+PRIVATE = {"secrets", "configmaps"}  # read by name only
+
+
+DOCUMENTS = [each for path in sorted(BASE.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()) if each]
+
+
+def objects(kind: str) -> list[dict]:
+    return [each for each in DOCUMENTS if each["kind"] == kind]
+
+
+DEPLOYMENTS = {each["metadata"]["name"]: each["spec"] for each in objects("Deployment")}
+ACCOUNTS = [each["metadata"]["name"] for each in objects("ServiceAccount")]
+POLICIES = {each["metadata"]["name"]: each["spec"] for each in objects("NetworkPolicy")}
+every_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
+
+
+def pod_of(name: str) -> dict:
+    return DEPLOYMENTS[name]["template"]["spec"]
+
+
+def chosen_by(selector: dict, labels: dict) -> bool:
+    return selector.get("matchLabels", {}).items() <= labels.items()
+
+
+def rules(account: str) -> Iterator[tuple[dict, bool]]:
+    """The rules of an account, and whether each holds in all namespaces."""
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each for kind in ("Role", "ClusterRole") for each in objects(kind)
+    }
+    for kind in ("RoleBinding", "ClusterRoleBinding"):
+        for binding in objects(kind):
+            if any(each["name"] == account for each in binding["subjects"]):
+                role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+                yield from ((rule, kind == "ClusterRoleBinding") for rule in role["rules"])
+
+
+@every_deployment
+def test_t14_our_pods_have_no_right_they_do_not_need(name):
+    pod = pod_of(name)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+    for container in (*pod["containers"], *pod.get("initContainers", ())):
+        assert container["securityContext"].items() >= CLOSED_LEVEL.items()
+        assert "privileged" not in container["securityContext"]
+        assert "memory" in container["resources"]["limits"], "a hostile load ends one pod, not its node"
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_t14_a_token_is_mounted_only_where_a_deployment_says_so(account):
+    (found,) = [each for each in objects("ServiceAccount") if each["metadata"]["name"] == account]
+    assert found["automountServiceAccountToken"] is False
+    assert account in {pod_of(name).get("serviceAccountName") for name in DEPLOYMENTS}, "nobody needs it"
+
+
+def test_t14_the_webhook_names_its_token_its_life_and_its_place():
+    pod = pod_of("railwright-webhook")
+    assert pod["automountServiceAccountToken"] is False
+    (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
+    (token,) = [each["serviceAccountToken"] for each in account["sources"] if "serviceAccountToken" in each]
+    assert token["expirationSeconds"] <= 3607
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_t14_what_an_account_may_change_is_named_one_by_one(account):
+    for rule, everywhere in rules(account):
+        assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
+        named = bool(rule.get("resourceNames"))
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                if verb in READING:
+                    assert resource not in PRIVATE or named, f"{account} may {verb} every one of {resource}"
+                elif everywhere:
+                    assert named or (verb, resource) in ANYWHERE, f"{account} may {verb} {resource} anywhere"
+                elif verb != "create":  # a name cannot limit what does not exist yet
+                    assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
+
+
+def test_t05_no_role_of_ours_grows_into_the_roles_of_users_and_none_writes_the_policy():
+    for kind in ("Role", "ClusterRole"):
+        for role in objects(kind):
+            assert not [key for key in role["metadata"].get("labels", {}) if "aggregate-to" in key]
+    for account in ACCOUNTS:
+        for rule, _ in rules(account):
+            if names.POLICY_CONFIGMAP in rule.get("resourceNames", ()):
+                assert set(rule["verbs"]) <= READING
+
+
+def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():
+    (namespace,) = objects("Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@every_deployment
+def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_room(name):
+    labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
+    (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if chosen_by(b["spec"]["selector"], labels)]
+    assert {"minAvailable", "maxUnavailable"} & budget.keys()
+    assert pod_of(name)["priorityClassName"].startswith("system-")
+
+
+def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
+    spec = DEPLOYMENTS["railwright-webhook"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] >= 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    labels = spec["template"]["metadata"]["labels"]
+    (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    (zones,) = pod["topologySpreadConstraints"]
+    assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
+    assert chosen_by(zones["labelSelector"], labels)
+    options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})
+    ends = options.drain_seconds + limits.Limits(max_body=1).finish_seconds
+    longest = max(hook["timeoutSeconds"] for hook in hooks())
+    assert pod["terminationGracePeriodSeconds"] >= ends + longest, "killed in the middle of an answer"
+    probe = pod["containers"][0]["readinessProbe"]
+    assert probe["periodSeconds"] * probe.get("failureThreshold", 3) < options.drain_seconds, "noticed while it drains"
+
+
+def hooks() -> list[dict]:
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    return [hook for kind in kinds for each in objects(kind) for hook in each["webhooks"]]
+
+
+def opting_in(selector: dict) -> bool:
+    return {"key": names.FABRIC, "operator": "Exists"} in selector.get("matchExpressions", ())
+
+
+def left_out(selector: dict) -> set[str]:
+    rows = [each for each in selector.get("matchExpressions", ()) if each["key"] == "kubernetes.io/metadata.name"]
+    return {value for each in rows if each["operator"] == "NotIn" for value in each["values"]}
+
+
+def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_the_cluster():
+    for hook in hooks():
+        assert hook["timeoutSeconds"] <= 5
+        if hook["name"] == "policy.railwright.io":
+            assert hook["failurePolicy"] == "Ignore"
+            continue
+        assert left_out(hook["namespaceSelector"]) >= OUTSIDE, hook["name"]
+        if hook["failurePolicy"] != "Ignore":
+            assert opting_in(hook["objectSelector"]) or opting_in(hook["namespaceSelector"]), hook["name"]
+        if any(rule["resources"] == ["pods"] for rule in hook["rules"]):
+            assert "is-no-mirror-pod" in {each["name"] for each in hook["matchConditions"]}, hook["name"]
+
+
+def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at():
+    """Else a pod would be denied that nobody was to inject, or pass unseen."""
+    constraints = {each["metadata"]["name"]: each["spec"] for each in objects("ValidatingAdmissionPolicy")}
+    for policy, webhook in (
+        ("railwright-injected", "pods.railwright.io"),
+        ("railwright-injected-by-namespace", "namespaced-pods.railwright.io"),
+    ):
+        (hook,) = [each for each in hooks() if each["name"] == webhook]
+        match = constraints[policy]["matchConstraints"]
+        assert match["objectSelector"] == hook["objectSelector"]
+        assert match["namespaceSelector"] == hook["namespaceSelector"]
+        assert match["resourceRules"] == hook["rules"]
+        assert hook["matchConditions"][0] in constraints[policy]["matchConditions"]
+    for spec in constraints.values():
+        assert left_out(spec["matchConstraints"]["namespaceSelector"]) >= OUTSIDE
+    written = constraints["railwright-written-keys"]
+    keys = str([names.INJECTION, names.PLACEMENT, names.NCCL_CONF])  # as CEL writes a list
+    for each in (*written["matchConditions"], *written["validations"]):
+        assert keys in each["expression"]
+    policy = yaml.safe_load(objects("ConfigMap")[0]["data"][names.POLICY_KEY])
+    (condition,) = [
+        each["expression"]
+        for each in constraints["railwright-injected-by-namespace"]["matchConditions"]
+        if each["name"] == "asks-for-an-accelerator"
+    ]
+    assert str(policy["accelerators"]) in condition, "the accelerators of the shipped policy, as CEL writes a list"
+
+
+def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a_warning():
+    bindings = objects("ValidatingAdmissionPolicyBinding")
+    warned = {"matchExpressions": [{"key": names.UNINJECTED, "operator": "NotIn", "values": ["warn"]}]}
+    for policy in objects("ValidatingAdmissionPolicy"):
+        name = policy["metadata"]["name"]
+        mine = [each["spec"] for each in bindings if each["spec"]["policyName"] == name]
+        (denying,) = [each for each in mine if each["validationActions"] == ["Deny", "Audit"]]
+        others = [each for each in mine if each is not denying]
+        assert denying.get("matchResources", {}).get("namespaceSelector", warned) == warned
+        for each in others:
+            assert each["validationActions"] == ["Warn", "Audit"]
+            assert each["matchResources"]["namespaceSelector"] == {"matchLabels": {names.UNINJECTED: "warn"}}
+
+
+def entering(name: str) -> dict[str, list]:
+    """Who may come in: port by name -> sources, [] for any."""
+    labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
+    mine = [each for each in POLICIES.values() if chosen_by(each["podSelector"], labels)]
+    return {
+        port["port"]: rule.get("from", [])
+        for each in mine
+        for rule in each.get("ingress", ())
+        for port in rule["ports"]
+    }
+
+
+def test_t08_t09_the_network_is_closed_but_for_the_ports_we_serve_and_the_api_server_we_need():
+    assert POLICIES["railwright-closed"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name in DEPLOYMENTS:
+        (container,) = pod_of(name)["containers"]
+        served = {port["name"] for port in container.get("ports", ())}
+        assert entering(name).keys() >= served, f"{name} serves a port nobody can reach"
+        assert entering(name)["ops"], "metrics are for those who are named"
+    leaving = {port["port"] for each in POLICIES.values() for rule in each.get("egress", ()) for port in rule["ports"]}
+    assert leaving == {443, 6443, 53}
+
+
+def test_t08_t09_the_patches_of_the_security_page_narrow_who_may_call():
+    page = (ROOT / "docs" / "security.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
+    patches = [each for block in blocks for each in yaml.safe_load(block).get("patches", ())]
+    assert {each["target"]["name"] for each in patches} == {"railwright-webhook", "railwright-extender"}
+    for each in patches:
+        assert each["target"]["kind"] == "NetworkPolicy"
+        before = {"spec": POLICIES[each["target"]["name"]]}
+        after = jsonpatch.apply_patch(before, yaml.safe_load(each["patch"]))
+        assert after["spec"]["ingress"][0]["ports"] == before["spec"]["ingress"][0]["ports"]
+        assert after["spec"]["ingress"][0]["from"]

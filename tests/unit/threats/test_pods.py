@@ -1,0 +1,86 @@
+"""What a tenant can make of us by what he writes on a pod (threats T1, T6, T7)."""
+
+import json
+import re
+
+import admitting
+import msgspec
+from admitting import fabric, pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import names
+from fabric.injection import model
+from fabric.nccl import conf
+from webhook import patch
+
+PLAIN = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n")
+KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY, names.NETWORKS, names.INJECTION, names.NCCL_CONF)
+WORDS = ("all", "2", "c", "env", "file", "none", "prod/lan2", "default/secret@net9", '[{"name":"x","namespace":"y"}]')
+LABELS = (
+    names.KUBEFLOW_ROLE,
+    names.RAY_NODE_TYPE,
+    names.VOLCANO_TASK,
+    names.JOBSET_REPLICATED_JOB,
+    names.POD_SECURITY_ENFORCE,
+)
+texts = st.one_of(
+    st.sampled_from(WORDS), st.text(max_size=20), st.sampled_from(['"}],"x', "a\nNCCL_X=1", "\0", "é'\"$("])
+)
+tenants = st.tuples(
+    st.dictionaries(st.sampled_from(KEYS), texts, max_size=4),
+    st.dictionaries(st.sampled_from(LABELS), st.sampled_from(["launcher", "worker", "head", "privileged"]), max_size=3),
+)
+WAYS = re.compile(
+    r"/metadata/annotations(/[^/]+)?"
+    r"|/spec/(volumes|initContainers)(/-)?"
+    r"|/spec/containers/\d+/(resources|env|volumeMounts|securityContext)(/.*)?"
+)
+ANNOTATIONS = {names.NETWORKS, names.INJECTION, names.NCCL_CONF}
+VOLUMES = {"emptyDir", "downwardAPI"}  # kinds of volume a policy without host paths can lead to
+
+
+def operations(tenant, by) -> list[dict]:
+    annotations, labels = tenant
+    tree = pod(annotations=annotations)
+    tree["metadata"]["labels"] |= labels
+    outcome = admitting.planned(tree, by)
+    if not isinstance(outcome, model.Injection):
+        return []
+    made = patch.operations(admitting.view(tree), outcome.changes)
+    return json.loads(msgspec.json.encode(made))
+
+
+@given(tenants)
+def test_t01_nothing_on_a_pod_grants_what_the_policy_does_not(tenant):
+    for operation in operations(tenant, PLAIN):
+        assert WAYS.fullmatch(operation["path"]), operation
+        assert "securityContext" not in operation["path"], "this policy has no capability and no privilege to give"
+        if operation["path"].startswith("/spec/volumes"):
+            value = operation.get("value") or []
+            for volume in value if isinstance(value, list) else [value]:
+                assert volume["name"].startswith(names.VOLUME_PREFIX)
+                assert volume.keys() - {"name"} <= VOLUMES
+
+
+@given(tenants)
+def test_t06_t07_what_we_write_holds_the_policys_words_and_is_encoded_not_pasted(tenant):
+    for operation in operations(tenant, PLAIN):
+        if not operation["path"].startswith("/metadata/annotations/"):
+            continue
+        key = operation["path"].removeprefix("/metadata/annotations/").replace("~1", "/")
+        assert key in ANNOTATIONS
+        if key == names.NCCL_CONF:
+            assert all(name.startswith(("NCCL_", "UCX_", "A")) for name in conf.parse(operation["value"]))
+            assert "NCCL_X" not in operation["value"], "no line of the tenant's"
+        if key == names.INJECTION:
+            assert json.loads(operation["value"])["fabric"] == "f"
+
+
+def test_t06_a_network_of_another_namespace_stays_the_tenants_own_word_and_brings_only_its_device():
+    """Multus decides whether it may be attached (namespaceIsolation); we read its resource name and nothing else."""
+    foreign = pod(annotations={names.NETWORKS: "other/theirs"})
+    networks = {("other", "theirs"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None}
+    admitted = admitting.admitted(foreign, PLAIN, admitting.known(networks=networks))
+    assert admitted["metadata"]["annotations"][names.NETWORKS] == "other/theirs,prod/lan2,prod/lan3"
+    assert admitted["spec"]["containers"][0]["resources"]["limits"]["x.y/vf"] == "1"

@@ -1,0 +1,99 @@
+"""What others can make of our servers, and of what we are built from (threats T9, T10, T15, T16, T19)."""
+
+import asyncio
+import json
+import pathlib
+import re
+import tomllib
+
+import api_stub
+import pytest
+from aiohttp import web
+from placing import GPU, LEAF, RESOURCES, node, pod, policy
+
+from cluster import client as clients
+from extender import app, schedulers, state
+from serving import settings
+
+ROOT = pathlib.Path(__file__).parents[3]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+CAP = 10 * 1024 * 1024  # bytes of an answer that Volcano reads (its fix of CVE-2025-32777)
+VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session-close"}
+
+
+def made(known: state.State) -> schedulers.Schedulers:
+    by = policy(required=True, domains=[LEAF])
+    return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, counted=lambda *_: None)
+
+
+@pytest.fixture
+def verbs():
+    return made(state.State(assume_seconds=30))
+
+
+def test_t09_without_tls_the_extender_listens_to_its_own_host_or_is_told_twice():
+    with pytest.raises(SystemExit):
+        settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
+    settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
+    with pytest.raises(SystemExit):
+        settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
+
+
+def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
+    offered = {route.path.rpartition("/")[2] for route in app.offered(verbs, None) if route.method == "POST"}
+    assert offered == VERBS
+
+
+def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_schedulers_read():
+    known = state.State(assume_seconds=30)
+    names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
+    for name in names:
+        known.fleet.upsert_node(node(name, "leaf", rails_each=1))
+        known.fleet.upsert_pod(pod(f"holder-{name}", on=name))
+    asking = {"metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}}}
+    requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
+    asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
+    asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
+    answer = made(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
+    assert len(json.loads(answer)["FailedNodes"]) == len(names)
+    assert len(answer) < CAP / 4
+    assert b"s3cr3t" not in answer, "nothing of the request comes back"
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda each: each.name)
+def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_you_trust(lock):
+    text = lock.read_text()
+    pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
+    assert all("==" in each.split("\n")[0] and "--hash=sha256:" in each for each in pinned)
+    assert "://" not in text
+    assert "--index-url" not in text
+
+
+def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
+    locked = (ROOT / "requirements" / "run.txt").read_text()
+    version = re.search(r"^aiohttp==(\d+)\.(\d+)\.(\d+)", locked, re.MULTILINE)
+    assert tuple(map(int, version.groups())) >= (3, 14, 1), "the trailer and chunk limits of 2026"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for each in project["dependencies"]:
+        name = re.match(r"[A-Za-z0-9-]+", each).group().lower()
+        assert re.search(rf"^{name}==", locked, re.MULTILINE), f"{name} is not in requirements/run.txt: make lock"
+    assert "requirements/run.txt" in (ROOT / "Containerfile").read_text()
+
+
+async def test_t19_no_proxy_of_the_environment_comes_between_us_and_the_api_server(tmp_path, monkeypatch):
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=b"from the API server")
+
+    nobody = "http://127.0.0.1:9"  # a call by way of it would fail
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, nobody)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    server = web.Server(answer)
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, listener.sockets[0].getsockname()[1]))
+    try:
+        assert await client.get("/version") == b"from the API server"
+    finally:
+        await client.close()
+        await server.shutdown()
+        listener.close()

@@ -1,0 +1,88 @@
+"""Opted-in pods that were not injected are seen, whatever brought them there; pods that are well are not."""
+
+import admitting
+import pytest
+
+from fabric import names
+from webhook import uninjected
+
+
+def see(*trees: dict, by=None, namespaces=None):
+    found = uninjected.Uninjected()
+    for number, tree in enumerate(trees):
+        tree["metadata"].setdefault("name", f"p-{number}")
+        tree["metadata"]["name"] += f"-{number}"
+        found.see(admitting.view(tree))
+    return found.count(by or admitting.fabric(), (namespaces or {}).get)
+
+
+def phase(tree: dict, value: str) -> dict:
+    return {**tree, "status": {"phase": value}}
+
+
+def injected(tree: dict) -> dict:
+    return admitting.admitted(tree, admitting.fabric())
+
+
+def labelled(tree: dict, **labels: str) -> dict:
+    tree["metadata"].setdefault("labels", {}).update(labels)
+    return tree
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        injected(admitting.pod()),
+        injected(admitting.pod(label="default")),
+        injected(labelled(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
+        phase(admitting.pod(), "Succeeded"),
+        phase(admitting.pod(), "Failed"),
+        admitting.pod(label="none"),
+        admitting.pod(label=None),
+        admitting.pod(admitting.cpu(), label=None),
+    ],
+    ids=["injected", "by default", "a launcher", "succeeded", "failed", "opted out", "no label", "no accelerator"],
+)
+def test_a_pod_that_is_well_or_has_ended_is_not_counted(tree):
+    assert see(tree) == {"f": 0, "unknown": 0}
+
+
+@pytest.mark.parametrize(("label", "fabric"), [("f", "f"), ("default", "f"), ("gone", "unknown"), ("", "unknown")])
+def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabric):
+    assert see(phase(admitting.pod(label=label), "Running"))[fabric] == 1
+
+
+def test_a_namespaces_label_counts_as_it_is_when_somebody_counts():
+    found = uninjected.Uninjected()
+    found.see(admitting.view(admitting.pod(label=None)))
+    for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
+        assert found.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
+
+
+def test_the_own_label_wins_over_the_namespaces():
+    assert see(admitting.pod(label="none"), namespaces={"prod": {names.FABRIC: "f"}}) == {"f": 0, "unknown": 0}
+
+
+def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
+    found = uninjected.Uninjected()
+
+    def now() -> int:
+        return found.count(admitting.fabric(), {}.get)["f"]
+
+    for leave in (
+        lambda: found.see(admitting.view(phase(admitting.pod(), "Succeeded"))),
+        lambda: found.see(admitting.view(injected(admitting.pod()))),
+        lambda: found.forget("prod", "p"),
+        found.clear,
+    ):
+        found.see(admitting.view(admitting.pod()))
+        found.see(admitting.view(admitting.pod()))
+        assert now() == 1
+        leave()
+        assert now() == 0
+
+
+def test_before_a_policy_every_label_is_unknown():
+    found = uninjected.Uninjected()
+    found.see(admitting.view(admitting.pod()))
+    assert found.count(None, {}.get) == {"unknown": 1}

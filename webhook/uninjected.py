@@ -1,0 +1,77 @@
+"""Live pods that opted in and carry no record of an injection: what this whole project is there to prevent.
+
+Owns the count, by fabric. They come from times without us: created before the installation, while the webhook's
+configuration was deleted or let pods pass, or in a namespace that it does not cover. Knows no metric and no sentence.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from fabric import names, views
+from fabric.injection import accelerators
+from fabric.policy import model
+
+Key = tuple[str, str]  # namespace, name
+LabelsOf = Callable[[str], Mapping[str, str] | None]
+"""The labels of a namespace; None where it is not known."""
+
+UNKNOWN = "unknown"  # a label that names no fabric of the policy: no label of a metric
+_ENDED = frozenset({"Succeeded", "Failed"})
+_NO_LABEL = ""  # the namespace's label decides, as it is when somebody counts
+
+
+class Uninjected:
+    """The pods without a record, by namespace and label; of a healthy cluster those whose namespace never opted in."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, tuple[str, str]] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def clear(self) -> None:
+        """Forget all: a full list follows."""
+        self._of.clear()
+        self._counts.clear()
+
+    def see(self, pod: views.Pod) -> None:
+        """A pod appeared or changed."""
+        label = _candidate(pod)
+        key = pod.metadata.namespace, pod.metadata.name
+        self.forget(*key)
+        if label is not None:
+            of = self._of[key] = key[0], label
+            self._counts[of] += 1
+
+    def forget(self, namespace: str, name: str) -> None:
+        """A pod is gone."""
+        if (of := self._of.pop((namespace, name), None)) is not None:
+            self._counts[of] -= 1
+            if not self._counts[of]:
+                del self._counts[of]
+
+    def count(self, policy: model.Policy | None, labels_of: LabelsOf) -> Mapping[str, int]:
+        """How many by fabric: every fabric of the policy, 0 among the numbers, and UNKNOWN for any other label."""
+        document = policy.document if policy else None
+        found = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
+        for (namespace, own), pods in self._counts.items():
+            label = own or (labels_of(namespace) or {}).get(names.FABRIC, names.FABRIC_NONE)
+            if label != names.FABRIC_NONE:
+                found[_fabric(label, document)] += pods
+        return found
+
+
+def _candidate(pod: views.Pod) -> str | None:
+    """The label that may opt the pod in, _NO_LABEL where its namespace's may; None where it is well, or has ended."""
+    if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:
+        return None
+    label = pod.metadata.labels.get(names.FABRIC)
+    if label is None:
+        return _NO_LABEL if any(map(accelerators.extended, pod.spec.containers)) else None
+    return label or UNKNOWN
+
+
+def _fabric(label: str, document: model.FabricPolicy | None) -> str:
+    if document is None:
+        return UNKNOWN
+    if label == names.FABRIC_DEFAULT and label not in document.fabrics:
+        label = document.default_fabric or UNKNOWN
+    return label if label in document.fabrics else UNKNOWN
