@@ -92,9 +92,7 @@ async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(
     assert (ib["rails_free"], ib["rails_busy"]) == (1, 1), fabric
 
 
-async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(
-    plane, namespace, nodes, site, kubectl, tmp_path
-):
+async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, namespace, nodes, site, kubectl):
     await nodes.make("term-0", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: "leaf-0"})
     await site.policy(POLICY)
     extender = await site.start_extender()
@@ -107,21 +105,22 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(
     asked = pod(namespace, "asked", 0, "")
     question = {"Pod": {**asked, "metadata": {**asked["metadata"], "uid": "u"}}, "Nodes": None, "NodeNames": ["term-0"]}
 
-    async def explained():
+    async def permitted():
         async with plane.session.post(f"{url}/scheduler/filter", json=question) as answer:
             assert (await answer.json())["NodeNames"] == ["term-0"]
-        arguments = ("railwright", "explain", "pod", f"{namespace}/asked-0", "--extender", url, "--token-file", "-")
-        code, out, err = await kubectl(*arguments, "-o", "json", stdin=token.encode())
-        assert code in (0, 1), out + err
-        return json.loads(out)
+        bearer = {"Authorization": f"Bearer {token}"}
+        async with plane.session.get(f"{url}/explain/{namespace}/asked-0", headers=bearer) as answer:
+            assert answer.status == 200, await answer.text()
+        return True
 
-    told = await waiting.wait(explained, describe="the pod to be explained")
-    assert [each["node"] for each in told["nodes"]] == ["term-0"]
-
-    (tmp_path / "nccl.conf").write_text("NCCL_IB_TIMEOUT=99\n")
-    code, out, _ = await kubectl("railwright", "lint", str(tmp_path / "nccl.conf"))
-    assert code == 1
-    assert "N09" in out
-    code, _, err = await kubectl("railwright", "gangs", "-n", "a", "-A")
-    assert code == 2
-    assert "contradicts -A" in err
+    await waiting.wait(permitted, describe="the pod to be explained")
+    way = ("--extender", url, "--token-file", "-", "-o", "json")
+    explained, linted, wrong = await asyncio.gather(
+        kubectl("railwright", "explain", "pod", f"{namespace}/asked-0", *way, stdin=token.encode()),
+        kubectl("railwright", "lint", "-", stdin=b"NCCL_IB_TIMEOUT=99\n"),
+        kubectl("railwright", "gangs", "-n", "a", "-A"),
+    )
+    assert explained[0] == 0, explained
+    assert [each["node"] for each in json.loads(explained[1])["nodes"]] == ["term-0"]
+    assert (linted[0], "N09" in linted[1]) == (1, True), linted
+    assert (wrong[0], "contradicts -A" in wrong[2]) == (2, True), wrong
