@@ -13,14 +13,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
-from cli import commands, output
+from cli import commands, examples, output
 
 _VERSION = "0.1.0"
+_COMPLETE = "__complete"  # what shells call, see cli.completion
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code: 0 fine, 1 findings, 2 usage or unreadable input."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == [_COMPLETE]:
+        return complete(given[1:])
     known = discover(given[0] if given else "")
     if given and hasattr(known.get(given[0]), "forward"):
         return int(known[given[0]].forward(given[1:]))
@@ -49,6 +52,22 @@ def discover(wanted: str = "") -> Mapping[str, ModuleType]:
     return {str(module.NAME): module for module in modules}
 
 
+def complete(words: Sequence[str] | None = None) -> int:
+    """Print what the last word may become: for shells, and as `kubectl_complete-railwright` for kubectl."""
+    from cli.completion import candidates  # noqa: PLC0415 - commands start without it
+
+    given = list(sys.argv[1:] if words is None else words) or [""]
+    known = discover(given[0]) if len(given) > 1 else beginning(given[0])
+    print("\n".join(candidates.lines(candidates.of(_parser(known), given))))
+    return output.OK
+
+
+def beginning(prefix: str) -> Mapping[str, ModuleType]:
+    """The commands whose name begins so: a shell waits, and the others' imports take time."""
+    names = sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    return {name: module for each in names if each.startswith(prefix) for name, module in discover(each).items()}
+
+
 def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     kubectl = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - a name, not a path to use
     parser = argparse.ArgumentParser(
@@ -58,7 +77,8 @@ def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"railwright {_VERSION}")
     branches = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in known.items():
-        branch = branches.add_parser(name, help=module.HELP, description=module.HELP)
+        epilog = f"example: {examples.EXAMPLES[name]}" if name in examples.EXAMPLES else None
+        branch = branches.add_parser(name, help=module.HELP, description=module.HELP, epilog=epilog)
         if hasattr(module, "configure"):
             module.configure(branch)
             output.add_option(branch)

@@ -1,0 +1,72 @@
+"""The policy for a command: from a file, or from the ConfigMap of the cluster that a kubeconfig names.
+
+Owns both ways and their errors. Knows nothing of what the policy is for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from cli import output
+from cli.explanation import asking
+from cluster import client as clients
+from cluster import errors, manifests, policies, resources
+from fabric import names, views
+from fabric.policy import model
+
+
+def from_file(path: str) -> model.Policy:
+    """The policy of a file, `-` for standard input. Raises UnreadableError with all that is wrong with it."""
+    return _accepted(manifests.read(output.read_text(path)), path)
+
+
+def from_cluster(kubeconfig: str, context: str | None) -> model.Policy:
+    """The policy in force. Raises UnreadableError."""
+
+    async def read() -> model.Policy:
+        client = await clients.connect(kubeconfig or asking.default_kubeconfig(), context=context)
+        try:
+            return await fetched(client)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(read())
+    except errors.ClusterError as error:  # of the connection
+        raise output.UnreadableError(f"{error}. From a file: --policy FILE") from None
+
+
+async def fetched(client: clients.Client) -> model.Policy:
+    """The policy in force, by a client. Raises UnreadableError."""
+    where = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+    try:
+        body = await client.get(f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}")
+        text = (msgspec.json.decode(body, type=views.ConfigMap).data or {}).get(names.POLICY_KEY, "")
+    except (errors.ClusterError, msgspec.MsgspecError) as error:
+        raise output.UnreadableError(f"{where}: {error}. From a file: --policy FILE") from None
+    return _accepted(policies.read(text), where)
+
+
+def fabric(policy: model.Policy, name: str) -> str:
+    """The name of a fabric of the policy; "" is its default. Raises UnreadableError with those there are."""
+    known = policy.document.fabrics
+    chosen = name or policy.document.default_fabric or (next(iter(known)) if len(known) == 1 else "")
+    if chosen not in known:
+        said = f"--fabric {name}: is none of the policy" if name else "--fabric NAME is missing"
+        raise output.UnreadableError(f"{said}; there are {', '.join(known)}")
+    return chosen
+
+
+def _accepted(result: model.Policy | policies.Rejected, where: str) -> model.Policy:
+    if not isinstance(result, policies.Rejected):
+        return result
+    raise output.UnreadableError("\n  ".join(["the policy would be refused:", *_lines(result.errors, where)]))
+
+
+def _lines(wrong: Sequence[policies.PolicyError], where: str) -> Sequence[str]:
+    places = [where if each.line is None else f"{where}:{each.line}" for each in wrong]
+    return [
+        output.visible(": ".join(filter(None, (place, each.path, each.message))))
+        for place, each in zip(places, wrong, strict=True)
+    ]

@@ -1,0 +1,149 @@
+"""The overview of a cluster at one moment, for a command that prints it and ends: listed once, nothing is watched.
+
+Owns the two ways to the objects (the API server by the user's own account, a snapshot file), and what is told of kinds
+the account may not read. What is shown of them is `fabric.overview`'s.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cli import output, waiting
+from cli.explanation import asking
+from cli.verification import policies
+from cluster import client as clients
+from cluster import errors, resources, sinks, snapshots, sources
+from extender import state as states
+from extender import watched
+from fabric.overview import members, model, picture
+from fabric.policy import model as policy_model
+
+_PAGE = "500"  # objects an answer, as kubectl asks for
+_AT_ONCE = 6  # kinds read at a time
+_NEEDED = frozenset({resources.NODES, resources.PLACED_PODS})  # without these there is nothing to show
+
+
+class Way(NamedTuple):
+    """Where the objects and the policy come from; "" and None where nothing was given."""
+
+    kubeconfig: str = ""
+    context: str | None = None
+    snapshot: str = ""
+    policy: str = ""
+
+
+class _ListMeta(msgspec.Struct, rename={"more": "continue"}):
+    more: str = ""
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+def overview(way: Way) -> model.Overview:
+    """All there is to see now. Raises UnreadableError."""
+    if way.snapshot and not way.policy:
+        raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
+    if way.snapshot and (way.kubeconfig or way.context):
+        raise output.UnreadableError("--snapshot contradicts --kubeconfig and --context: leave out one of them")
+    state, known = states.State(assume_seconds=0.0), members.Members()
+    wanted = _wanted(state, known)
+    if way.snapshot:
+        policy, problems = policies.from_file(way.policy), _from_file(way.snapshot, wanted)
+        source = f"snapshot {way.snapshot}"
+    else:
+        policy, problems = asyncio.run(_from_cluster(way, wanted))
+        source = f"kubeconfig {way.kubeconfig}" if way.kubeconfig else "the cluster"
+    drawing = picture.Picture(state.fleet, state.ledger, known, lambda: policy, state.pools)
+    with waiting.shown("judging gangs"):
+        while True:
+            for _ in drawing.refresh():
+                pass
+            if drawing.settled:
+                return drawing.overview(source=source, problems=problems)
+
+
+def _wanted(state: states.State, known: members.Members) -> list[sources.Wanted]:
+    return [
+        sources.Wanted(each.kind, each.snapshot_kind, sinks.Both(each.sink, known))
+        if each.kind is resources.PLACED_PODS
+        else each
+        for each in watched.wanted(state)
+    ]
+
+
+def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
+    try:
+        found = snapshots.read(output.read_text(path))
+    except snapshots.SnapshotError as error:
+        raise output.UnreadableError(f"--snapshot {path}: {error}") from None
+    for kind, sink in {each.snapshot_kind: each.sink for each in wanted}.items():
+        sink.replace(found[kind])
+    return ()
+
+
+# --- the API server ---------------------------------------------------------------------------------------
+
+
+async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
+    kubeconfig = way.kubeconfig or asking.default_kubeconfig()
+    try:
+        client = await clients.connect(kubeconfig, context=way.context)
+    except errors.ClusterError as error:
+        raise output.UnreadableError(f"{error}") from None
+    try:
+        policy = policies.from_file(way.policy) if way.policy else await policies.fetched(client)
+        with waiting.shown("reading the cluster", total=len(wanted)) as told:
+            turn = asyncio.Semaphore(_AT_ONCE)
+
+            async def read(each: sources.Wanted) -> str:
+                async with turn:
+                    problem = await _fed(client, each)
+                told()
+                return problem
+
+            return policy, [each for each in await asyncio.gather(*map(read, wanted)) if each]
+    except errors.ClusterError as error:
+        raise output.UnreadableError(f"the API server: {error}") from None
+    finally:
+        await client.close()
+
+
+async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
+    """Feed one kind into its sink; what is to be told where it could not be read and is not needed."""
+    try:
+        wanted.sink.replace(await _listed(client, wanted.kind))
+    except errors.ApiError as error:
+        if error.status == 404 and wanted.kind.optional:
+            wanted.sink.replace([])
+            return ""
+        if error.status != 403:
+            raise
+        where = wanted.kind.path.rpartition("/")[2]
+        if wanted.kind in _NEEDED:
+            raise output.UnreadableError(
+                f"you may not list {where} of the whole cluster, and a fabric is made of them: ask for a ClusterRole "
+                f"with list on {where}, or look at a file: --snapshot FILE --policy FILE ({error.message})"
+            ) from None
+        wanted.sink.replace([])
+        return f"you may not list {where}: what they tell of gangs is not shown"
+    return ""
+
+
+async def _listed(client: clients.Client, kind: resources.Kind) -> list[Any]:
+    decode = msgspec.json.Decoder(kind.view).decode
+    found: list[Any] = []
+    more = ""
+    while True:
+        query = {"limit": _PAGE, **({"continue": more} if more else {})}
+        try:
+            page = msgspec.json.decode(await client.get(kind.path, query), type=_List)
+            found += [decode(item) for item in page.items or ()]
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise output.UnreadableError(f"{kind.path} cannot be understood: {error}") from None
+        more = page.metadata.more
+        if not more:
+            return found

@@ -1,0 +1,126 @@
+"""`kubectl railwright` by the real kubectl: found as a plugin, completed by TAB, and its views of a real cluster."""
+
+import asyncio
+import json
+import os
+import pathlib
+import sys
+
+import pytest_asyncio
+from plane import waiting
+
+from fabric import names
+
+ROOT = pathlib.Path(__file__).parents[2]
+LEAF = "fabric.topograph.run/tier-0"
+POLICY = f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}]
+    placement: {{rails: required, domains: [{LEAF}], oversubscription: [4]}}
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def kubectl(plane, tmp_path):
+    """`await kubectl("railwright", ...)`: (exit code, stdout, stderr), with our two programs on its PATH."""
+    for name, function in (("kubectl-railwright", "main"), ("kubectl_complete-railwright", "complete")):
+        program = tmp_path / name
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom cli.__main__ import {function}\nsys.exit({function}())\n"
+        )
+        program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+
+    async def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            plane._kubectl, *arguments, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, err = await asyncio.wait_for(process.communicate(stdin), 60)
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+def pod(namespace: str, gang: str, rank: int, node: str) -> dict:
+    devices = {"nvidia.com/mlx5_0": "1"}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": devices, "limits": devices}}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{gang}-{rank}",
+            "namespace": namespace,
+            "labels": {names.FABRIC: "ib"},
+            "annotations": {names.VOLCANO_GROUP: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'},
+        },
+        "spec": {**spec, "nodeName": node} if node else {**spec, "schedulerName": "nobody"},
+    }
+
+
+async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(plane, namespace, nodes, site, kubectl):
+    for at in range(2):
+        await nodes.make(f"term-{at}", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: f"leaf-{at}"})
+    await site.policy(POLICY)
+    for gang, rank, node in (("llm", 0, "term-0"), ("train", 0, ""), ("train", 1, "")):
+        await plane.api.create(pod(namespace, gang, rank, node))
+
+    listed, first, option, found, fabric = await asyncio.gather(
+        kubectl("plugin", "list"),
+        kubectl("__complete", "railwright", "ga"),
+        kubectl("__complete", "railwright", "gangs", "-o", ""),
+        kubectl("railwright", "gangs", "-A", "-o", "json"),
+        kubectl("railwright", "fabric", "ib", "-o", "json"),
+    )
+    assert "kubectl-railwright" in listed[1], listed
+    assert first[1].splitlines()[0].startswith("gangs"), first
+    assert option[1].splitlines()[:4] == ["text", "wide", "json", "yaml"], option
+    gangs = {each["name"]: each for each in json.loads(found[1]) if each["namespace"] == namespace}
+    assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
+    assert gangs["train"]["state"] == "unplaceable", "one rail is free, and it has two pods"
+    assert found[0] == 1
+    (ib,) = json.loads(fabric[1])["fabrics"]
+    assert (ib["rails_free"], ib["rails_busy"]) == (1, 1), fabric
+
+
+async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, namespace, nodes, site, kubectl):
+    await nodes.make("term-0", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: "leaf-0"})
+    await site.policy(POLICY)
+    extender = await site.start_extender()
+    url = f"http://127.0.0.1:{extender.port}"
+    account = f"--serviceaccount={namespace}:default"
+    await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await plane.api.request("POST", path, body=request))["status"]["token"]
+    asked = pod(namespace, "asked", 0, "")
+    question = {"Pod": {**asked, "metadata": {**asked["metadata"], "uid": "u"}}, "Nodes": None, "NodeNames": ["term-0"]}
+
+    async def permitted():
+        async with plane.session.post(f"{url}/scheduler/filter", json=question) as answer:
+            assert (await answer.json())["NodeNames"] == ["term-0"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        async with plane.session.get(f"{url}/explain/{namespace}/asked-0", headers=bearer) as answer:
+            assert answer.status == 200, await answer.text()
+        return True
+
+    await waiting.wait(permitted, describe="the pod to be explained")
+    way = ("--extender", url, "--token-file", "-", "-o", "json")
+    explained, linted, wrong = await asyncio.gather(
+        kubectl("railwright", "explain", "pod", f"{namespace}/asked-0", *way, stdin=token.encode()),
+        kubectl("railwright", "lint", "-", stdin=b"NCCL_IB_TIMEOUT=99\n"),
+        kubectl("railwright", "gangs", "-n", "a", "-A"),
+    )
+    assert explained[0] == 0, explained
+    assert [each["node"] for each in json.loads(explained[1])["nodes"]] == ["term-0"]
+    assert (linted[0], "N09" in linted[1]) == (1, True), linted
+    assert (wrong[0], "contradicts -A" in wrong[2]) == (2, True), wrong

@@ -1,0 +1,132 @@
+"""`railwright gangs` and `fabric` against an API server of the test's own: pages, refusals, nonsense, silence."""
+
+import asyncio
+import json
+import socket
+
+import api_stub
+import pytest
+import vistas
+from aiohttp import web
+
+from cli.__main__ import main
+from fabric import names
+
+VISTA = vistas.Vista(1, 2, 3, gangs=0, waiting=0)
+VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
+OBJECTS = {
+    "/api/v1/nodes": VISTA.nodes,
+    "/api/v1/pods": VISTA.pods,
+    "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
+    "/apis/batch/v1/jobs": [],
+    "/apis/apps/v1/statefulsets": [],
+    "/apis/apps/v1/replicasets": [],
+}  # of every other kind there is not even a CRD
+POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
+
+
+def status(code, reason, message="no"):
+    return web.json_response({"kind": "Status", "reason": reason, "message": message}, status=code)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    """(kubeconfig, answers by path that a test puts in the place of the usual)."""
+    special = {}
+
+    async def answer(request):
+        if request.path in special:
+            return special[request.path]()
+        if request.path == POLICY:
+            return web.json_response({"metadata": {"name": "p"}, "data": {names.POLICY_KEY: vistas.POLICY}})
+        if request.path not in OBJECTS:
+            return status(404, "NotFound")
+        every, begin = OBJECTS[request.path], int(request.query.get("continue", "0"))
+        more = {"continue": str(begin + 2)} if begin + 2 < len(every) else {}
+        return web.json_response({"metadata": more, "items": every[begin : begin + 2]})  # two an answer
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), special
+    await runner.cleanup()
+
+
+async def run(capsys, kubeconfig, *arguments):
+    code = await asyncio.to_thread(main, [*arguments, "--kubeconfig", kubeconfig])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+async def test_all_pages_of_all_kinds_make_the_view(server, capsys):
+    kubeconfig, _ = server
+    code, out, err = await run(capsys, kubeconfig, "gangs", "-o", "json")
+    (gang,) = json.loads(out)
+    assert (code, err, gang["key"], gang["placed"], len(gang["ranks"])) == (0, "", "prod/llama", 4, 4)
+    _, out, _ = await run(capsys, kubeconfig, "fabric", "-o", "json")
+    assert [each["nodes"] for each in json.loads(out)["fabrics"]] == [6]
+
+
+async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(server, capsys):
+    kubeconfig, special = server
+    special["/apis/batch/v1/jobs"] = lambda: status(403, "Forbidden")
+    code, out, err = await run(capsys, kubeconfig, "gangs")
+    assert code == 0
+    assert "llama" in out
+    assert err == "railwright: you may not list jobs: what they tell of gangs is not shown\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "told"),
+    [
+        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes of the whole cluster"),
+        ("/api/v1/pods", (403, "Forbidden"), "ask for a ClusterRole with list on pods"),
+        ("/api/v1/nodes", (500, "InternalError"), "the API server: "),
+        (POLICY, (404, "NotFound"), "From a file: --policy FILE"),
+    ],
+)
+async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_told(server, capsys, path, given, told):
+    kubeconfig, special = server
+    special[path] = lambda: status(*given)
+    code, out, err = await run(capsys, kubeconfig, "gangs")
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+async def test_an_answer_that_is_none_is_named_by_its_path(server, capsys):
+    kubeconfig, special = server
+    special["/api/v1/nodes"] = lambda: web.Response(text="<html>a proxy</html>", content_type="application/json")
+    code, _, err = await run(capsys, kubeconfig, "fabric")
+    assert code == 2
+    assert "/api/v1/nodes cannot be understood" in err
+
+
+async def test_nobody_there_is_told(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        kubeconfig = api_stub.kubeconfig(tmp_path, taken.getsockname()[1])
+        code, _, err = await run(capsys, kubeconfig, "gangs", "--policy", str(vista_policy(tmp_path)))
+    assert code == 2
+    assert "Cannot connect" in err
+
+
+def vista_policy(folder):
+    path = folder / "policy.yaml"
+    path.write_text(vistas.POLICY)
+    return path
+
+
+async def test_a_context_that_is_not_there_is_named(server, capsys):
+    kubeconfig, _ = server
+    code, _, err = await run(capsys, kubeconfig, "gangs", "--context", "elsewhere")
+    assert code == 2
+    assert "elsewhere" in err
+
+
+async def test_verify_takes_the_policy_of_the_cluster(server, capsys):
+    kubeconfig, _ = server
+    code, out, err = await run(capsys, kubeconfig, "verify", "manifest", "--kind", "job")
+    assert (code, err) == (0, "railwright: fabric roce has no gpusPerNode: 8 are asked for\n")
+    assert "railwright.io/fabric: roce" in out

@@ -1,0 +1,40 @@
+"""A command on a real terminal of so many columns: what a person would see."""
+
+import os
+import pathlib
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
+from fcntl import ioctl
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int, str]:
+    """(exit code, what the terminal got) of `railwright ARGUMENTS`; stdout and stderr are the terminal."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+    started = subprocess.Popen(
+        [sys.executable, "-m", "cli", *arguments],
+        cwd=ROOT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment},
+    )
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # Linux' word for: the other side is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    return started.wait(), b"".join(parts).decode().replace("\r\n", "\n")

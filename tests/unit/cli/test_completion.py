@@ -1,0 +1,121 @@
+"""TAB: what the engine offers, and that a real bash gets it from the script as shipped."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from admitting import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli import __main__ as command_line
+from cli import examples
+from cli.completion import candidates, shells
+
+PARSER = command_line._parser(command_line.discover())
+
+
+def offered(*words: str) -> list[str]:
+    return [value for value, _ in candidates.of(PARSER, words).candidates]
+
+
+def test_the_first_word_is_a_command():
+    assert set(offered("")) == set(command_line.discover())
+    assert offered("ga") == ["gangs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("gangs", "--wa"), ["--waiting"]),
+        (("gangs", "-o", ""), ["text", "wide", "json", "yaml"]),
+        (("gangs", "-n", "prod", "--output=j"), ["json"]),
+        (("gangs", "--output", "=", "j"), ["json"]),
+        (("gangs", "--output", "="), ["text", "wide", "json", "yaml"]),
+        (("verify", ""), ["manifest", "log"]),
+        (("verify", "manifest", "--kind", "p"), ["pytorchjob"]),
+        (("completion", ""), ["bash", "zsh", "fish"]),
+        (("gangs", "-n", ""), []),
+        (("gangs", "--waiting", "--fa"), ["--fabric"]),
+        (("nonsense", "--x"), []),
+    ],
+)
+def test_then_what_that_command_takes(words, found):
+    assert offered(*words) == found
+
+
+def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
+    assert candidates.of(PARSER, ("lint", "")).files
+    assert candidates.of(PARSER, ("gangs", "--policy", "x")).files
+    assert not candidates.of(PARSER, ("gangs", "-n", "")).files
+    assert not candidates.of(PARSER, ("",)).files
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["gangs", "verify", "log", "-o", "--policy", "=", "--output=", "-"]), st.text(max_size=5)
+        )
+    )
+)
+def test_no_line_breaks_it(words):
+    *_, directive = candidates.lines(candidates.of(PARSER, words))
+    assert directive in {":0", ":4"}
+
+
+FORWARDED = {name for name, module in command_line.discover().items() if hasattr(module, "forward")}
+
+
+def test_every_command_has_an_example_of_itself_that_its_own_parser_takes():
+    assert set(examples.EXAMPLES) == set(command_line.discover()) - FORWARDED
+    for name, line in examples.EXAMPLES.items():
+        words = line.replace("<(", "| ").rstrip(")").split("|")[-1].removeprefix("kubectl ").split()
+        assert words[:2] == ["railwright", name]
+        assert PARSER.parse_args(words[1:]).command == name
+
+
+def test_the_page_of_commands_has_every_command():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert [name for name in command_line.discover() if f"`{name}" not in page] == []
+
+
+def test_the_example_stands_in_the_help(capsys):
+    assert command_line.main(["gangs", "--help"]) == 0
+    assert "example: kubectl railwright gangs" in capsys.readouterr().out
+
+
+@pytest.fixture
+def program(tmp_path):
+    """`railwright` on a PATH of its own."""
+    path = tmp_path / "railwright"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m cli "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_real_bash_completes_by_the_script(program, tmp_path):
+    (tmp_path / "a.yaml").write_text("")
+    script = (
+        shells.SCRIPTS["bash"]
+        + """
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _railwright; echo "${COMPREPLY[*]}"; }
+complete -p railwright
+try railwright ga
+try railwright gangs -o ''
+try railwright verify log -o w
+"""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, check=True,
+        env={"PATH": f"{program.parent}:/usr/bin:/bin"}, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["complete -F _railwright railwright", "gangs", "text wide json yaml", "wide"]
+
+
+@pytest.mark.parametrize(("shell", "check"), [("zsh", "-n"), ("fish", "--no-execute")])
+def test_the_other_shells_take_their_scripts(shell, check, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed here")
+    (tmp_path / "script").write_text(shells.SCRIPTS[shell])
+    subprocess.run([shell, check, str(tmp_path / "script")], check=True)

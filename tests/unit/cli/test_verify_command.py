@@ -1,0 +1,92 @@
+"""`railwright verify log` as a pipeline uses it: one line, an exit code, JSON."""
+
+import io
+import json
+import sys
+
+import pytest
+from admitting import EXAMPLES, ROOT
+
+from cli import __main__ as command_line
+
+FOLDER = ROOT / "tests" / "data" / "nccl-logs"
+
+
+@pytest.fixture
+def verify(capsys):
+    def verify(*arguments) -> tuple[int, str, str]:
+        code = command_line.main(["verify", "log", *map(str, arguments)])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return verify
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "begins"),
+    [
+        ("erdma-dranet", 0, "RDMA on every rail: eRDMA, 1 of 1 rails"),
+        ("mixed-one-pod-tcp", 1, "TCP, not RDMA: train-worker-1 (rank 1) fell back to sockets over eth0"),
+        ("rail-missing-on-one-pod", 1, "RDMA, but not on every rail: nccl-tests-worker-1"),
+        ("roce-2.19-two-ports", 1, "RDMA was set up and failed"),
+        ("quiet", 2, "cannot tell: no line of NCCL at INFO"),
+    ],
+)
+def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, code, begins):
+    found, out, _ = verify(FOLDER / f"{log}.log")
+    assert found == code
+    assert out.count("\n") == 1
+    assert out.startswith(begins)
+
+
+def test_the_policy_says_how_many_rails_there_should_be(verify):
+    log = FOLDER / "erdma-dranet.log"
+    roce = EXAMPLES / "360-roce" / "policy.yaml"
+    code, out, _ = verify(log, "--policy", roce)
+    assert code == 1
+    assert "the fabric is roce, and it ran over eRDMA" in out
+    assert verify(log, "--rails", 1)[0] == 0
+    assert verify(log, "--rails", 2)[0] == 1
+
+
+def test_a_fabric_without_rails_has_nothing_to_verify(verify):
+    code, _, err = verify(FOLDER / "quiet.log", "--policy", EXAMPLES / "pvrdma-mpi" / "policy.yaml", "--fabric", "tcp")
+    assert code == 2
+    assert "--fabric tcp: has no rails" in err
+
+
+def test_it_reads_a_pipe_bytes_that_are_no_text_and_a_line_that_was_cut(verify, monkeypatch, tmp_path):
+    whole = (FOLDER / "erdma-dranet.log").read_bytes()
+    (tmp_path / "log").write_bytes(whole + b"\xff\xfe\n# Avg bus bandwidth    : 35")  # of 355.2
+    with (tmp_path / "log").open() as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        code, out, _ = verify("-")
+    assert code == 0
+    assert "busbw" not in out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert verify("-")[0] == 2
+
+
+def test_several_files_are_one_job(verify, tmp_path):
+    lines = (FOLDER / "erdma-dranet.log").read_text().splitlines(keepends=True)
+    for at in (0, 1):
+        (tmp_path / f"w-{at}.log").write_text("".join(line for line in lines if f"worker-{at}" in line))
+    assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
+
+
+def test_a_file_that_is_not_there_is_named(verify, tmp_path):
+    code, _, err = verify(tmp_path / "none.log")
+    assert code == 2
+    assert "none.log: No such file" in err
+
+
+def test_json_has_every_pod_and_wide_a_row_for_each(verify):
+    code, out, _ = verify(FOLDER / "mixed-one-pod-tcp.log", "-o", "json")
+    found = json.loads(out)
+    assert (code, found["state"]) == (1, "tcp")
+    assert [(each["name"], each["state"]) for each in found["pods"]] == [
+        ("train-worker-0", "unknown"),
+        ("train-worker-1", "tcp"),
+    ]
+    _, out, _ = verify(FOLDER / "mixed-one-pod-tcp.log", "-o", "wide")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["POD", "train-worker-0", "train-worker-1"]

@@ -1,0 +1,111 @@
+"""The job of `railwright verify manifest`: our own webhook admits it right, and the command never creates anything."""
+
+import json
+
+import pytest
+import yaml
+from admitting import EXAMPLES
+
+from cli import __main__ as command_line
+from cli.explanation import account, manifests, templates
+from cluster import policies
+from fabric import names
+from fabric.verification import jobs
+
+SITES = {
+    "360-roce": "roce-derived",
+    "360-infiniband": "",
+    "vivo-roce": "",
+    "sriov-8-rail": "",
+    "pvrdma-mpi": "pvrdma",
+    "ack-erdma": "",
+}
+
+
+def policy_of(site):
+    found = policies.read((EXAMPLES / site / "policy.yaml").read_text())
+    assert not isinstance(found, policies.Rejected)
+    return found
+
+
+def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
+    code = command_line.main(["verify", "manifest", *arguments])
+    return code, [*yaml.safe_load_all(capsys.readouterr().out)]
+
+
+@pytest.mark.parametrize("kind", jobs.ways())
+@pytest.mark.parametrize("site", SITES)
+def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_network_it_takes(site, kind, capsys):
+    policy = policy_of(site)
+    fabric = SITES[site] or policy.document.default_fabric or next(iter(policy.document.fabrics))
+    code, trees = printed(
+        capsys,
+        "--policy",
+        str(EXAMPLES / site / "policy.yaml"),
+        "--fabric",
+        fabric,
+        "--kind",
+        kind,
+        "--nodes",
+        "3",
+        "-n",
+        "prod",
+    )
+    assert code == 0
+    caches = account.known(None, "")
+    text = yaml.safe_dump_all(trees)
+    found = [each for tree in manifests.read(text, "job") for each in templates.of(tree, "prod") or ()]
+    accounts = [account.give(each, policy, caches) for each in found]
+    assert all(each.outcome != "refused" for each in accounts), [each.message for each in accounts]
+    gpus = policy.document.fabrics[fabric].gpus_per_node or 8
+    rails = [rail.name for rail in policy.document.fabrics[fabric].rails]
+    injected = [each for each in accounts if each.rails]
+    assert sum(each.pods or 0 for each in injected) == 3
+    for each in injected:
+        (container,) = each.after["spec"]["containers"]
+        assert list(each.rails) == rails
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == str(gpus)
+    said = [
+        {e["name"]: e.get("value") for e in c.get("env", [])}
+        for each in accounts
+        for c in each.after["spec"]["containers"]
+    ]
+    assert any(each.get("NCCL_DEBUG") == "INFO" and each.get("NCCL_DEBUG_SUBSYS") == "INIT,NET" for each in said)
+    assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
+
+
+def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
+    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    words = launcher["command"]
+    assert {words[at + 1] for at, word in enumerate(words) if word == "-x"} >= {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}
+    assert "--tag-output" in words
+
+
+def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
+    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
+    (label,) = {tuple(each["template"]["metadata"]["labels"].items()) for each in job["spec"]["tasks"]}
+    assert label == ((names.FABRIC, "roce-derived"),)
+
+
+def test_the_program_of_the_torch_jobs_compiles():
+    compile(jobs._TORCH, "program", "exec")  # what a pod would run
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--nodes", "0"), "--nodes 0: must be 1 or more"),
+        (("--fabric", "x"), "--fabric x: is none of the policy; there are roce, roce-derived"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_with_what_can(options, told, capsys):
+    code = command_line.main(["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), *options])
+    assert (code, told in capsys.readouterr().err) == (2, True)
+
+
+def test_it_is_a_list_in_json(capsys):
+    command_line.main(
+        ["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "job", "-o", "json"]
+    )
+    assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == ["Service", "Job"]

@@ -1,0 +1,129 @@
+"""`railwright gangs` and `railwright fabric` over a snapshot: what they say in every form and width."""
+
+import json
+import re
+
+import pytest
+import terminals
+import vistas
+import yaml
+
+from cli import __main__ as command_line
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two spines of two leaves of four nodes; one gang is placed, one waits for a node too many; a rail is dead."""
+    folder = tmp_path_factory.mktemp("vista")
+    vista = vistas.Vista(2, 2, 4, gangs=0, waiting=0)
+    vista.add_gang(8, name="llama", namespace="prod", placed=8)
+    vista.add_gang(12, name="a-gang-whose-name-is-long-enough-to-hurt", namespace="research", placed=0)
+    dead = vista.nodes[-1]
+    dead["status"] = {**dead["status"], "allocatable": {**dead["status"]["allocatable"], vistas.RESOURCES[3]: "0"}}
+    vista.write(folder)
+    return folder
+
+
+@pytest.fixture
+def view(cluster, capsys):
+    def view(command: str, *options: str) -> tuple[int, str, str]:
+        where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
+        code = command_line.main([command, *where, *options])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return view
+
+
+# --- gangs ------------------------------------------------------------------------------------------------
+
+
+def test_each_gang_has_its_size_its_place_its_worth_and_its_reason(view):
+    code, out, _ = view("gangs")
+    head, placed, waiting = out.splitlines()
+    assert code == 1, "one of them cannot be placed"
+    assert head.split() == ["NAMESPACE", "GANG", "STATE", "PLACED", "LEAVES", "BANDWIDTH", "FABRIC", "WHY"]
+    assert placed.split()[:3] == ["prod", "llama", "placed"]
+    assert "8/8" in placed
+    assert waiting.split()[:4] == ["research", "a-gang-whose-name-is-long-enough-to-hurt", "unplaceable", "0/12"]
+    assert "12 pods remain" in waiting
+
+
+def test_a_namespace_alone_and_what_waits_alone(view):
+    code, out, _ = view("gangs", "-n", "prod")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "llama" not in view("gangs", "--waiting")[1]
+    assert view("gangs", "-n", "nowhere")[:2] == (0, "no gangs of opted-in pods\n")
+    assert "contradicts -A" in view("gangs", "-n", "prod", "-A")[2]
+
+
+def test_json_and_yaml_are_the_same_and_have_every_rank(view):
+    found = json.loads(view("gangs", "-o", "json")[1])
+    assert [(each["key"], len(each["ranks"])) for each in found] == [
+        ("prod/llama", 8),
+        ("research/a-gang-whose-name-is-long-enough-to-hurt", 12),
+    ]
+    assert yaml.safe_load(view("gangs", "-o", "yaml")[1]) == found
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_lines_fit_and_names_stay_whole(cluster, columns):
+    where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
+    code, shown = terminals.run(["gangs", *where], columns, NO_COLOR="1")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert code == 1
+    assert len(lines) == 3, shown
+    assert "a-gang-whose-name-is-long-enough-to-hurt" in lines[2]
+    assert all(len(line) <= max(columns, 77) for line in lines), "namespace, name, state and placed always stay"
+    assert ("12 pods remain" in lines[2]) is (columns == 200)
+
+
+def test_colour_is_for_terminals_that_want_it(cluster):
+    where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
+    yellow_or_red = re.compile(r"\x1b\[(?:1;)?3[13]m")
+    assert yellow_or_red.search(terminals.run(["gangs", *where], 120)[1])
+    assert not yellow_or_red.search(terminals.run(["gangs", *where], 120, NO_COLOR="1")[1])
+
+
+# --- fabric -----------------------------------------------------------------------------------------------
+
+
+def test_the_fabric_is_a_tree_of_spines_leaves_and_nodes_with_their_rails(view):
+    code, out, _ = view("fabric")
+    lines = out.splitlines()
+    assert code == 1, "a rail is dead"
+    assert lines[0] == "roce roce, 16 nodes, 8 rails: 63 free, 64 busy, 1 dead"
+    assert [line for line in lines if line.startswith("spine")] == ["spine-0", "spine-1"]
+    assert sum(line.startswith("  leaf-") for line in lines) == 4
+    assert sum(line.startswith("    gpu-") for line in lines) == 16
+    assert any(line.split()[1] == "fffdffff" for line in lines if line.startswith("    gpu-"))
+    assert any("bbbbbbbb" in line and "prod/llama-worker-0" in line for line in lines)
+
+
+def test_only_leaves_or_only_what_is_broken(view):
+    assert "gpu-" not in view("fabric", "--leaves")[1]
+    rows = [line for line in view("fabric", "--dead")[1].splitlines() if line.startswith("    ")]
+    assert len(rows) == 2
+    assert "cordoned or not ready" in rows[0]
+    assert "fffdffff" in rows[1]
+
+
+def test_a_fabric_by_name_and_one_that_is_not_there(view):
+    assert view("fabric", "roce")[0] == 1
+    code, _, err = view("fabric", "ib")
+    assert code == 2
+    assert "fabric ib: is none of the policy; there are roce" in err
+
+
+def test_json_has_the_leaves_by_id(view):
+    found = json.loads(view("fabric", "-o", "json")[1])
+    assert [each["name"] for each in found["fabrics"]] == ["roce"]
+    assert len(found["leaves"]) == 4
+
+
+def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
+    snapshot = str(cluster / "snapshot.json")
+    assert command_line.main(["gangs", "--snapshot", snapshot]) == 2
+    assert "add --policy FILE" in capsys.readouterr().err
+    assert command_line.main(["gangs", "--snapshot", snapshot, "--policy", "p", "--context", "x"]) == 2
+    assert "contradicts" in capsys.readouterr().err
