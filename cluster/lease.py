@@ -132,7 +132,7 @@ class Election:
         self._show()
 
     def _soon(self) -> asyncio.Timeout:
-        """For one call: a slow API server is to have a leader too. A leader's ends with its time, so it is told then."""
+        """For one call, so that a slow API server has a leader too. A leader's ends with its time: it is told then."""
         seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
         return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
 
