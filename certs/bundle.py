@@ -77,7 +77,7 @@ def assemble(
 
 
 def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
-    """True when `pair` can sign now: both halves belong together, it is a CA with a key we sign with, and in its dates."""
+    """True when `pair` can sign now: a CA within its dates, both halves of one key, of a kind we sign with."""
     certificate = certificate_of(pair)
     if certificate is None or not _within(certificate, now):
         return False
