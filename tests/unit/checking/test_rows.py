@@ -3,10 +3,13 @@
 import base64
 import datetime as dt
 import json
+import pathlib
+import re
 
 import installations
 import msgspec
 import pytest
+import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
@@ -512,6 +515,19 @@ def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
     results = judged(trees)
     assert wrong(results) == {"admission-policy"}
     assert "amd.com/gpu" in next(each.detail for each in results if each.check == "admission-policy")
+
+
+def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
+    from cli.checking import kubernetes
+
+    base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
+    made = [each for path in base.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    kinds = {
+        ("create", each["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", each["kind"].lower() + "s"))
+        for each in made
+        if each["kind"] != "Kustomization"
+    }
+    assert set(kubernetes.INSTALLING) == kinds
 
 
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
