@@ -204,12 +204,20 @@ class Pods:
 
 
 def excerpt(pod: views.Pod) -> views.Pod:
-    """What `Pods` keeps of a pod: all of one that may have opted in and awaits a node, else who and where it is."""
+    """What `Pods` needs of a pod: all of one that may have opted in and awaits a node, else who and where it is.
+
+    And of one without a record what tells whether it should have one.
+    """
     if not pod.spec.node_name and _may_opt_in(pod):
         return pod
-    meta = pod.metadata
+    meta, node = pod.metadata, pod.spec.node_name
     known = views.ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
-    return views.Pod(metadata=known, spec=views.PodSpec(node_name=pod.spec.node_name))
+    if not uninjected.concerns(pod):
+        return views.Pod(metadata=known, spec=views.PodSpec(node_name=node))
+    labels = {names.FABRIC: label} if (label := meta.labels.get(names.FABRIC)) is not None else None
+    asking = [views.Container(resources=each.resources) for each in pod.spec.containers if accelerators.extended(each)]
+    spec = views.PodSpec(node_name=node, containers_or_none=asking[:1])
+    return views.Pod(metadata=msgspec.structs.replace(known, labels_or_none=labels), spec=spec)
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -59,6 +59,11 @@ class Uninjected:
         return found
 
 
+def concerns(pod: views.Pod) -> bool:
+    """True where the pod is counted, or would be if its namespace opted in."""
+    return _candidate(pod) is not None
+
+
 def _candidate(pod: views.Pod) -> str | None:
     """The label that may opt the pod in, _NO_LABEL where its namespace's may; None where it is well, or has ended."""
     if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:
