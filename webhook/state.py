@@ -216,7 +216,7 @@ def excerpt(pod: views.Pod) -> views.Pod:
         return views.Pod(metadata=known, spec=views.PodSpec(node_name=node))
     labels = {names.FABRIC: label} if (label := meta.labels.get(names.FABRIC)) is not None else None
     asking = [views.Container(resources=each.resources) for each in pod.spec.containers if accelerators.extended(each)]
-    spec = views.PodSpec(node_name=node, containers_or_none=asking[:1])
+    spec = views.PodSpec(node_name=node, containers_or_none=asking)
     return views.Pod(metadata=msgspec.structs.replace(known, labels_or_none=labels), spec=spec)
 
 

@@ -88,6 +88,12 @@ def test_before_a_policy_every_label_is_unknown():
     assert found.count(None, {}.get) == {"unknown": 1}
 
 
+@pytest.mark.parametrize(("resource", "amount"), [("example.com/fuse", "1"), ("nvidia.com/gpu", "0")])
+def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resource, amount):
+    container = admitting.cpu(resources={"requests": {resource: amount}, "limits": {resource: amount}})
+    assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
+
+
 @pytest.mark.parametrize("label", ["f", "gone", "", "none", None])
 @pytest.mark.parametrize("kept", [state.excerpt, lambda pod: pod], ids=["as watched", "as read from a file"])
 def test_a_running_pod_counts_as_it_comes_from_a_watch_which_keeps_little_of_it(label, kept):
