@@ -6,6 +6,7 @@ where objects come from.
 
 import asyncio
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -215,9 +216,15 @@ def excerpt(pod: views.Pod) -> views.Pod:
     if not uninjected.concerns(pod):
         return views.Pod(metadata=known, spec=views.PodSpec(node_name=node))
     labels = {names.FABRIC: label} if (label := meta.labels.get(names.FABRIC)) is not None else None
-    asking = [views.Container(resources=each.resources) for each in pod.spec.containers if accelerators.extended(each)]
-    spec = views.PodSpec(node_name=node, containers_or_none=asking)
+    asked = frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
+    spec = views.PodSpec(node_name=node, containers_or_none=_asking(asked))
     return views.Pod(metadata=msgspec.structs.replace(known, labels_or_none=labels), spec=spec)
+
+
+@functools.lru_cache(maxsize=256)  # one for all alike: a list of 100,000 pods is held while it is read
+def _asking(resources: frozenset[str]) -> list[views.Container]:
+    """Containers that ask for these, whatever else they were."""
+    return [views.Container(resources=views.ResourceRequirements(limits_or_none=dict.fromkeys(resources, "1")))]
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ Owns the count, by fabric. They come from times without us: created before the i
 configuration was deleted or let pods pass, or in a namespace that it does not cover. Knows no metric and no sentence.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -45,7 +46,7 @@ class Uninjected:
         key = pod.metadata.namespace, pod.metadata.name
         self.forget(*key)
         if of is not None:
-            self._of[key] = of
+            self._of[key] = of = _shared(of)
             self._counts[of] += 1
 
     def forget(self, namespace: str, name: str) -> None:
@@ -66,6 +67,12 @@ class Uninjected:
             if label != names.FABRIC_NONE:
                 found[_fabric(label, document)] += pods
         return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(of: _Candidate) -> _Candidate:
+    """One object for all equal ones: there may be as many as pods."""
+    return of
 
 
 def concerns(pod: views.Pod) -> bool:

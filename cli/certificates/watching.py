@@ -40,7 +40,7 @@ async def watch(arguments: argparse.Namespace) -> int:
 
 def pause(every: float, failed: int) -> float:
     """Seconds until the next look, after so many failures in a row."""
-    return min(every * 2 ** min(failed, _MOST_DOUBLINGS), _LONGEST_PAUSE)
+    return min(every * 2.0 ** min(failed, _MOST_DOUBLINGS), _LONGEST_PAUSE)
 
 
 class Watcher:
