@@ -77,9 +77,11 @@ def assemble(
 
 
 def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
-    """True when `pair` can sign now: key and certificate belong together, it is a CA, and it is within its dates."""
+    """True when `pair` can sign now: a CA within its dates, both halves of one key, of a kind we sign with."""
     certificate = certificate_of(pair)
     if certificate is None or not _within(certificate, now):
+        return False
+    if not isinstance(certificate.public_key(), issue.PublicSigner):
         return False
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED = dt.timedelta(hours=1)  # clocks of two machines of one cluster may differ; an hour covers them
@@ -29,6 +29,9 @@ class Usage(enum.StrEnum):
     CLIENT = "client"
 
 
+# What an authority's key may be, with SHA-256: ours are ECDSA, but an operator may bring one
+PublicSigner = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+PrivateSigner = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 USAGE_OIDS = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
@@ -152,14 +155,17 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _issued_by(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:  # somebody else's
+        identifier = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
-def _private_key(pair: Pair) -> ec.EllipticCurvePrivateKey:
+def _private_key(pair: Pair) -> PrivateSigner:
     key = serialization.load_pem_private_key(pair.key_pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError(f"the authority's key is {type(key).__name__}; railwright signs with ECDSA keys")
+    if not isinstance(key, PrivateSigner):
+        raise TypeError(f"the authority's key is {type(key).__name__}; railwright signs with ECDSA and RSA keys")
     return key
 
 

@@ -78,7 +78,7 @@ def _founded(seen: rotation.Seen, now: dt.datetime, schedule: rotation.Schedule)
     ]
     first = trust.split(target.certificate_pem)
     pairs = [each for pair in able for each in trust.split(pair.certificate_pem)]
-    others = trust.authorities([*pairs, *seen.keyring.trusted, *remembered, *anchors], now)
+    others = trust.authorities([*pairs, *seen.keyring.trusted, *remembered, *anchors])
     return rotation.Keyring(following=target, trusted=tuple(dict.fromkeys([*first, *others])))
 
 

@@ -33,11 +33,9 @@ def joined(certificates: Iterable[bytes]) -> bytes:
     return b"".join(certificates)
 
 
-def authorities(certificates: Iterable[bytes], now: dt.datetime) -> tuple[bytes, ...]:
-    """Those that are authorities and have not ended, each once."""
-    return tuple(
-        dict.fromkeys(each for each in certificates if _is_authority(x509.load_pem_x509_certificate(each), now))
-    )
+def authorities(certificates: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Those that are authorities, each once; ended ones too: by other clocks than ours they may not have."""
+    return tuple(dict.fromkeys(each for each in certificates if _is_authority(x509.load_pem_x509_certificate(each))))
 
 
 def known(seen: "rotation.Seen") -> tuple[bytes, ...]:
@@ -49,8 +47,9 @@ def known(seen: "rotation.Seen") -> tuple[bytes, ...]:
 
 
 def anchor(leaf: bytes, certificates: Iterable[bytes]) -> bytes | None:
-    """The one that has signed `leaf`."""
-    return next((each for each in certificates if _signed_by(leaf, each)), None)
+    """The one that has signed `leaf`, or an authority in between that comes along with it in the same PEM."""
+    known = tuple(certificates)
+    return next((each for link in split(leaf) for each in known if _signed_by(link, each)), None)
 
 
 def presentable(pair: issue.Pair, now: dt.datetime) -> bool:
@@ -68,9 +67,7 @@ def _signed_by(leaf: bytes, authority: bytes) -> bool:
     return True
 
 
-def _is_authority(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    if now >= certificate.not_valid_after_utc:
-        return False
+def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:

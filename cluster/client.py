@@ -32,6 +32,7 @@ class Client:
     def __init__(self, account: credentials.Account, *, call_seconds: float = CALL_SECONDS) -> None:
         self._account = account
         self._call_seconds = call_seconds
+        self._mistrusted = False  # the server's certificate was not of the authority we know
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
 
     @property
@@ -107,11 +108,14 @@ class Client:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._mistrusted:  # it may have a new authority by now, and the file of ours with it
+            self._mistrusted = False
+            await self.renew()
         account = self._account
         headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
         if body is not None:
             headers["Content-Type"] = content_type
-        with _unreachable(path):
+        with _unreachable(path), self._noting_mistrust():
             response = await self._session.request(
                 method,
                 account.host + path,
@@ -131,6 +135,14 @@ class Client:
             yield response
         finally:
             response.release()
+
+    @contextlib.contextmanager
+    def _noting_mistrust(self) -> Iterator[None]:
+        try:
+            yield
+        except aiohttp.ClientConnectorCertificateError:
+            self._mistrusted = True
+            raise
 
 
 async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float = CALL_SECONDS) -> Client:

@@ -122,24 +122,32 @@ class Election:
             await self._leave()
 
     async def _round(self) -> None:
-        """One attempt to lead, or to lead on. A leader's ends with its time, so that it is told then."""
-        seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
+        """One attempt to lead, or to lead on."""
         try:
-            async with asyncio.timeout(min(seconds, left) if left > 0 else seconds):
-                await self._stand()
+            await self._stand()
             self._told = ""
         except (errors.ClusterError, TimeoutError) as error:
             self._kept = None
             await self._failed(error)
         self._show()
 
+    def _soon(self) -> asyncio.Timeout:
+        """For one call, so that a slow API server has a leader too. A leader's ends with its time: it is told then."""
+        seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
+        return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
+
     async def _stand(self) -> None:
-        lease = self._kept or await self._read()
+        lease = self._kept
+        if lease is None:
+            async with self._soon():
+                lease = await self._read()
+            self._show()
         record = candidacy.bid(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
         sent = self._clock()
-        self._kept = await self._written(lease, record)
+        async with self._soon():
+            self._kept = await self._written(lease, record)
         if not self._leaving.is_set():
             self._candidate = candidacy.won(self._candidate, record, sent, self._clock())
 

@@ -183,7 +183,7 @@ class Reflector:
         following = ""
         while True:
             query = self._query(limit=str(PAGE), **({"continue": following} if following else {}))
-            page = watch_wire.decode_list(await self._client.get(self.kind.path, query))
+            page = await _decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
             for part in _batched(page.items or ()):
@@ -228,7 +228,7 @@ class Reflector:
             async with contextlib.aclosing(self._client.stream(self.kind.path, query, self._quiet)) as lines:
                 async for line in lines:
                     if line.strip():
-                        version, fed = self._fed(line), True
+                        version, fed = await self._fed(line), True
         except errors.UnreachableError as error:
             await self._failed(error, "unreachable")  # the version reached is kept: what was fed is not listed again
             return version
@@ -238,9 +238,9 @@ class Reflector:
             await self._pause()  # a server that hangs up at once must not be asked in a tight loop
         return version
 
-    def _fed(self, line: bytes) -> str:
+    async def _fed(self, line: bytes) -> str:
         """One event into the sink; its resource version."""
-        event = watch_wire.decode_event(line)
+        event = await _decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
         self._heard = self._clock()
@@ -305,6 +305,14 @@ class Reflector:
         self._told = text
         fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
         _log.warning("watch failed", extra={"fields": fields})
+
+
+async def _decoded(decode: Callable[[bytes], T], text: bytes) -> T:
+    """A page or an event, whatever is in it: one object nested without end keeps no other of its kind away."""
+    try:
+        return decode(text)
+    except RecursionError:
+        return decode(await asyncio.to_thread(watch_wire.shallow, text))
 
 
 def _batched(objects: Sequence[T]) -> list[Sequence[T]]:

@@ -3,6 +3,9 @@
 Owns what of them is read, and nothing of when. Objects stay bytes here: their kinds have views of their own.
 """
 
+import re
+from collections.abc import Iterator
+
 import msgspec
 
 from cluster import errors
@@ -70,11 +73,36 @@ class Status(msgspec.Struct):
     details: Details | None = None
 
 
+_LEVELS = 100  # of a page or an event that are kept where it nests too deep: no view of ours reads half as far
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)  # strings too, to pass over what is in them
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: an object nested without end
 decode_event = msgspec.json.Decoder(Event).decode
 decode_list = msgspec.json.Decoder(List).decode
 decode_identified = msgspec.json.Decoder(Identified).decode
 decode_status = msgspec.json.Decoder(Status).decode
+
+
+def shallow(text: bytes) -> bytes:
+    """JSON text without what lies deeper than _LEVELS: that is null then. Slow, a second for some MB.
+
+    API servers take 10,000 levels, from whoever may create an object of a kind without a full schema; msgspec, 1,000.
+    """
+    return b"null".join(_kept(text))
+
+
+def _kept(text: bytes) -> Iterator[bytes]:
+    """The text in parts, cut where something was too deep."""
+    depth = begin = 0
+    for found in _BRACKETS.finditer(text):
+        if found[0] in {b"{", b"["}:
+            depth += 1
+            if depth == _LEVELS + 1:
+                yield text[begin : found.start()]
+        elif found[0] in {b"}", b"]"}:
+            depth -= 1
+            if depth == _LEVELS:
+                begin = found.end()
+    yield text[begin:]
 
 
 def number(version: str) -> int:

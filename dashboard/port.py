@@ -27,6 +27,7 @@ PATH = "/dashboard"  # the nonResourceURL that a reader's account needs the verb
 _ASKED_AT_ONCE = 4  # reviews of tokens under way: strangers must not keep the API server busy through us
 _WHYS_A_SECOND, _WHYS_AT_ONCE = 5, 10  # each is a decision over all nodes, milliseconds of the loop
 _LONGEST_QUERY = 2048
+_LONGEST_VERSION = 18  # digits; Python reads no number of thousands
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +148,8 @@ class Port:
     def _version(self, last: str) -> int | None:
         """The version a reader has; None where it has none of ours."""
         epoch, _, number = last.partition("-")
-        return int(number) if epoch == self._epoch and number.isascii() and number.isdigit() else None
+        ours = epoch == self._epoch and len(number) <= _LONGEST_VERSION
+        return int(number) if ours and number.isascii() and number.isdigit() else None
 
     async def _written(self, response: web.StreamResponse, text: bytes) -> None:
         async with asyncio.timeout(self._times.slow):

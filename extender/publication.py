@@ -196,12 +196,12 @@ class Publication:
         except errors.ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
-            if up:
+            if up and self._leads():
                 await self._client.post(path, msgspec.json.encode(wanted))
             return
-        if not up and self._at.ip not in _addresses(present):
-            return  # another leads already
-        if _covers(present, wanted):
+        # what was read may be the next leader's already: the version would not keep ours from replacing it
+        overtaken = not self._leads() if up else self._at.ip not in _addresses(present)
+        if overtaken or _covers(present, wanted):
             return
         metadata = {**wanted["metadata"], "resourceVersion": present["metadata"]["resourceVersion"]}
         await self._client.put(f"{path}/{name}", msgspec.json.encode({**wanted, "metadata": metadata}))

@@ -6,6 +6,7 @@ where objects come from.
 
 import asyncio
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -204,12 +205,26 @@ class Pods:
 
 
 def excerpt(pod: views.Pod) -> views.Pod:
-    """What `Pods` keeps of a pod: all of one that may have opted in and awaits a node, else who and where it is."""
+    """What `Pods` needs of a pod: all of one that may have opted in and awaits a node, else who and where it is.
+
+    And of one without a record what tells whether it should have one.
+    """
     if not pod.spec.node_name and _may_opt_in(pod):
         return pod
-    meta = pod.metadata
+    meta, node = pod.metadata, pod.spec.node_name
     known = views.ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
-    return views.Pod(metadata=known, spec=views.PodSpec(node_name=pod.spec.node_name))
+    if not uninjected.concerns(pod):
+        return views.Pod(metadata=known, spec=views.PodSpec(node_name=node))
+    labels = {names.FABRIC: label} if (label := meta.labels.get(names.FABRIC)) is not None else None
+    asked = frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
+    spec = views.PodSpec(node_name=node, containers_or_none=_asking(asked))
+    return views.Pod(metadata=msgspec.structs.replace(known, labels_or_none=labels), spec=spec)
+
+
+@functools.lru_cache(maxsize=256)  # one for all alike: a list of 100,000 pods is held while it is read
+def _asking(resources: frozenset[str]) -> list[views.Container]:
+    """Containers that ask for these, whatever else they were."""
+    return [views.Container(resources=views.ResourceRequirements(limits_or_none=dict.fromkeys(resources, "1")))]
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -4,8 +4,10 @@ Owns the count, by fabric. They come from times without us: created before the i
 configuration was deleted or let pods pass, or in a namespace that it does not cover. Knows no metric and no sentence.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from fabric import names, views
 from fabric.injection import accelerators
@@ -20,12 +22,18 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 _NO_LABEL = ""  # the namespace's label decides, as it is when somebody counts
 
 
+class _Candidate(NamedTuple):
+    namespace: str
+    label: str
+    asked: frozenset[str] = frozenset()  # extended resources, one of which may be an accelerator; where no label is
+
+
 class Uninjected:
     """The pods without a record, by namespace and label; of a healthy cluster those whose namespace never opted in."""
 
     def __init__(self) -> None:
-        self._of: dict[Key, tuple[str, str]] = {}
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._of: dict[Key, _Candidate] = {}
+        self._counts: Counter[_Candidate] = Counter()
 
     def clear(self) -> None:
         """Forget all: a full list follows."""
@@ -34,11 +42,11 @@ class Uninjected:
 
     def see(self, pod: views.Pod) -> None:
         """A pod appeared or changed."""
-        label = _candidate(pod)
+        of = _candidate(pod)
         key = pod.metadata.namespace, pod.metadata.name
         self.forget(*key)
-        if label is not None:
-            of = self._of[key] = key[0], label
+        if of is not None:
+            self._of[key] = of = _shared(of)
             self._counts[of] += 1
 
     def forget(self, namespace: str, name: str) -> None:
@@ -52,21 +60,35 @@ class Uninjected:
         """How many by fabric: every fabric of the policy, 0 among the numbers, and UNKNOWN for any other label."""
         document = policy.document if policy else None
         found = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
-        for (namespace, own), pods in self._counts.items():
-            label = own or (labels_of(namespace) or {}).get(names.FABRIC, names.FABRIC_NONE)
+        for of, pods in self._counts.items():
+            if not of.label and document and of.asked.isdisjoint(document.accelerators):
+                continue  # its namespace's label is not about it (ruling 2)
+            label = of.label or (labels_of(of.namespace) or {}).get(names.FABRIC, names.FABRIC_NONE)
             if label != names.FABRIC_NONE:
                 found[_fabric(label, document)] += pods
         return found
 
 
-def _candidate(pod: views.Pod) -> str | None:
-    """The label that may opt the pod in, _NO_LABEL where its namespace's may; None where it is well, or has ended."""
+@functools.lru_cache(maxsize=4096)
+def _shared(of: _Candidate) -> _Candidate:
+    """One object for all equal ones: there may be as many as pods."""
+    return of
+
+
+def concerns(pod: views.Pod) -> bool:
+    """True where the pod is counted, or would be if its namespace opted in."""
+    return _candidate(pod) is not None
+
+
+def _candidate(pod: views.Pod) -> _Candidate | None:
+    """What may opt the pod in; None where nothing does, where it is well, or has ended."""
     if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:
         return None
     label = pod.metadata.labels.get(names.FABRIC)
-    if label is None:
-        return _NO_LABEL if any(map(accelerators.extended, pod.spec.containers)) else None
-    return label or UNKNOWN
+    if label is not None:
+        return _Candidate(pod.metadata.namespace, label or UNKNOWN)
+    asked = frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
+    return _Candidate(pod.metadata.namespace, _NO_LABEL, asked) if asked else None
 
 
 def _fabric(label: str, document: model.FabricPolicy | None) -> str:

@@ -22,6 +22,7 @@ from serving import logs, ops, probes, routes
 
 _LOG = logging.getLogger("railwright.certs")
 _LONGEST_PAUSE = 30.0  # seconds between two looks, whatever fails
+_MOST_DOUBLINGS = 16  # more makes no difference under that, and overflows after a night of a deleted Secret
 _SILENT = 60.0  # seconds without a good look after which a leader is not ready
 _UNAUTHORIZED = 401
 
@@ -35,6 +36,11 @@ async def watch(arguments: argparse.Namespace) -> int:
         return await watcher.run()
     finally:
         await client.close()
+
+
+def pause(every: float, failed: int) -> float:
+    """Seconds until the next look, after so many failures in a row."""
+    return min(every * 2.0 ** min(failed, _MOST_DOUBLINGS), _LONGEST_PAUSE)
 
 
 class Watcher:
@@ -98,7 +104,7 @@ class Watcher:
                 self._succeeded(found)
                 if isinstance(found, rotation.Step):
                     continue
-            await asyncio.sleep(min(every * 2**failed, _LONGEST_PAUSE))
+            await asyncio.sleep(pause(every, failed))
 
     def _succeeded(self, found: rotation.Step | rotation.Wait) -> None:
         self._good, self._told = lease.uptime(), ""

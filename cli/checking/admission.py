@@ -1,5 +1,6 @@
 """Rows about admission as it really goes: a pod created as a dry run, and the policies behind the webhook."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ _STRICT = {  # no level of pod security refuses such a container, whatever the n
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 _BY_NAMESPACE = "railwright-injected-by-namespace"  # manifests/base/admission-policy.yaml
+_ASKS = "asks-for-an-accelerator"  # the condition there that tells training pods
+_QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in it
 _FIRST = "default"  # the namespace every cluster has
 
 
@@ -145,13 +148,28 @@ def _guard(seen: sight.Seen) -> model.Verdict:
             "that opts in go unchecked",
             f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: name it in the condition asks-for-an-accelerator",
         )
+    more = [name for name in _names(by_namespace) if name not in nodes.accelerators(seen)] if seen.policy else []
+    if more:
+        return warn(
+            f"{_BY_NAMESPACE} names {sight.listed(more)}, which is no accelerator of the policy: pods that ask for it "
+            "in a namespace that opts in get no record, and are refused for that",
+            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: take it out of the condition "
+            "asks-for-an-accelerator",
+        )
     return ok(sight.listed(ours))
+
+
+def _names(policy: Any) -> list[str]:
+    """The resources that the condition names."""
+    conditions = sight.dig(policy, "spec", "matchConditions") or ()
+    asked = [str(each.get("expression")) for each in conditions if each.get("name") == _ASKS]
+    return [name for each in asked for name in _QUOTED.findall(each)]
 
 
 def _speaks_of(policy: Any, accelerator: str) -> bool:
     """True where the condition that tells training pods names the accelerator, or there is no such condition."""
     conditions = sight.dig(policy, "spec", "matchConditions") or ()
-    asked = [str(each.get("expression")) for each in conditions if each.get("name") == "asks-for-an-accelerator"]
+    asked = [str(each.get("expression")) for each in conditions if each.get("name") == _ASKS]
     return not asked or any(f"'{accelerator}'" in each for each in asked)
 
 

@@ -14,7 +14,10 @@ INSTALLING: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource: o
     ("create", "", "configmaps"),
     ("create", "", "services"),
     ("create", "", "secrets"),
+    ("create", "", "resourcequotas"),
     ("create", "apps", "deployments"),
+    ("create", "coordination.k8s.io", "leases"),
+    ("create", "networking.k8s.io", "networkpolicies"),
     ("create", "policy", "poddisruptionbudgets"),
     ("create", "rbac.authorization.k8s.io", "clusterroles"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
@@ -22,6 +25,8 @@ INSTALLING: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource: o
     ("create", "rbac.authorization.k8s.io", "rolebindings"),
     ("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
     ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("create", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("create", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
 
 

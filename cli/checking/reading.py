@@ -14,7 +14,7 @@ import msgspec
 from cli.checking import admission, kubernetes, nodes
 from cli.checking import seen as sight
 from cluster import client as clients
-from cluster import errors
+from cluster import errors, watch_wire
 from fabric import names, views
 
 _PAGE = "500"  # objects an answer, as kubectl asks for
@@ -92,7 +92,7 @@ async def _read(client: clients.Client, source: sight.Source, namespace: str) ->
         return _Found(problem=f"the API server answers {error.status}: {error.message}")
     except errors.ClusterError as error:
         return _Found(problem=f"the API server gives no answer: {error}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except watch_wire.UNREADABLE as error:
         return _Found(problem=f"{path} cannot be understood: {error}")
 
 
@@ -103,11 +103,19 @@ async def _listed(client: clients.Client, path: str, query: Mapping[str, str], v
     more = ""
     while True:
         page = {**query, "limit": _PAGE, **({"continue": more} if more else {})}
-        answer = msgspec.json.decode(await client.get(path, page), type=_List)
+        answer = _page(await client.get(path, page))
         found += [decode(item) for item in answer.items or ()]
         more = answer.metadata.more
         if not more:
             return found
+
+
+def _page(text: bytes) -> _List:
+    """One object nested without end hides no other."""
+    try:
+        return msgspec.json.decode(text, type=_List)
+    except RecursionError:
+        return msgspec.json.decode(watch_wire.shallow(text), type=_List)
 
 
 async def _namespaced_pods(client: clients.Client, seen: sight.Seen) -> tuple[views.Pod, ...]:

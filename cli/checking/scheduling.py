@@ -107,10 +107,15 @@ def _order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _kube_scheduler(seen: sight.Seen) -> model.Verdict:
-    for configmap in seen.all("kube-system"):
-        for text in (sight.dig(configmap, "data") or {}).values():
-            if "KubeSchedulerConfiguration" in text:
-                return _kube_configuration(text, sight.name_of(configmap))
+    found = [
+        _kube_configuration(text, sight.name_of(configmap))
+        for configmap in seen.all("kube-system")
+        for text in (sight.dig(configmap, "data") or {}).values()
+        if "KubeSchedulerConfiguration" in text
+    ]
+    asking = [each for each in found if each.state is not model.State.WARN]
+    if found:  # a second scheduler need not ask us, as long as one does
+        return (asking or found)[0]
     return skip("its configuration is a file on the control plane's machines, which the cluster does not show")
 
 

@@ -53,6 +53,18 @@ def extended(container: views.Container) -> bool:
     return resources is not None and any("/" in name for name in (*resources.requests, *resources.limits))
 
 
+def asked(container: views.Container) -> frozenset[str]:
+    """The extended resources of which a container asks for one or more; of an admitted pod, whose numbers are good."""
+    resources = container.resources
+    if resources is None:
+        return frozenset()
+    found = {name for name in (*resources.requests, *resources.limits) if "/" in name}
+    none = {"0", 0}
+    return frozenset(
+        name for name in found if none.isdisjoint((resources.requests.get(name), resources.limits.get(name)))
+    )
+
+
 def _whole(text: views.Written, container: views.Container, resource: str) -> int:
     try:
         return _units(text)

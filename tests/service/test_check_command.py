@@ -26,6 +26,9 @@ async def answer(request):
         begin = int(request.query.get("continue", "0"))
         more = {"continue": str(begin + 2)} if begin + 2 < len(NODES) else {}
         return web.json_response({"metadata": more, "items": NODES[begin : begin + 2]})
+    if path.endswith("/network-attachment-definitions"):
+        deep = '{"metadata":{"name":"deep"},"x":' + "[" * 4000 + "]" * 4000 + "}"
+        return web.Response(text='{"items":[{"metadata":{"name":"a"}},' + deep + "]}", content_type="application/json")
     if path.endswith("/pods"):
         return status(403, "Forbidden", "pods is forbidden: User x")
     if path.endswith("/namespaces"):
@@ -64,13 +67,19 @@ async def test_lists_are_read_to_their_last_page(kubeconfig):
     assert [node.metadata.name for node in seen.all("nodes")] == [f"n{index}" for index in range(5)]
 
 
+async def test_an_object_nested_without_end_hides_no_other(kubeconfig):
+    seen = await look(kubeconfig)
+    assert "networks" not in seen.unread
+    assert len(seen.all("networks")) == 2
+
+
 async def test_what_gives_nothing_is_told_by_its_reason_and_stops_nothing(kubeconfig):
     seen = await look(kubeconfig)
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.forbidden
     assert seen.unread["leases"] == "the API server answers 500: etcd is away"
     assert "/api/v1/namespaces cannot be understood" in seen.unread["namespaces"]
-    assert {"networks", "hypernodes", "queues"} <= seen.unknown
+    assert {"hypernodes", "queues"} <= seen.unknown
     assert seen.one("policy") is None
     assert "policy" not in seen.unread, "what does not exist is an answer"
 

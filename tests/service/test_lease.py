@@ -153,6 +153,14 @@ async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(le
     await until(lambda: one.election.leading)
 
 
+async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_has_a_leader(leases, stand):
+    leases.slow_seconds = 0.2  # of 0.6: a look and a write together are over half of it
+    one = stand("one")
+    await until(lambda: one.election.leading)
+    await asyncio.sleep(1.5)
+    assert one.told == [True]
+
+
 async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
     marks = {"metadata": {"name": NAME, "labels": {"team": "x"}}, "spec": {"strategy": "OldestEmulationVersion"}}
     leases.keep(PATH, marks)

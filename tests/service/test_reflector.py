@@ -4,9 +4,11 @@ What reliability.md lists as a fault is tested by its number in tests/faults.
 """
 
 import asyncio
+import json
 import logging
 
 import pytest
+from aiohttp import web
 from api_stub import event, listing, node, status
 
 from cluster import client as clients
@@ -140,3 +142,22 @@ async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
     await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
     assert cache.told == ["+changed", "+new", "-anew", "+anew", "-gone"]
     assert (cache.replaced, source.objects) == (1, 4)
+
+
+def deep(name: str, version: int, levels: int) -> bytes:
+    """A node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
+    return (
+        json.dumps(node(name, version)).encode()[:-1] + b',"deep":' + b'{"a":[' * levels + b"1" + b"]}" * levels + b"}"
+    )
+
+
+async def test_an_object_nested_without_end_does_not_keep_the_rest_of_its_kind_away(stub, watch):
+    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
+    page = b'{"metadata":{"resourceVersion":"5"},"items":[' + items + b"]}"
+    stub.lists.append(web.Response(body=page, content_type="application/json"))
+    changed = b'{"type":"MODIFIED","object":' + deep("b", 6, 4000) + b"}\n"
+    stub.watches.append([changed, event("ADDED", node("d", 7)), None])
+    _, cache, restarts = watch()
+    await cache.until(lambda: "d" in cache.objects)
+    assert set(cache.objects) == {"a", "b", "c", "d"}
+    assert (cache.replaced, restarts) == (1, [])

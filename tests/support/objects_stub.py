@@ -23,6 +23,7 @@ class Objects:
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
         self.fault: Fault = lambda _: None
+        self.slow_seconds = 0.0  # before each answer
         self.port = 0
         self._version = 0
         self._done = asyncio.Event()
@@ -44,6 +45,8 @@ class Objects:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.method, request.path))
         fault = self.fault(request)
+        if self.slow_seconds:
+            await asyncio.sleep(self.slow_seconds)
         if fault == HANG:
             await self._done.wait()
         if fault and fault > 0:

@@ -4,6 +4,9 @@ import dataclasses
 import datetime as dt
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -307,6 +310,23 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
     assert world.look().action is rotation.Action.MOVE
 
 
+@pytest.mark.parametrize("years", [-60, 6])
+def test_a_wall_clock_beyond_an_authority_s_life_takes_no_authority_from_the_bundles(years):
+    """The servers' clocks are right: they take no leaf from the future or the past, and present what they have."""
+    world = World()
+    world.settled()
+    old = world.keyring.trusted
+    world.ahead = years * 366 * DAY
+    world.settled()
+    world.time += 600
+    world.settled()
+    assert all(set(old) <= set(trust.split(world.current(name))) for name in HOOKS)
+    world.ahead = 0 * DAY
+    world.settled()
+    assert all(set(old) <= set(trust.split(world.current(name))) for name in HOOKS)
+    world.healthy()
+
+
 def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_leaf():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RENEW not in world.done[-1:]:
@@ -394,6 +414,63 @@ def test_certificates_of_somebody_else_are_taken_over_without_a_window():
     assert theirs.certificate_pem in world.keyring.trusted
     world.days(31)
     assert theirs.certificate_pem not in world.keyring.trusted
+
+
+def authority(key, signer: tuple | None = None, *, identified: bool = True) -> issue.Pair:
+    """An authority as others make them: of any key, signed by itself or by (certificate, key)."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
+    built = x509.CertificateBuilder(
+        issuer_name=signer[0].subject if signer else name,
+        subject_name=name,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=START - DAY,
+        not_valid_after=START + 3000 * DAY,
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if identified:
+        built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    made = built.sign(signer[1] if signer else key, algorithm).public_bytes(serialization.Encoding.PEM)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return issue.Pair(made, key.private_bytes(*form))
+
+
+def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_window():
+    """The leaf brings its intermediate along, and only the root stands in the bundles: Vault's way, say."""
+    world = World()
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root = authority(root_key)
+    between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
+    for leaf in WANTED:
+        pair = issue.issue_leaf(
+            between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
+        )
+        chain = issue.Pair(pair.certificate_pem + between.certificate_pem, pair.key_pem)
+        world.put(leaf.name, rotation.Stored(chain, root.certificate_pem))
+    for name in HOOKS:
+        world.put(name, root.certificate_pem)
+    world.time += 1000
+    for _ in range(10):
+        world.look()
+        assert all(root.certificate_pem in trust.split(world.current(name)) for name in HOOKS)
+    world.settled()
+    world.healthy()
+
+
+@pytest.mark.parametrize("identified", [True, False])
+@pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
+def test_an_authority_that_an_operator_brings_signs_or_is_followed_and_stops_nothing(kind, identified):
+    make = {
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+        "ec": lambda: ec.generate_private_key(ec.SECP384R1()),
+        "ed25519": ed25519.Ed25519PrivateKey.generate,
+    }
+    theirs = authority(make[kind](), identified=identified)
+    world = World()
+    world.put("keyring", rotation.Keyring(signer=theirs, trusted=trust.split(theirs.certificate_pem)), ours=False)
+    world.settled()
+    world.healthy()
+    assert (world.keyring.signer == theirs) == (kind != "ed25519")
 
 
 def test_no_key_of_an_authority_that_no_longer_signs_is_kept():

@@ -3,10 +3,13 @@
 import base64
 import datetime as dt
 import json
+import pathlib
+import re
 
 import installations
 import msgspec
 import pytest
+import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
@@ -495,12 +498,36 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
 
 
+def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():
+    trees = installations.healthy()
+    repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
+    guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
+    [condition] = [each for each in guard["spec"]["matchConditions"] if each["name"] == "asks-for-an-accelerator"]
+    condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
+    [found] = [each for each in judged(trees) if each.check == "admission-policy"]
+    assert found.state is model.State.WARN
+    assert "names nvidia.com/gpu, which is no accelerator" in found.detail
+
+
 def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]")(trees)
     results = judged(trees)
     assert wrong(results) == {"admission-policy"}
     assert "amd.com/gpu" in next(each.detail for each in results if each.check == "admission-policy")
+
+
+def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
+    from cli.checking import kubernetes
+
+    base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
+    made = [each for path in base.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    kinds = {
+        ("create", each["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", each["kind"].lower() + "s"))
+        for each in made
+        if each["kind"] != "Kustomization"
+    }
+    assert set(kubernetes.INSTALLING) == kinds
 
 
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
@@ -533,6 +560,13 @@ def test_hostile_objects_raise_nothing():
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
     assert wrong(judged(trees)) >= {"rail-configurations", "volcano-configuration", "kube-scheduler-configuration"}
+
+
+def test_a_second_scheduler_that_does_not_ask_us_is_no_finding():
+    trees = installations.healthy()
+    other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
+    trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
+    assert wrong(judged(trees)) == set()
 
 
 def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():

@@ -3,9 +3,12 @@
 import json
 import pathlib
 
+import api_stub
+import objects_stub
 import pytest
 import yaml
 
+from cluster import client as clients
 from extender import leading, publication
 from fabric import names
 
@@ -100,3 +103,28 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert {each["name"] for each in container["env"]} == set(leading._PARTS.values())
     [budget] = documents("extender.yaml", "PodDisruptionBudget")
     assert budget["spec"]["minAvailable"] == 1
+
+
+async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_address_alone(tmp_path):
+    """A slow API server, or a process that was stopped: between two of its requests another one leads."""
+    holder = ["one"]
+    core = f"/api/v1/namespaces/{AT.namespace}"
+    ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
+    [given] = documents("extender.yaml", "Service")
+    after = leading.Place(pod="extender-2", namespace=AT.namespace, ip="10.0.0.2")
+    async with objects_stub.serving() as api:
+
+        def overtaken(request):
+            if request.path == ours and request.method == "GET" and holder == ["one"]:
+                holder[:] = ["two"]
+                api.keep(ours, publication.endpoint_slice(service(), after, publication.ports(service(), OURS)))
+
+        api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
+        api.fault = overtaken
+        client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
+        try:
+            await publication.Publication(client, AT, OURS, lambda: holder == ["one"])._tried()
+        finally:
+            await client.close()
+        assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
+        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.kept

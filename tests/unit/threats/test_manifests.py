@@ -127,6 +127,7 @@ def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_ro
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if chosen_by(b["spec"]["selector"], labels)]
     assert {"minAvailable", "maxUnavailable"} & budget.keys()
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "not ready for a bad policy: every drain would wait"
     assert pod_of(name)["priorityClassName"].startswith("system-")
 
 

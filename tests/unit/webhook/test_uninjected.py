@@ -4,7 +4,7 @@ import admitting
 import pytest
 
 from fabric import names
-from webhook import uninjected
+from webhook import state, uninjected
 
 
 def see(*trees: dict, by=None, namespaces=None):
@@ -86,3 +86,31 @@ def test_before_a_policy_every_label_is_unknown():
     found = uninjected.Uninjected()
     found.see(admitting.view(admitting.pod()))
     assert found.count(None, {}.get) == {"unknown": 1}
+
+
+@pytest.mark.parametrize(("resource", "amount"), [("example.com/fuse", "1"), ("nvidia.com/gpu", "0")])
+def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resource, amount):
+    container = admitting.cpu(resources={"requests": {resource: amount}, "limits": {resource: amount}})
+    assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
+
+
+@pytest.mark.parametrize("label", ["f", "gone", "", "none", None])
+@pytest.mark.parametrize("kept", [state.excerpt, lambda pod: pod], ids=["as watched", "as read from a file"])
+def test_a_running_pod_counts_as_it_comes_from_a_watch_which_keeps_little_of_it(label, kept):
+    tree = phase(admitting.pod(label=label), "Running")
+    tree["spec"]["nodeName"] = "n"
+    tree["metadata"].update(name="running", namespace="prod")
+    pods = state.Pods()
+    pods.upsert(kept(admitting.view(tree)))
+    expected = {"f": {"f": 1}, "none": {}, None: {"f": 1}}.get(label, {"unknown": 1})
+    found = pods.uninjected.count(admitting.fabric(), {"prod": {names.FABRIC: "f"}}.get)
+    assert {name: count for name, count in found.items() if count} == expected
+
+
+def test_little_is_kept_of_a_running_pod():
+    tree = phase(admitting.pod(), "Running")
+    tree["spec"]["nodeName"] = "n"
+    tree["metadata"].update(name="running", namespace="prod", annotations={"big": "x" * 1000})
+    kept = state.excerpt(admitting.view(tree))
+    assert (kept.metadata.annotations, len(kept.spec.containers)) == ({}, 1)
+    assert kept.spec.containers[0].env == []
