@@ -61,6 +61,7 @@ class Reflector:
         skipped: Callable[[str], None] = lambda _kind: None,
         excerpt: Callable[[Any], Any] = lambda obj: obj,
         quiet_seconds: float = QUIET_SECONDS,
+        watch_seconds: float = WATCH_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
@@ -78,6 +79,7 @@ class Reflector:
         self._unread: dict[watch_wire.Key, str] = {}  # what was told of objects that cannot be read
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
+        self._watch_seconds = watch_seconds
         self._heard = clock()
         self._failures = 0
         self._told = ""
@@ -219,7 +221,7 @@ class Reflector:
 
     async def _watch(self, version: str) -> str:
         """Feeds events until the stream ends; the version to resume from."""
-        seconds = WATCH_SECONDS * (1 + self._chance.random() / 2)
+        seconds = self._watch_seconds * (1 + self._chance.random() / 2)
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )

@@ -14,7 +14,6 @@ from extender import state as states
 from fabric.placement import ledger, size_kinds
 from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
-STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
 _LOOK_EVERY_SECONDS = 1.0  # at what became of the gangs
 
@@ -58,13 +57,14 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
     )
     checks.add("policy", origin.policy_problem)
-    checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
+    stale = options.stale_seconds  # a fleet not heard of for so long would place gangs on what is no longer there
+    checks.add("caches", lambda: origin.cache_problem(stale))
 
     async def expire() -> None:
         frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not frozen and origin.cache_problem(STALE_SECONDS) is None:
+            if not (frozen or origin.cache_problem(stale)):
                 tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
                 frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment
