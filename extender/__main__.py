@@ -57,14 +57,14 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
     )
     checks.add("policy", origin.policy_problem)
-    stale = options.stale_seconds  # a fleet not heard of for so long would place gangs on what is no longer there
-    checks.add("caches", lambda: origin.cache_problem(stale))
+    # a fleet not heard of for so long would place gangs on what is no longer there
+    checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
 
     async def expire() -> None:
         frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not (frozen or origin.cache_problem(stale)):
+            if not (frozen or origin.cache_problem(options.stale_seconds)):
                 tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
                 frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment

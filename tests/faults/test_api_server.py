@@ -205,7 +205,7 @@ async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_th
     for each in (webhook, extender):
         await each.stop()
     fault.saw(
-        f"extender not ready after {seconds:.0f} s of --stale-seconds {STALE_SECONDS} (300 by default), with its reason; "
+        f"extender not ready after {seconds:.0f} s of --stale-seconds {STALE_SECONDS} (300 by default), with reason; "
         f"webhook ready, {away} reviews answered, 0 without their patch; ready {again:.1f} s after it was back"
     )
 
@@ -287,5 +287,9 @@ async def test_18_a_list_whose_pages_etcd_has_compacted_is_begun_anew(fault, own
     assert restarts == ["gone"], restarts
     begun = sum("limit" in query and "continue" not in query for query in between.queries)
     assert begun == 2, between.queries
-    assert set(cache.objects) == {f"c-{n:04}" for n in range(1, count)}, "the object deleted between two pages is not there"
-    fault.saw(f"{count} objects: 410 on the second page after a compaction, the list begun anew, all {count - 1} told once")
+    assert set(cache.objects) == {f"c-{n:04}" for n in range(1, count)}, (
+        "the object deleted between two pages is not there"
+    )
+    fault.saw(
+        f"{count} objects: 410 on the second page after a compaction, the list begun anew, all {count - 1} told once"
+    )

@@ -6,11 +6,10 @@ import json
 import time
 from collections import Counter
 
-import aiohttp
 import pytest
 import pytest_asyncio
-from plane import api, waiting
 from plane import site as sites
+from plane import waiting
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
 MEBIBYTE = 2**20 - 2048  # what the API server takes of a ConfigMap, less what is around it here
@@ -97,7 +96,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_told(fault, plane, inst
     await installed.policy(policy("2"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
     assert await admitted() == of("2")
-    fault.saw("20 pods by the last good policy while there was none, ready, railwright_policy_valid 0, an Event; then the new")
+    fault.saw("20 pods by the last good policy while there was none; ready, railwright_policy_valid 0, an Event")
 
 
 GARBAGE = {  # what is told of each
@@ -140,7 +139,7 @@ async def test_21_a_garbled_policy_is_refused_whole_and_told_with_its_place(faul
     assert await admitted() == of("4")
     assert waited < 2, "reading it holds up nobody"
     fault.saw(
-        f"{len(GARBAGE)} kinds, two of a mebibyte: each told by an Event with its line or field within {slowest:.1f} s; "
+        f"{len(GARBAGE)} kinds, two of a mebibyte: told by an Event with line or field within {slowest:.1f} s; "
         f"pods meanwhile by the last good policy, the slowest after {waited:.1f} s; ready; the next good one in force"
     )
 
@@ -177,6 +176,62 @@ async def test_22_each_pod_follows_exactly_one_of_policies_replaced_within_100_m
     close = [each for each in apart if each < 0.1]
     assert close, apart
     fault.saw(
-        f"{seen.total()} pods while the policy was replaced {len(markers)} times, {len(close)} times twice within 100 ms "
+        f"{seen.total()} pods, the policy replaced {len(markers)} times, {len(close)} times twice within 100 ms "
         f"({min(close) * 1000:.0f} ms): {len(seen)} policies seen, each pod has the values of the one it names"
     )
+
+
+async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_values(
+    fault, plane, namespace, installed, tmp_path
+):
+    """The worst of it: each pod is seen by both, one after the other, and by the first again where that changed it."""
+    text = policy("2", resource="other.y/hca").replace("[IPC_LOCK]", "[IPC_LOCK, SYS_RESOURCE]")
+    (tmp_path / "policy.yaml").write_text(text)
+    certificate, key = plane.certificates.paths("webhook-serving")
+    files = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--policy={tmp_path / 'policy.yaml'}")
+    other = await plane.serve("webhook", *files, installed.kubeconfig("webhook"), "--drain-seconds=0")
+    await other.ready()
+    await plane.register_webhook(other.port, namespaces=[namespace], name="railwright-second")  # called after the first
+    try:
+        created = await waiting.wait(lambda: by_both(plane, namespace), describe="both replicas to be called")
+        for _ in range(20):
+            assert parts(await by_both(plane, namespace)) == parts(created), "all pods alike"
+        again = {**POD, "metadata": {**POD["metadata"], "annotations": created["metadata"]["annotations"]}}
+        again["spec"] = {**POD["spec"], "containers": [without_token(created["spec"]["containers"][0])]}
+        assert parts(await plane.api.create(again, namespace=namespace, dry_run=True)) == parts(created), (
+            "nothing grows"
+        )
+    finally:
+        await plane.api.delete("MutatingWebhookConfiguration", "railwright-second")
+    variables, limits = parts(created)
+    assert (variables["MARKER"], variables["NCCL_IB_HCA"]) == ("1", "=mlx5_1"), (
+        "values of the first, none of the second"
+    )
+    assert limits == {"nvidia.com/gpu": "1", "x.y/hca": "1", "other.y/hca": "1"}, "nothing is taken away from a pod"
+    shown = [await policies_shown(each) for each in (installed.webhook, other)]
+    assert shown[0] != shown[1], "by which the alert RailwrightPolicySkew tells"
+    fault.saw(
+        "21 pods seen by both in turn: no error 500, all alike, values of the first, devices of both pools where those "
+        "differ; another round changes nothing; two digests in railwright_policy_info, an alert"
+    )
+
+
+async def policies_shown(server) -> set[str]:
+    lines = (await server.metrics()).splitlines()
+    return {line for line in lines if line.startswith("railwright_policy_info{") and line.endswith(" 1.0")}
+
+
+async def by_both(plane, namespace: str) -> dict:
+    """A pod that the one and then the other replica has seen: the devices of the second are there too."""
+    created = await plane.api.create(POD, namespace=namespace, dry_run=True)
+    assert "other.y/hca" in created["spec"]["containers"][0]["resources"]["limits"]
+    return created
+
+
+def parts(created: dict) -> tuple[dict, dict]:
+    container = created["spec"]["containers"][0]
+    return {each["name"]: each.get("value") for each in container["env"]}, container["resources"]["limits"]
+
+
+def without_token(container: dict) -> dict:
+    return {key: value for key, value in container.items() if key != "volumeMounts"}  # the token's, made anew

@@ -109,9 +109,9 @@ async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
         assert (await rotating.ops(other, "/readyz"))[0] == 200
         assert max(seen) == 1, "one writer at a time"
         fault.saw(
-            f"{load.created} creates during a whole rotation of leaf and authority, 0 failed; the leader went in the overlap "
-            f"and the other did {await steps_of(other)} steps; never two leaders in {len(seen)} looks; an overwritten caBundle "
-            f"put back in {back:.1f} s"
+            f"{load.created} creates during a whole rotation of leaf and authority, 0 failed; the leader went in the "
+            f"overlap and the other did {await steps_of(other)} steps; never two leaders in {len(seen)} looks; an "
+            f"overwritten caBundle put back in {back:.1f} s"
         )
 
 
