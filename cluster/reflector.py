@@ -227,7 +227,9 @@ class Reflector:
         )
         began, fed = self._clock(), False
         try:
-            async with contextlib.aclosing(self._client.stream(self.kind.path, query, self._quiet)) as lines:
+            async with contextlib.aclosing(
+                self._client.stream(self.kind.path, query, self._quiet, opened=self._hear)
+            ) as lines:
                 async for line in lines:
                     if line.strip():
                         version, fed = self._fed(line), True
@@ -245,7 +247,7 @@ class Reflector:
         event = watch_wire.decode_event(line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
-        self._heard = self._clock()
+        self._hear()
         self._works()
         identity = watch_wire.decode_identified(event.object).metadata
         self._newest = max(self._newest, watch_wire.number(identity.resource_version))
@@ -268,8 +270,12 @@ class Reflector:
 
     def _complete(self, version: str) -> None:
         self._newest = max(self._newest, watch_wire.number(version))
-        self._heard = self._clock()
+        self._hear()
         self.synced.set()
+
+    def _hear(self) -> None:
+        """The API server says something of this kind: a list, an event, or that there is nothing new from here on."""
+        self._heard = self._clock()
 
     async def _none_there(self) -> None:
         """The CRD is absent: there are no such objects, until it comes."""

@@ -25,7 +25,7 @@ fabrics:
     rails: [{{name: rail0, resource: x.y/hca, device: mlx5_{number}}}]
 """
 NAMESPACES = "/api/v1/namespaces"
-STALE_SECONDS = 15
+STALE_SECONDS = 35  # over the longest pause between two tries: all are heard of again within it
 
 
 def config_maps(namespace: str) -> resources.Kind:

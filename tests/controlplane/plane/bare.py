@@ -50,7 +50,10 @@ class Bare:
     async def serve(self, module: str, name: str, *options: str) -> servers.Server:
         """One of our servers over plain HTTP as account `name`."""
         process = servers.process(
-            name, module, ("--plain-http", f"--kubeconfig={self.kubeconfig(name)}", *options), self.logs
+            name,
+            module,
+            ("--plain-http", "--drain-seconds=0.2", f"--kubeconfig={self.kubeconfig(name)}", *options),
+            self.logs,
         )
         self.servers.append(server := servers.Server(process, self.session))
         return await server.start()
