@@ -193,7 +193,8 @@ async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_
     files = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--policy={tmp_path / 'policy.yaml'}")
     other = await plane.serve("webhook", *files, installed.kubeconfig("webhook"), "--drain-seconds=0")
     await other.ready()
-    await plane.register_webhook(other.port, namespaces=[namespace], name="railwright-test-second")  # called after the first
+    second = "railwright-test-second"  # by its name called after the first
+    await plane.register_webhook(other.port, namespaces=[namespace], name=second)
     try:
         created = await waiting.wait(lambda: by_both(plane, namespace), describe="both replicas to be called")
         for _ in range(20):
@@ -204,7 +205,7 @@ async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_
             "nothing grows"
         )
     finally:
-        await plane.api.delete("MutatingWebhookConfiguration", "railwright-test-second")
+        await plane.api.delete("MutatingWebhookConfiguration", second)
     variables, limits = parts(created)
     assert (variables["MARKER"], variables["NCCL_IB_HCA"]) == ("1", "=mlx5_1"), (
         "values of the first, none of the second"
