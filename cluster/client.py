@@ -5,7 +5,7 @@ Authentication and configuration come from `cluster.credentials`; the session is
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 
 import aiohttp
 import msgspec
@@ -56,13 +56,18 @@ class Client:
         """The body of a PATCH."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
 
-    async def stream(self, path: str, query: Mapping[str, str], quiet_seconds: float) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
         """Whole lines of a watch, of any length; ends with the stream. A line cut off at the end is not given.
+
+        `opened` is called when the server has taken the watch; lines may be a minute away.
 
         Raises UnreachableError when nothing arrives for `quiet_seconds`.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
+            opened()
             parts: list[bytes] = []
             with _unreachable(path):
                 async for chunk in response.content.iter_chunked(_CHUNK):

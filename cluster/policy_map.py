@@ -1,9 +1,15 @@
-"""From the policy ConfigMap to the policy store: the text of its one key, and its absence."""
+"""From the policy ConfigMap to the policy store: the text of its one key, and its absence.
 
+Owns that a long text is read beside the event loop: a mebibyte of garbage takes seconds, and reviews do not wait.
+"""
+
+import asyncio
 from collections.abc import Sequence
 
 from cluster import policies
 from fabric import names, views
+
+_AT_ONCE = 16 * 1024  # characters: some ten milliseconds; policies are shorter
 
 
 class PolicyConfigMap:
@@ -11,6 +17,8 @@ class PolicyConfigMap:
 
     def __init__(self, store: policies.PolicyStore) -> None:
         self._store = store
+        self._turn = 0  # counts what was seen: of texts that are being read only the newest counts
+        self._reading: set[asyncio.Task[None]] = set()
         self.uid = ""  # of the ConfigMap last seen: Events name it, or `kubectl describe` does not show them
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
@@ -19,15 +27,33 @@ class PolicyConfigMap:
             if obj.metadata.name == names.POLICY_CONFIGMAP:
                 self.upsert(obj)
                 return
-        self._store.withdraw()
+        self._withdraw()
 
     def upsert(self, obj: views.ConfigMap) -> None:
         """It appeared or changed. A ConfigMap without the key is an empty policy, and refused as one."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
             self.uid = obj.metadata.uid
-            self._store.offer((obj.data or {}).get(names.POLICY_KEY, ""))
+            self._offer((obj.data or {}).get(names.POLICY_KEY, ""))
 
     def remove(self, obj: views.ConfigMap) -> None:
         """It is gone; the last good policy stays."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
-            self._store.withdraw()
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        self._turn += 1
+        self._store.withdraw()
+
+    def _offer(self, text: str) -> None:
+        self._turn += 1
+        if len(text) <= _AT_ONCE:
+            self._store.offer(text)
+            return
+        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+
+    async def _read(self, text: str, turn: int) -> None:
+        result = await asyncio.to_thread(policies.read, text)
+        if turn == self._turn:
+            self._store.take(result)

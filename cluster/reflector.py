@@ -61,6 +61,7 @@ class Reflector:
         skipped: Callable[[str], None] = lambda _kind: None,
         excerpt: Callable[[Any], Any] = lambda obj: obj,
         quiet_seconds: float = QUIET_SECONDS,
+        watch_seconds: float = WATCH_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
@@ -78,6 +79,7 @@ class Reflector:
         self._unread: dict[watch_wire.Key, str] = {}  # what was told of objects that cannot be read
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
+        self._watch_seconds = watch_seconds
         self._heard = clock()
         self._failures = 0
         self._told = ""
@@ -219,13 +221,15 @@ class Reflector:
 
     async def _watch(self, version: str) -> str:
         """Feeds events until the stream ends; the version to resume from."""
-        seconds = WATCH_SECONDS * (1 + self._chance.random() / 2)
+        seconds = self._watch_seconds * (1 + self._chance.random() / 2)
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
         began, fed = self._clock(), False
         try:
-            async with contextlib.aclosing(self._client.stream(self.kind.path, query, self._quiet)) as lines:
+            async with contextlib.aclosing(
+                self._client.stream(self.kind.path, query, self._quiet, opened=self._hear)
+            ) as lines:
                 async for line in lines:
                     if line.strip():
                         version, fed = await self._fed(line), True
@@ -243,7 +247,7 @@ class Reflector:
         event = await _decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
-        self._heard = self._clock()
+        self._hear()
         self._works()
         identity = watch_wire.decode_identified(event.object).metadata
         self._newest = max(self._newest, watch_wire.number(identity.resource_version))
@@ -266,8 +270,12 @@ class Reflector:
 
     def _complete(self, version: str) -> None:
         self._newest = max(self._newest, watch_wire.number(version))
-        self._heard = self._clock()
+        self._hear()
         self.synced.set()
+
+    def _hear(self) -> None:
+        """The API server says something of this kind: a list, an event, or that there is nothing new from here on."""
+        self._heard = self._clock()
 
     async def _none_there(self) -> None:
         """The CRD is absent: there are no such objects, until it comes."""

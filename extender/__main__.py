@@ -13,7 +13,6 @@ from extender import state as states
 from fabric.placement import ledger
 from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
-STALE_SECONDS = 300.0  # a fleet not heard of for so long would place gangs on what is no longer there
 _EXPIRE_EVERY_SECONDS = 1.0
 _LOOK_EVERY_SECONDS = 1.0  # at what became of the gangs
 
@@ -57,13 +56,14 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
     )
     checks.add("policy", origin.policy_problem)
-    checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
+    # a fleet not heard of for so long would place gangs on what is no longer there
+    checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
 
     async def expire() -> None:
         frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not frozen and origin.cache_problem(STALE_SECONDS) is None:
+            if not (frozen or origin.cache_problem(options.stale_seconds)):
                 tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
                 frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment

@@ -3,6 +3,7 @@
 Owns the meeting of handlers with the policy in force and the caches. Between body and answer of a pod stands no await.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from fabric.policy import model as policies
@@ -48,8 +49,8 @@ def offered(
             await state.pods.wait(*bindings.pod_of(request), seconds=bindings.WAIT_SECONDS)
         return _reply(bindings.handle(request, policy_of(), state), counters)
 
-    def validate_policy(call: routes.Call) -> routes.Reply:
-        return _reply(validation.handle(call.body), counters)
+    async def validate_policy(call: routes.Call) -> routes.Reply:  # it may take seconds, which pods do not wait for
+        return _reply(await asyncio.to_thread(validation.handle, call.body), counters)
 
     table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),

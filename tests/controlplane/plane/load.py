@@ -16,8 +16,11 @@ _MOST_AT_ONCE = 20  # callers wait for answers, as controllers do; a slow machin
 class Load:
     """`async with Load(...)`: runs meanwhile. `injected` tells of a created pod whether it is as it should be."""
 
-    def __init__(self, client: api.Api, namespace: str, pod: api.Object, injected: Any) -> None:
+    def __init__(
+        self, client: api.Api, namespace: str, pod: api.Object, injected: Any, *, per_second: int = PER_SECOND
+    ) -> None:
         self._client, self._namespace, self._pod, self._injected = client, namespace, pod, injected
+        self._per_second = per_second
         self.created = self.uninjected = self.lost = 0
         self.failures: list[tuple[float, str]] = []  # when, and what was said; each was tried again
         self.slowest = 0.0
@@ -42,7 +45,7 @@ class Load:
             task = asyncio.create_task(self._create())
             self._running.add(task)
             task.add_done_callback(self._done)
-            due = max(due + 1 / PER_SECOND, time.monotonic() - 0.1)
+            due = max(due + 1 / self._per_second, time.monotonic() - 0.1)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def _done(self, task: asyncio.Task[None]) -> None:

@@ -75,6 +75,16 @@ def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dic
     return found
 
 
+def shipped(port: int, authority: bytes) -> dict[str, Any]:
+    """The configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
+    made: dict[str, Any] = next(yaml.safe_load_all(_MANIFEST.read_text()))
+    bundle = base64.b64encode(authority).decode()
+    for hook in made["webhooks"]:
+        path = hook["clientConfig"]["service"]["path"]
+        hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+    return made
+
+
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
     """Create or replace the configuration and wait until the API server calls it."""
     wanted = document(name, port, authority, namespaces)

@@ -101,7 +101,7 @@ async def under_load(store, folder, late):
 
 
 @pytest.mark.parametrize("late", [LATE_CALLERS, LATE_SERVER], ids=["late callers", "late server"])
-async def test_no_request_fails_while_leaf_and_authority_rotate(tmp_path, late):
+async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_path, late):
     store = Store()
     await store.rest()
     first = store.leaf.pair
@@ -115,9 +115,13 @@ async def test_no_request_fails_while_leaf_and_authority_rotate(tmp_path, late):
     assert trust.anchor(store.leaf.pair.certificate_pem, trust.split(store.bundle))
     assert trust.anchor(first.certificate_pem, trust.split(store.bundle)) is None, "the old authority is gone"
     assert {serial(first), last} == set(callers[0].presented)
+    fault.saw(
+        f"bundle read {late[1]:g} s late, leaf {late[0]:g} s late: {sum(len(each.presented) for each in callers)} new "
+        "connections while leaf and authority rotated, 0 failed"
+    )
 
 
-async def test_the_same_load_does_notice_a_rotation_in_the_wrong_order(tmp_path):
+async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, tmp_path):
     """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
     store = Store()
     await store.rest()
@@ -126,6 +130,7 @@ async def test_the_same_load_does_notice_a_rotation_in_the_wrong_order(tmp_path)
         store.bundle = issue.issue_authority("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
         await shell.until(lambda: all(each.failed for each in callers))
     assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
+    fault.saw("the bundle replaced before the leaf: every caller fails, and the test sees it")
 
 
 def serial(pair: issue.Pair) -> int:

@@ -1,0 +1,106 @@
+"""An etcd and an API server of a test's own, which may be killed, restarted with other flags, and compacted under.
+
+Nothing else runs there: no controller, no scheduler. Our servers act as their accounts' names with every right, so that
+the audit log tells who asked for what.
+"""
+
+import asyncio
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+
+from plane import api, binaries, components, credentials, processes, schedulers, servers, site
+
+_ACCOUNT = f"system:serviceaccount:{site.NAMESPACE}:"
+_GROUPS = ("system:masters", f"system:serviceaccounts:{site.NAMESPACE}")
+_SERVER, _ETCD = "kube-apiserver", "etcd"
+
+
+class Bare:
+    """Made by `run`."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True)
+        self.certificates = credentials.Credentials(folder / "pki")
+        self.parts = components.Components(binaries.locate(), self.certificates, folder)
+        self.servers: list[servers.Server] = []
+        self._processes: dict[str, processes.Process] = {}
+
+    async def start(self) -> None:
+        """Both programs, healthy; the namespace of an installation is there."""
+        connector = aiohttp.TCPConnector(ssl=self.certificates.context(), limit=0)
+        self.session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
+        self.api = api.Api(self.session, self.parts.server)
+        await self._launch(_ETCD)
+        await self.up()
+        await self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": site.NAMESPACE}})
+
+    async def up(self, *flags: str) -> None:
+        """The API server, with further flags; returns when it is healthy."""
+        await self._launch(_SERVER, *flags)
+
+    async def down(self) -> None:
+        """The API server is killed."""
+        await self._processes[_SERVER].kill()
+
+    async def serve(self, module: str, name: str, *options: str) -> servers.Server:
+        """One of our servers over plain HTTP as account `name`."""
+        process = servers.process(
+            name,
+            module,
+            ("--plain-http", "--drain-seconds=0.2", f"--kubeconfig={self.kubeconfig(name)}", *options),
+            self.logs,
+        )
+        self.servers.append(server := servers.Server(process, self.session))
+        return await server.start()
+
+    def kubeconfig(self, account: str, port: int = 0) -> pathlib.Path:
+        """A fresh kubeconfig; by another port, such as a proxy's, where one is given."""
+        server = f"https://127.0.0.1:{port}" if port else self.parts.server
+        return self.certificates.kubeconfig(account, server, _ACCOUNT + account, _GROUPS)
+
+    async def compact(self) -> None:
+        """Have etcd forget every version but the present one."""
+        url = f"http://127.0.0.1:{self.parts.port['etcd']}/v3/kv"
+        async with self.session.post(f"{url}/range", json={"key": "AA=="}) as answer:
+            revision = (await answer.json())["header"]["revision"]
+        async with self.session.post(f"{url}/compaction", json={"revision": revision, "physical": True}) as answer:
+            assert answer.status == 200, await answer.text()
+
+    def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
+        """How often each account has listed each path successfully, from an offset of the audit log on."""
+        found: dict[tuple[str, str], int] = {}
+        with self.parts.audit_log.open("rb") as log:
+            log.seek(since)
+            for event in map(json.loads, log):
+                if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
+                    key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
+                    found[key] = found.get(key, 0) + 1
+        return found
+
+    async def stop(self) -> None:
+        """End everything."""
+        await asyncio.gather(*(each.stop() for each in self.servers))
+        for process in reversed(self._processes.values()):
+            await process.kill()
+        await self.session.close()
+
+    async def _launch(self, name: str, *flags: str) -> None:
+        process = processes.Process(name, [*self.parts.command(name), *flags], logs=self.logs)
+        self._processes[name] = process.start()
+        await schedulers.healthy(self.session, self.parts.health(name), process)
+
+
+@contextlib.asynccontextmanager
+async def run(folder: pathlib.Path) -> AsyncIterator[Bare]:
+    """Run both for the length of a `with` block."""
+    made = Bare(folder)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()

@@ -1,0 +1,300 @@
+"""Faults of the API server itself, on a real one: killed, away, its watches ended, etcd compacted under a list."""
+
+import asyncio
+import json
+import time
+
+import aiohttp
+import api_stub
+import proxy
+import pytest
+import pytest_asyncio
+from plane import bare, servers, waiting
+from plane import site as sites
+
+from cluster import client as clients
+from cluster import reflector, resources
+from fabric import views
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{{name: rail0, resource: x.y/hca, device: mlx5_{number}}}]
+"""
+NAMESPACES = "/api/v1/namespaces"
+STALE_SECONDS = 35  # over the longest pause between two tries: all are heard of again within it
+
+
+def config_maps(namespace: str) -> resources.Kind:
+    return resources.Kind("configmaps", f"/api/v1/namespaces/{namespace}/configmaps", views.ConfigMap)
+
+
+def config_map(name: str, value: str = "") -> dict:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
+
+
+async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane, namespace, watch_by):
+    user = f"system:serviceaccount:{sites.NAMESPACE}:watcher"  # of a group whose calls are in the audit log
+    groups = ("system:masters", f"system:serviceaccounts:{sites.NAMESPACE}")
+    config = plane.certificates.kubeconfig("watcher", plane.parts.server, user, groups)
+    async with watch_by(kubeconfig=config, kind=config_maps(namespace), watch_seconds=1) as (source, cache, restarts):
+        await source.synced.wait()
+        began, number = time.monotonic(), 0
+        while time.monotonic() - began < 3:  # timeoutSeconds is whole: each watch lives for one second
+            await plane.api.create(config_map(f"made-{number}"), namespace=namespace)
+            number += 1
+        wanted = [f"+made-{each}" for each in range(number)]
+        await waiting.wait(lambda: wanted[-1] in cache.told, describe="the last event")
+    told = [each for each in cache.told if each.startswith("+made-")]
+    assert told == wanted, "each once, in order"
+    assert restarts == []
+    lines = [json.loads(line) for line in plane.parts.audit_log.read_text().splitlines() if user in line]
+    asked = [(each["verb"], each["stage"]) for each in lines]
+    lists, watches = asked.count(("list", "ResponseComplete")), asked.count(("watch", "ResponseStarted"))
+    assert lists == 1, asked
+    assert watches > 2, asked
+    fault.saw(
+        f"the real API server: 1 list, then {number} events over {watches} watches of 1 s, each told once, in order"
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def own(tmp_path_factory):
+    """An API server for this file alone: what is done to it is nobody else's."""
+    async with bare.run(tmp_path_factory.mktemp("bare")) as running:
+        yield running
+
+
+async def put_policy(own: bare.Bare, number: int) -> None:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": {sites.KEY: POLICY.format(number=number)}}
+    manifest["metadata"] = {"name": sites.CONFIGMAP, "namespace": sites.NAMESPACE}
+    present = await own.api.get_or_none("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
+    await (own.api.create(manifest) if present is None else own.api.replace(manifest))
+
+
+class Reviews:
+    """Reviews straight to a webhook all the time, as an API server that is there would send them."""
+
+    def __init__(self, own: bare.Bare, webhooks: list[servers.Server]) -> None:
+        self.session, self.webhooks = own.session, webhooks
+        self.answered, self.wrong, self.slowest = 0, [], 0.0
+
+    async def __aenter__(self):
+        self._asking = [asyncio.create_task(self._ask(each)) for each in self.webhooks]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def _ask(self, webhook: servers.Server) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                async with self.session.post(f"http://127.0.0.1:{webhook.port}/mutate/pods", json=REVIEW) as answer:
+                    response = (await answer.json())["response"]
+                if "patch" not in response:
+                    self.wrong.append(str(response))
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self.wrong.append(repr(error))
+            self.answered += 1
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            await asyncio.sleep(0.02)
+
+
+REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "u",
+        "operation": "CREATE",
+        "namespace": sites.NAMESPACE,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "labels": {"railwright.io/fabric": "ib"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        },
+    },
+}
+
+
+async def heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
+    """Every server has the new policy: it hears the API server again."""
+    before = [await sites.metric(each, "railwright_policy_generation") for each in running]
+    await put_policy(own, number)
+
+    async def moved() -> bool:
+        return all(
+            [
+                await sites.metric(each, "railwright_policy_generation") > old
+                for each, old in zip(running, before, strict=True)
+            ]
+        )
+
+    await waiting.wait(moved, describe="the new policy in every server", seconds=60)
+
+
+@pytest.mark.soak
+async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_go_on(fault, own):
+    await put_policy(own, 0)
+    webhooks = [await own.serve("webhook", f"webhook-{number}") for number in range(2)]
+    running = [*webhooks, await own.serve("extender", "extender")]
+    await asyncio.gather(*(each.ready() for each in running))
+    async with Reviews(own, webhooks) as reviews:
+        before = reviews.answered
+        await own.down()
+        await waiting.wait(lambda: reviews.answered > before + 100, describe="reviews while it is away")
+        away = reviews.answered - before
+        since = own.parts.audit_log.stat().st_size
+        await own.up()
+        at = time.monotonic()
+        await heard(own, running, 1)
+        seconds = time.monotonic() - at
+    assert reviews.wrong == [], reviews.wrong[:3]
+    lists = own.lists(since)
+    assert lists, "a restarted API server has forgotten old versions"
+    assert max(lists.values()) == 1, lists
+    for each in running:
+        assert await sites.metric(each, "railwright_policy_valid") == 1
+    fault.saw(
+        f"{away} reviews answered while it was away and {reviews.answered - away} around that, 0 without their patch; "
+        f"{len(lists)} kinds of 3 servers listed, each once; the next policy in force {seconds:.1f} s after it was back"
+    )
+    for each in running:
+        await each.stop()
+
+
+@pytest.mark.soak
+async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_the_webhook_answers_on(fault, own):
+    await put_policy(own, 0)
+    webhook = await own.serve("webhook", "webhook")
+    extender = await own.serve("extender", "extender", f"--stale-seconds={STALE_SECONDS}")
+    await asyncio.gather(webhook.ready(), extender.ready())
+
+    async def readiness(server: servers.Server) -> tuple[int, str]:
+        async with own.session.get(f"{server.ops_url}/readyz") as answer:
+            return answer.status, await answer.text()
+
+    async with Reviews(own, [webhook]) as reviews:
+        await own.down()
+        down = time.monotonic()
+
+        async def stale() -> str:
+            status, said = await readiness(extender)
+            return said if status != 200 else ""
+
+        said = await waiting.wait(stale, describe="the extender to be not ready", seconds=STALE_SECONDS + 10)
+        seconds = time.monotonic() - down
+        assert "not heard of for too long" in said
+        assert seconds > STALE_SECONDS / 2
+        assert (await readiness(webhook))[0] == 200
+        before = reviews.answered
+        await waiting.wait(lambda: reviews.answered > before + 50, describe="more reviews")
+        away = reviews.answered
+        await own.up()
+        up = time.monotonic()
+
+        async def back() -> bool:
+            return (await readiness(extender))[0] == 200
+
+        await waiting.wait(back, describe="the extender to be ready again", seconds=60)
+        again = time.monotonic() - up
+    assert reviews.wrong == [], reviews.wrong[:3]
+    for each in (webhook, extender):
+        await each.stop()
+    fault.saw(
+        f"extender not ready after {seconds:.0f} s of --stale-seconds {STALE_SECONDS} (300 by default), with reason; "
+        f"webhook ready, {away} reviews answered, 0 without their patch; ready {again:.1f} s after it was back"
+    )
+
+
+@pytest.mark.soak
+async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions_noticed(fault, own, watch_by):
+    await own.down()
+    await own.up("--watch-cache=false")  # versions come from etcd itself
+    kind = config_maps(sites.NAMESPACE)
+    await own.api.create(config_map("goes"), namespace=sites.NAMESPACE)
+    await own.api.create(config_map("stays"), namespace=sites.NAMESPACE)
+    port = own.parts.port["kube-apiserver"]
+    async with proxy.Proxy(port) as between:
+        config = own.kubeconfig("watcher", between.port)
+        async with watch_by(kubeconfig=config, kind=kind) as (source, cache, restarts):
+            await source.synced.wait()
+            assert {"goes", "stays"} <= set(cache.objects)
+            between.target = own.parts.port["kwok"]  # nobody listens there
+            between.reset()
+            await own.api.delete("ConfigMap", "goes", sites.NAMESPACE)
+            await own.api.create(config_map("came"), namespace=sites.NAMESPACE)
+            await own.compact()
+            between.target = port
+            began = time.monotonic()
+            await waiting.wait(lambda: "came" in cache.objects, describe="the list anew")
+            seconds = time.monotonic() - began
+    assert "gone" in restarts, restarts
+    assert [each for each in cache.told if each.startswith("-")] == ["-goes"], "a deletion nobody was told of"
+    assert set(cache.objects) >= {"stays", "came"}
+    fault.saw(f"the real etcd, compacted behind a lost watch: 410, one list, the deletion told, {seconds:.2f} s")
+
+
+class Between:
+    """A client that has something done between two pages of a list."""
+
+    def __init__(self, client: clients.Client, act) -> None:
+        self._client, self._act = client, act
+        self.queries: list[dict] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._client, name)
+
+    async def get(self, path: str, query=None) -> bytes:
+        self.queries.append(dict(query or {}))
+        if "continue" in self.queries[-1] and self._act is not None:
+            act, self._act = self._act, None
+            await act()
+        return await self._client.get(path, query)
+
+
+@pytest.mark.soak
+async def test_18_a_list_whose_pages_etcd_has_compacted_is_begun_anew(fault, own):
+    await own.down()
+    await own.up("--watch-cache=false")
+    namespace = "many"
+    await own.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    count = reflector.PAGE + 100
+    for start in range(0, count, 50):
+        await asyncio.gather(
+            *(own.api.create(config_map(f"c-{n:04}"), namespace=namespace) for n in range(start, start + 50))
+        )
+
+    async def act() -> None:
+        await own.api.delete("ConfigMap", "c-0000", namespace)  # of the first page, which was read
+        await own.compact()
+
+    client = await clients.connect(str(own.kubeconfig("lister")))
+    between, cache, restarts = Between(client, act), api_stub.Cache(), []
+    source = reflector.Reflector(
+        between, config_maps(namespace), cache, restarted=lambda _, reason: restarts.append(reason)
+    )
+    running = asyncio.create_task(source.run())
+    try:
+        await asyncio.wait_for(source.synced.wait(), 20)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+    assert restarts == ["gone"], restarts
+    begun = sum("limit" in query and "continue" not in query for query in between.queries)
+    assert begun == 2, between.queries
+    assert set(cache.objects) == {f"c-{n:04}" for n in range(1, count)}, (
+        "the object deleted between two pages is not there"
+    )
+    fault.saw(
+        f"{count} objects: 410 on the second page after a compaction, the list begun anew, all {count - 1} told once"
+    )

@@ -1,0 +1,353 @@
+"""Faults of a webhook that nobody reaches, under the configuration as it is shipped, and of what changes under it."""
+
+import asyncio
+import json
+import time
+import uuid
+
+import proxy
+import pytest_asyncio
+import yaml
+from plane import api, guard, ports, registration, waiting
+from plane import site as sites
+
+INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
+CONFIGURATION = "MutatingWebhookConfiguration"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: ib
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+    security: {capabilities: [IPC_LOCK]}
+"""
+
+
+def pod(name: str = "p", *, labels: dict | None = None, gpus: int = 1, **spec) -> dict:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}, "securityContext": registration.STRICT}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"schedulerName": "nobody", "containers": containers, **spec},
+    }
+
+
+LABELLED = {FABRIC: "ib"}
+
+
+def whole(created: dict, template: dict | None = None) -> bool:
+    """True with all of it, False with nothing but what its template asks for; half of it is the test's failure."""
+    container = created["spec"]["containers"][0]
+    rail = "x.y/hca"
+    asked = (template or pod())["spec"]["containers"][0]["resources"]["limits"]
+    parts = {
+        INJECTION in created["metadata"].get("annotations", {}),
+        any(each["name"] == "NCCL_IB_HCA" for each in container.get("env", [])),
+        "IPC_LOCK" in container["securityContext"]["capabilities"].get("add", []),
+    }
+    assert len(parts) == 1, created
+    given = container["resources"]["limits"]
+    assert given == (asked | {rail: "1"} if parts == {True} else asked) or not asked.get("nvidia.com/gpu"), created
+    return parts == {True}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shipped(plane):
+    """`await shipped(port)`: the manifests' own configuration, for every namespace; deleted after the test."""
+    name = ""
+
+    async def put(port: int, **policies: str) -> None:
+        nonlocal name
+        made = registration.shipped(port, plane.certificates.authority.certificate_pem)
+        for hook in made["webhooks"]:
+            hook["failurePolicy"] = policies.get(hook["name"].partition(".")[0], hook["failurePolicy"])
+        name = made["metadata"]["name"]
+        await plane.api.create(made)
+
+    yield put
+    if name:
+        await plane.api.delete(CONFIGURATION, name)
+
+
+async def refusal(plane, namespace: str, tree: dict) -> str:
+    """What a create is refused with; "" where it is not."""
+    try:
+        await plane.api.create(tree, namespace=namespace, dry_run=True)
+    except api.ApiError as error:
+        return error.message
+    return ""
+
+
+def deployment() -> dict:
+    documents = yaml.safe_load_all((sites.BASE / "webhook.yaml").read_text())
+    return next(each for each in documents if each["kind"] == "Deployment")
+
+
+async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fault, plane, namespace, site, shipped):
+    await site.policy(POLICY)
+    await site.start_webhook()
+    port = site.webhook.port
+    await shipped(port)
+
+    async def injected() -> bool:
+        try:
+            return whole(await plane.api.create(pod(labels=LABELLED), namespace=namespace, dry_run=True))
+        except api.ApiError as error:
+            raise AssertionError(error.message) from None
+
+    await waiting.wait(injected, describe="the shipped configuration to be in force")
+    await site.webhook.stop()
+    said = await refusal(plane, namespace, pod(labels=LABELLED))
+    assert 'failed calling webhook "pods.railwright.io"' in said, said
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": LABELLED}}
+    job["spec"] = {"template": {"spec": {**pod()["spec"], "restartPolicy": "Never"}}}
+    assert 'failed calling webhook "workloads.railwright.io"' in await refusal(plane, namespace, job)
+    ours = deployment()
+    replica = {"apiVersion": "v1", "kind": "Pod", **ours["spec"]["template"]}
+    replica["metadata"] = {**replica["metadata"], "name": "webhook-0", "namespace": sites.NAMESPACE}
+    replica["spec"].pop("serviceAccountName", None)  # its account is not what this is about
+    unaffected = {
+        "a pod without the label": (namespace, pod()),
+        "a pod that says none": (namespace, pod(labels={FABRIC: "none"})),
+        "kube-system": ("kube-system", pod(labels=LABELLED)),
+        "our own namespace": (sites.NAMESPACE, pod(labels=LABELLED)),
+        "our own Deployment": (sites.NAMESPACE, ours),
+        "a pod of it": (sites.NAMESPACE, replica),
+        "a workload whose template has the label": (namespace, workload("Deployment", 1, LABELLED)),
+    }
+    for name, (where, tree) in unaffected.items():
+        assert await refusal(plane, where, tree) == "", name
+    began = time.monotonic()
+    await site.start_webhook(f"--listen=127.0.0.1:{port}")
+    await waiting.wait(injected, describe="an opted-in pod to be injected again")
+    fault.saw(
+        "refused with the name pods.railwright.io (a Job with workloads.railwright.io); "
+        f"{len(unaffected)} kinds of others created, our own Deployment and its pods among them; injected again "
+        f"{time.monotonic() - began:.1f} s after the start began"
+    )
+
+
+def fail_open(metrics: str) -> float:
+    lines = (line for line in metrics.splitlines() if line.startswith("apiserver_admission_webhook_fail_open_count{"))
+    return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
+
+
+async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, plane, namespace, shipped):
+    await guard.put(plane.api, namespace)
+    before = fail_open(await plane.api.request("GET", "/metrics"))
+    await shipped(ports.free(), pods="Ignore")
+
+    async def failed_open() -> bool:
+        said = await refusal(plane, namespace, pod(labels=LABELLED))
+        assert "railwright has not injected" in said, "called or not, it does not pass"
+        return fail_open(await plane.api.request("GET", "/metrics")) > before
+
+    await waiting.wait(failed_open, describe="the API server to call the dead webhook and go on without it")
+    await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/uninjected": "warn"}}})
+
+    async def warned() -> bool:
+        assert not await refusal(plane, namespace, pod(labels=LABELLED))
+        return any("railwright has not injected" in each for each in plane.api.warnings)
+
+    await waiting.wait(warned, describe="a pod to pass with a warning")
+    assert not whole(await plane.api.create(pod("slipped", labels=LABELLED), namespace=namespace))
+    lines = plane.parts.audit_log.read_text().splitlines()
+    [line] = [each for each in lines if '"slipped"' in each and namespace in each]
+    annotations = json.loads(line)["annotations"]
+    flagged = [key for key in annotations if "failed-open" in key]
+    assert flagged, annotations
+    await guard.take_away(plane.api, namespace)
+    count = fail_open(await plane.api.request("GET", "/metrics")) - before
+    fault.saw(
+        "as shipped denied by the admission policy; where the namespace asks for a warning admitted with it and audit "
+        f"annotation {flagged[0].partition('/')[0]}; fail-open counter {count:+.0f}"
+    )
+
+
+NETWORK = "rail0"
+ROCE = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce:
+    transport: roce
+    rails: [{{name: rail0, network: {namespace}/rail0, resource: x.y/vf, device: mlx5_0}}]
+"""
+
+
+def network(pool: str) -> dict:
+    return {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": NETWORK, "annotations": {"k8s.v1.cni.cncf.io/resourceName": pool}},
+        "spec": {"config": '{"cniVersion": "0.3.1", "type": "sriov"}'},
+    }
+
+
+def workload(kind: str, replicas: int, labels: dict) -> dict:
+    """A Deployment or a Job of pods with an accelerator that nobody places."""
+    template = {"metadata": {"labels": {"app": "train", **labels}}, "spec": pod()["spec"]}
+    spec: dict = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
+    if kind == "Job":
+        template["spec"] = {**template["spec"], "restartPolicy": "Never"}
+        spec = {"parallelism": replicas, "completions": 1000}
+    version = {"Job": "batch/v1", "Deployment": "apps/v1"}[kind]
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": {**spec, "template": template}}
+
+
+async def made(plane, namespace: str, count: int) -> list[dict]:
+    """The pods of a namespace, once there are so many."""
+
+    async def enough() -> list[dict]:
+        found = await plane.api.list("Pod", namespace)
+        assert len(found) >= count, f"{len(found)} pods"
+        return found
+
+    return await waiting.wait(enough, describe=f"{count} pods", seconds=60)
+
+
+async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(fault, plane, namespace, site):
+    await site.policy(ROCE.format(namespace=namespace))
+    await plane.api.create(network("x.y/vf"), namespace=namespace)
+    await site.start_webhook()
+    await site.register(namespace)
+    await plane.api.create(workload("Deployment", 2, {FABRIC: "roce"}), namespace=namespace)
+    before = {each["metadata"]["name"]: each["metadata"] for each in await made(plane, namespace, 2)}
+    await plane.api.delete("NetworkAttachmentDefinition", NETWORK, namespace)
+    asked = pod(labels={FABRIC: "roce"})
+
+    async def refused() -> str:
+        return await refusal(plane, namespace, asked)
+
+    said = await waiting.wait(refused, describe="the deleted network to be noticed")
+    assert f"NetworkAttachmentDefinition {namespace}/{NETWORK}" in said
+    await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
+
+    async def told() -> str:
+        events = await plane.api.list("Event", namespace)
+        found = [each for each in events if each["reason"] == "FabricRefused"]
+        return found[0]["involvedObject"]["kind"] + ": " + found[0]["message"] if found else ""
+
+    event = await waiting.wait(told, describe="an Event on the owner")
+    assert event.startswith("ReplicaSet: ")
+    assert f"{namespace}/{NETWORK}" in event
+    after = {each["metadata"]["name"]: each["metadata"] for each in await plane.api.list("Pod", namespace)}
+    assert set(after) == set(before)
+    assert all(after[name]["resourceVersion"] == before[name]["resourceVersion"] for name in before)
+
+    await plane.api.create(network("other.y/vf"), namespace=namespace)
+
+    async def changed() -> dict:
+        try:
+            return await plane.api.create(asked, namespace=namespace, dry_run=True)
+        except api.ApiError as error:
+            raise AssertionError(error.message) from None
+
+    limits = (await waiting.wait(changed, describe="the changed network"))["spec"]["containers"][0]["resources"][
+        "limits"
+    ]
+    assert limits["other.y/vf"] == "1", limits
+    assert any("other.y/vf" in each for each in plane.api.warnings), plane.api.warnings
+    fault.saw(
+        "deleted: new pods refused with its name, an Event on the ReplicaSet, 2 pods that were there not touched; made "
+        "anew with another pool: both pools requested, with a warning"
+    )
+
+
+async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fault, plane, namespace, site, shipped):
+    await guard.put(plane.api, namespace)
+    await site.policy(POLICY)
+    await site.start_webhook()
+    await shipped(site.webhook.port)
+
+    async def flip(value: str | None) -> None:
+        await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: value}}})
+
+    async def settled(*, opted_in: bool) -> None:
+        """What a controller makes from now on is the one or the other."""
+
+        async def so() -> bool:
+            if (said := await refusal(plane, namespace, pod("probe"))) or not opted_in:
+                assert not said, said
+            return whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
+
+        await waiting.wait(so, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")
+
+    seen = []
+    for opted_in in (True, False):
+        job = await plane.api.create(workload("Job", 30, {}), namespace=namespace)
+        await made(plane, namespace, 1)
+        await flip("ib" if opted_in else None)
+        await settled(opted_in=opted_in)
+        await plane.api.patch("batch/v1/Job", "train", {"spec": {"parallelism": 40}}, namespace)
+        pods = await made(plane, namespace, 40)
+        counts = [sum(whole(each, job["spec"]["template"]) is state for each in pods) for state in (True, False)]
+        assert counts[0] >= 10 if opted_in else counts[1] >= 10, counts
+        seen.append(counts)
+        if opted_in:
+            await sites.wait_metric(site.webhook, "railwright_uninjected_pods", counts[1])
+        await plane.api.delete_all("batch/v1/Job", namespace)
+        await plane.api.delete_all("Pod", namespace, grace=0)
+    (inside, before), (still, out) = seen
+    fault.saw(
+        f"opting in: {before} pods of the Job without, {inside} with all of it, none with half; those without are "
+        f"railwright_uninjected_pods {before}, an alert; opting out: {still} with all of it, {out} as the template"
+    )
+
+
+async def test_56_a_namespace_that_no_watch_has_shown_yet_is_not_taken_for_one_that_did_not_opt_in(
+    fault, plane, site, shipped
+):
+    await site.policy(POLICY)
+    new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
+    account = f"system:serviceaccount:{sites.NAMESPACE}:railwright-webhook"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{sites.NAMESPACE}", "system:authenticated")
+    async with proxy.Proxy(plane.parts.port["kube-apiserver"]) as between:
+        url = f"https://127.0.0.1:{between.port}"
+        config = plane.certificates.kubeconfig("late-webhook", url, account, groups)
+        certificate, key = plane.certificates.server("webhook-serving")
+        site.webhook = await plane.serve(
+            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", f"--kubeconfig={config}", "--drain-seconds=0"
+        )
+        await site.webhook.ready()
+        await shipped(site.webhook.port)
+        try:
+            between.silent = True  # from here on its watches tell nothing
+            for name in new:
+                await plane.make_namespace(name, {FABRIC: "ib"})
+
+            async def refused() -> str:
+                return await refusal(plane, new[0], pod())
+
+            said = await waiting.wait(refused, describe="the shipped configuration to be in force")
+            for name in new:
+                said = await refusal(plane, name, pod())
+                assert f"the labels of namespace {name} are not known yet" in said, said
+                assert "try again" in said
+                assert whole(await plane.api.create(pod(labels=LABELLED), namespace=name, dry_run=True))
+                assert not await refusal(plane, name, pod(gpus=0)), "no accelerator, no question"
+            between.silent = False
+            between.reset()
+            began = time.monotonic()
+
+            async def injected() -> bool:
+                try:
+                    return whole(await plane.api.create(pod(), namespace=new[-1], dry_run=True))
+                except api.ApiError as error:
+                    raise AssertionError(error.message) from None
+
+            await waiting.wait(injected, describe="the namespace to be known")
+            seconds = time.monotonic() - began
+            for name in new:
+                assert whole(await plane.api.create(pod(), namespace=name, dry_run=True))
+        finally:
+            between.silent = False
+            await asyncio.gather(*(plane.remove_namespace(name) for name in new))
+    fault.saw(
+        f"{len(new)} new namespaces, the watch silent: unlabelled pods told to try again, labelled ones injected, "
+        f"none passed uninjected; {seconds:.1f} s after the watch was back all were injected"
+    )

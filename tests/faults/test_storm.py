@@ -1,0 +1,105 @@
+"""A storm of pods straight at one webhook process over TLS: more than API servers send, then more than it answers."""
+
+import asyncio
+import collections
+import json
+import os
+import signal
+import time
+
+import admitting
+import processes
+import pytest
+import shell
+
+PER_SECOND, SECONDS, PODS, CONNECTIONS = 1000, 30, 10_000, 20
+AT_ONCE, CONTAINERS = 500, 100
+PATH = "/mutate/pods?timeout=5s"
+REVIEW = json.loads((admitting.WIRE / "admission-pods-bench.json").read_text())
+_NAME = "name-of-the-pod"
+
+
+def review(containers: int = 0) -> bytes:
+    tree = json.loads(json.dumps(REVIEW))
+    pod = tree["request"]["object"]
+    pod["metadata"] |= {"name": _NAME, "labels": pod["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"}}
+    if containers:
+        [*kept] = pod["spec"]["containers"]
+        pod["spec"]["containers"] = [*kept, *(kept[0] | {"name": f"c{number}"} for number in range(containers))]
+    return json.dumps(tree).encode()
+
+
+class Storm:
+    """Requests at a rate, or at what both take who share this machine where that is less."""
+
+    def __init__(self, callers: list[shell.Caller], body: bytes) -> None:
+        self.callers, self.body = callers, body
+        self.statuses: collections.Counter[int] = collections.Counter()
+        self.unpatched = 0
+        self.seconds: list[float] = []  # each took
+
+    async def run(self, seconds: float) -> float:
+        """The rate that was reached."""
+        began, before = time.monotonic(), len(self.seconds)
+        await asyncio.gather(*(self._call(caller, index, seconds) for index, caller in enumerate(self.callers)))
+        return (len(self.seconds) - before) / (time.monotonic() - began)
+
+    async def _call(self, caller: shell.Caller, index: int, seconds: float) -> None:
+        began = time.monotonic()
+        for number in range(index, int(PER_SECOND * seconds), len(self.callers)):
+            await asyncio.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
+            if (sent := time.monotonic()) > began + seconds:
+                return
+            name = f"pod-{number % PODS:06}".ljust(len(_NAME), "x").encode()
+            answer = await caller.ask(self.body.replace(_NAME.encode(), name), path=PATH)
+            self.seconds.append(time.monotonic() - sent)
+            self.statuses[answer.status] += 1
+            self.unpatched += b'"patch"' not in answer.body
+
+
+@pytest.mark.soak
+async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much_is_to_try_again(
+    fault, started, tmp_path
+):
+    authority = shell.Authority(tmp_path)
+    certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
+    options = processes.without_cluster(tmp_path)
+    server = await started("webhook", *options, "--tls-cert", str(certificate), "--tls-key", str(key))
+    await server.ready()
+    callers = [await server.open(authority.context()) for _ in range(CONNECTIONS)]
+    storm = Storm(callers, review())
+    await storm.run(SECONDS / 3)
+    before = server.memory()
+    rate = await storm.run(SECONDS * 2 / 3)
+    grown = (server.memory() - before) / 2**20
+    assert set(storm.statuses) == {200}
+    assert storm.unpatched == 0
+    assert grown < 8, "MiB"
+    ordered = sorted(storm.seconds)
+    middle, late = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
+    assert late < 1, "well under the 5 s of the API server"
+    fault.saw(
+        f"{storm.statuses[200]:,} reviews over TLS, {PER_SECOND}/s asked for and {rate:.0f}/s reached by both on this "
+        f"machine, each patched, p50 {middle * 1000:.0f} ms and p99 {late * 1000:.0f} ms, {grown:+.1f} MiB"
+    )
+
+    callers += [await server.open(authority.context()) for _ in range(AT_ONCE - CONNECTIONS)]
+    os.kill(server.pid, signal.SIGSTOP)  # so that all are there at one moment
+    try:
+        asking = [asyncio.create_task(each.ask(review(CONTAINERS), path=PATH)) for each in callers]
+        await asyncio.sleep(1)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    answers = await asyncio.gather(*asking)
+    statuses = collections.Counter(each.status for each in answers)
+    assert set(statuses) == {200, 429}, statuses
+    shed = [each for each in answers if each.status == 429]
+    assert all(each.headers.get("retry-after") == "1" for each in shed)
+    again = [await each.ask(review(), path=PATH) for each in callers]
+    assert {each.status for each in again} == {200}
+    for caller in callers:
+        await caller.close()
+    fault.saw(
+        f"{AT_ONCE} reviews of {len(review(CONTAINERS)) // 1024} KiB at one moment: {statuses[200]} answered, "
+        f"{len(shed)} times 429 with Retry-After; all answered when they tried again"
+    )

@@ -1,0 +1,55 @@
+"""The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
+
+import asyncio
+
+from cluster import policies, policy_map
+from fabric import names, views
+
+GOOD = (
+    "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  ib:\n    transport: infiniband\n"
+    "    rails: [{{name: rail0, resource: x.y/hca, device: {device}}}]\n"
+)
+
+
+def config_map(text: str) -> views.ConfigMap:
+    metadata = views.ObjectMeta(name=names.POLICY_CONFIGMAP, namespace=names.NAMESPACE, uid="u")
+    return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
+
+
+def long(device: str) -> str:
+    return GOOD.format(device=device) + "# so long\n" * 2000
+
+
+def device(store: policies.PolicyStore) -> str:
+    assert store.current is not None
+    return store.current.document.fabrics["ib"].rails[0].device
+
+
+def test_a_short_policy_is_in_force_at_once():
+    store = policies.PolicyStore()
+    policy_map.PolicyConfigMap(store).upsert(config_map(GOOD.format(device="mlx5_0")))
+    assert device(store) == "mlx5_0"
+
+
+async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
+    store = policies.PolicyStore()
+    policy_map.PolicyConfigMap(store).upsert(config_map(long("mlx5_1")))
+    assert store.current is None, "not read here and now"
+    while store.current is None:  # noqa: ASYNC110 - a thread's work
+        await asyncio.sleep(0.001)
+    assert device(store) == "mlx5_1"
+
+
+async def test_what_came_after_a_long_policy_is_not_undone_by_it():
+    store = policies.PolicyStore()
+    told: list[bool] = []
+    store.subscribe(lambda changed: told.append(changed.valid))
+    source = policy_map.PolicyConfigMap(store)
+    source.upsert(config_map(long("mlx5_1")))
+    source.upsert(config_map(GOOD.format(device="mlx5_2")))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_2", [True])
+    source.upsert(config_map(long("mlx5_3")))
+    source.remove(config_map(""))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_2", [True, False])
