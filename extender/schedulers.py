@@ -126,7 +126,10 @@ class Schedulers:
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: it took the placement back; a bound pod stays counted till it ends."""
         del scope  # a uid is placed once, whoever placed it
-        self._steps.deallocate(self._steps.read_event(body).uid)
+        uid = self._steps.read_event(body).uid
+        if (entry := self._state.ledger.entry(uid)) is not None:
+            self._desk.taken_back(entry.gang)
+        self._steps.deallocate(uid)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_close(self, body: bytes, scope: str) -> bytes:
