@@ -121,8 +121,8 @@ class Schedulers:
             if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
                 return volcano_wire.EVENT_SENT_BACK
             if entry.state is ledger.State.ALLOCATED and task.pod is not None:
-                lost = asks.given_away(entry, task.pod, self._policy(), self._state)
-                if lost:
+                taken = self._unseen.beside(entry.node, self._state.fleet.pods, self._clock())
+                if lost := asks.given_away(entry, task.pod, self._policy(), self._state, taken):
                     return volcano_wire.sent_back(lost)
             self._steps.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN

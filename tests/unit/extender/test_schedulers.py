@@ -132,12 +132,29 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     event = body("volcano-allocate")
     door.state.fleet.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
     said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
-    assert said.startswith("railwright: rail0 of gpu-5 was bound by another scheduler meanwhile: 0 nvidia.com/mlx5_0")
+    assert said.startswith("railwright: rail0 of gpu-5 was given by another scheduler meanwhile: 0 nvidia.com/mlx5_0")
     assert len(door.state.ledger) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
     assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
     door.policy = policy(required=False, domains=[LEAF])
     assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+
+
+def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
+    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
+    asked["Pod"]["metadata"] |= {"uid": "other"}
+
+    def announced() -> str:
+        return json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+
+    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
+    assert announced() == "", "it may go elsewhere"
+    door.verbs.volcano_deallocate(raw(event), "")
+    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
+    assert "rail0 of gpu-5 was given by another scheduler meanwhile" in announced()
+    door.now += 0.6
+    assert announced() == ""
 
 
 def test_session_close_voids_only_what_was_pipelined(door):
