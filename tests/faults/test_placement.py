@@ -217,7 +217,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
 async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
     fault, plane, kube, nodes, namespace
 ):
-    await kubes.make_leaves(nodes, mates=6, tight=1, narrow=1)
+    await kubes.make_leaves(nodes, mates=6)
     mates = [f"mates-{index:02}" for index in range(6)]
     before = kube.door.counts["/volcano/allocate"]
     lost: list[str] = []
@@ -226,6 +226,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
         if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
             lost.append(min(await refused(plane, kube, mates)))
             await nodes.remove(lost[0])
+            await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
     async def whole():
         found = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
