@@ -26,10 +26,14 @@ async def make(plane, namespace: str, name: str, **kinds) -> dict:
 
 
 async def refused(plane, kube, names: list[str]) -> dict[str, str]:
-    """What the extender says of nodes to a pod that wants each rail."""
+    """What the extender says of nodes to a pod that wants each rail.
+
+    A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
+    kube-scheduler in that second (docs/schedulers.md).
+    """
     probe = kubes.pod("probe", gpus=0)
     probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
-    body = msgspec.json.encode({"Pod": probe, "Nodes": None, "NodeNames": names})
+    body = msgspec.json.encode({"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]})
     headers = {"Content-Type": "application/json"}
     url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
     async with plane.session.post(url, data=body, headers=headers) as answer:
