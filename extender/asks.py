@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from extender import state as states
 from extender import volcano_wire
 from fabric import resources, views
-from fabric.placement import ask, fleet
+from fabric.placement import ask, fleet, ledger, rails
 from fabric.policy import model
 
 
@@ -41,6 +41,30 @@ def from_volcano(
         volcano_job=task.job,
         uid=task.uid,
     )
+
+
+def given_away(
+    entry: ledger.Entry,
+    pod: views.Pod,
+    policy: model.Policy | None,
+    state: states.State,
+    taken: resources.Amounts,
+) -> str:
+    """That other pods hold a required rail that Volcano announces on this node; "" where none does.
+
+    Its session works on a snapshot: what kube-scheduler has bound since then, only we have seen. `taken`: of pods that
+    it is binding now.
+    """
+    fabric = rails.fabric_of(pod, policy.document)[1] if policy is not None else None
+    if fabric is None or fabric.placement.rails != "required" or entry.node not in state.fleet.nodes:
+        return ""
+    free = state.fleet.free(entry.node)
+    for need in rails.needs_of(pod, entry.requests, rails.counted(fabric, state.pools)):
+        left = free.get(need.resource, 0) - taken.get(need.resource, 0)
+        if left < need.amount:
+            amounts = f"{max(0, left) // resources.UNIT} {need.resource} free, {need.amount // resources.UNIT} needed"
+            return f"railwright: {need.label} of {entry.node} was given by another scheduler meanwhile: {amounts}"
+    return ""
 
 
 def _offers(

@@ -169,7 +169,9 @@ def _outcome(kept: _Kept, known: gangs.Kept | None) -> str:
 def _why(kept: _Kept, known: gangs.Kept | None) -> Sequence[str]:
     if not kept.decided and not kept.fitting:
         return ("every node that was asked about was refused, each for the reason beside it",)
-    return known.reasons.why if known is not None else ()
+    if known is None:
+        return ()
+    return (known.mixed, *known.reasons.why) if known.mixed else known.reasons.why
 
 
 def _landed(known: gangs.Kept | None) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
 """Events about gangs, on their PodGroup where they have one, else on their first pod: where people look first.
 
-Owns the reason words and which outcomes become Events: a gang that cannot be placed, one that was placed worse than had
-been possible, and one that was placed as well as possible and still not at full bandwidth. Knows no plan; the sentences
-come with the outcomes.
+Owns the reason words and which outcomes become Events: a gang that cannot be placed, one whose pods were admitted under
+different versions of the policy, one that was placed worse than had been possible, and one that was placed as well as
+possible and still not at full bandwidth. Knows no plan; the sentences come with the outcomes.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,8 @@ from fabric import workload
 from fabric.placement import account, landing, sizes
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
-_WARNINGS = {gangs.UNPLACEABLE: UNPLACEABLE, landing.SPREAD: SPREAD, landing.DEGRADED: DEGRADED}
+MIXED = "GangMixedPolicies"
+_WARNINGS = {gangs.UNPLACEABLE: UNPLACEABLE, landing.SPREAD: SPREAD, landing.DEGRADED: DEGRADED, gangs.MIXED: MIXED}
 
 
 class PodGroups:

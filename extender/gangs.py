@@ -14,7 +14,7 @@ import msgspec
 
 from extender import state as states
 from fabric import topology, workload
-from fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing
+from fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing, versions
 
 KEPT = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # a scheduler's next session, and the one after, have had their try
@@ -22,6 +22,7 @@ REASONS_SECONDS = 1.0  # between two accounts of one gang: each looks at every l
 AGAIN_SECONDS = 60.0  # between two looks at a gang that could not be placed
 _LOOKED_AT = 50  # gangs of one look: a thousand of them must not hold up the answers
 UNPLACEABLE = "unplaceable"
+MIXED = "mixed"  # its pods were admitted under different versions of the policy; says nothing of its place
 
 Remembered = Callable[[str, str], standing.Standing | None]
 """(namespace/name of a pod, node) -> how the node stood to it when it was decided on."""
@@ -30,7 +31,7 @@ Remembered = Callable[[str, str], standing.Standing | None]
 class Outcome(msgspec.Struct, frozen=True):
     """How a gang ended, or that it cannot be placed."""
 
-    word: str  # landing.COMPACT, SPREAD, DEGRADED, or UNPLACEABLE
+    word: str  # landing.COMPACT, SPREAD, DEGRADED, UNPLACEABLE, or MIXED
     gang: workload.GangKey
     namespace: str
     pod: str  # the first of the gang that it concerns
@@ -55,6 +56,7 @@ class Kept(msgspec.Struct):
     promise: landing.Promise | None = None
     session: int = 0
     outcome: Outcome | None = None
+    mixed: str = ""  # what was told of the versions it was admitted under
 
 
 class Gangs:
@@ -156,6 +158,7 @@ class Gangs:
             members = self._state.fleet.gang(kept.question.gang)
             if not kept.question.gang or not members or (kept.outcome and kept.outcome.word != UNPLACEABLE):
                 continue
+            found += self._mixed(kept, list(members.values()))
             size = self._state.fleet.gang_size(kept.question.gang, seen=len(members))
             if len(members) >= size and all(pod.node for pod in members.values()):
                 found += self._landed(kept, list(members.values()))
@@ -164,6 +167,12 @@ class Gangs:
                 kept.look_after = now + AGAIN_SECONDS
                 found += self._stuck(kept, list(members.values()))
         return found
+
+    def _mixed(self, kept: Kept, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+        """Whether its pods were admitted under different versions of the policy; told once for each mixture."""
+        told = versions.sentence(versions.of(members), kept.question.policy)
+        news, kept.mixed = told and told != kept.mixed, told
+        return (_of_first(MIXED, kept.question.gang, members, told),) if news else ()
 
     def _landed(self, kept: Kept, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
         if kept.promise is None or len(members) < 2:
@@ -236,6 +245,13 @@ class Gangs:
             needs=needs,
             nodes=tuple(self._state.fleet.nodes),
         )
+
+
+def _of_first(word: str, gang: workload.GangKey, members: Sequence[fleet.FleetPod], message: str) -> Outcome:
+    """An outcome that concerns the first pod of a gang."""
+    first = min(members, key=lambda pod: pod.rank)
+    namespace, _, name = first.key.partition("/")
+    return Outcome(word=word, gang=gang, namespace=namespace, pod=name, uid=first.uid, message=message, bandwidth=0.0)
 
 
 def _rules(question: ask.Ask) -> tuple[object, ...]:

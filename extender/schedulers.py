@@ -120,13 +120,20 @@ class Schedulers:
             entry = self._entry(task)
             if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
                 return volcano_wire.EVENT_SENT_BACK
+            if entry.state is ledger.State.ALLOCATED and task.pod is not None:
+                taken = self._unseen.beside(entry.node, self._state.fleet.pods, self._clock())
+                if lost := asks.given_away(entry, task.pod, self._policy(), self._state, taken):
+                    return volcano_wire.sent_back(lost)
             self._steps.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: it took the placement back; a bound pod stays counted till it ends."""
         del scope  # a uid is placed once, whoever placed it
-        self._steps.deallocate(self._steps.read_event(body).uid)
+        uid = self._steps.read_event(body).uid
+        if (entry := self._state.ledger.entry(uid)) is not None:
+            self._desk.taken_back(entry.gang)
+        self._steps.deallocate(uid)
         return volcano_wire.EVENT_TAKEN
 
     def volcano_close(self, body: bytes, scope: str) -> bytes:

@@ -85,6 +85,11 @@ EVENT_SENT_BACK = _encode(
 )
 
 
+def sent_back(reason: str) -> bytes:
+    """The answer to an event that makes Volcano take the placement back."""
+    return _encode({"errorMessage": reason})
+
+
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
     """(task, nodes). Raises requests.MalformedError."""
     message = requests.decoded(_decode_prioritize, body)

@@ -13,6 +13,8 @@ Amounts = Mapping[str, int]
 
 UNIT = 1000  # milli-units in one device, core, byte or pod
 PODS = "pods"
+_POD_LEVEL = frozenset({"cpu", "memory"})  # what spec.resources of a pod may hold, and huge pages
+_HUGE_PAGES = "hugepages-"
 
 
 def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
@@ -29,8 +31,9 @@ def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
 def requests_of(spec: views.PodSpec) -> dict[str, int]:
     """What a pod takes from its node.
 
-    The larger of (app containers + sidecars) and (any init container + the sidecars started before it), plus the
-    overhead of its RuntimeClass and one of `pods` (k8s.io/component-helpers/resource PodRequests).
+    The larger of (app containers + sidecars) and (any init container + the sidecars started before it), or what the
+    pod as a whole requests where it does, plus the overhead of its RuntimeClass and one of `pods`
+    (k8s.io/component-helpers/resource PodRequests).
     """
     running: dict[str, int] = {}
     for container in spec.containers:
@@ -47,9 +50,20 @@ def requests_of(spec: views.PodSpec) -> dict[str, int]:
             _raise_to(starting, wanted)
     _add(running, sidecars)
     _raise_to(running, starting)
+    _replace_by_pod_level(running, spec)
     _add(running, amounts(spec.overhead or {}))
     running[PODS] = UNIT
     return {name: amount for name, amount in running.items() if amount > 0}
+
+
+def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
+    """What spec.resources says counts instead of the containers' sum; a limit alone, where no container asks."""
+    if spec.resources is None:
+        return
+    for written, wins in ((spec.resources.limits, False), (spec.resources.requests, True)):
+        for name, amount in amounts(written).items():
+            if (wins or name not in total) and (name in _POD_LEVEL or name.startswith(_HUGE_PAGES)):
+                total[name] = amount
 
 
 def fits(free: Amounts, wanted: Amounts) -> int:

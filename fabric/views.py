@@ -238,6 +238,7 @@ class PodSpec(View, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
+    resources: ResourceRequirements | None = None  # of the whole pod: cpu, memory and huge pages
 
     @property
     def containers(self) -> list[Container]:

@@ -127,6 +127,9 @@ class Metrics:
         "state",
         only="extender",
     )
+    overcommitted_devices = gauge(
+        "overcommitted_devices", "Devices bound pods hold beyond what nodes offer.", "fabric", "rail", only="extender"
+    )
     extender_notices = counter(
         "extender_notices", "Kubernetes Events, by what became of them.", "outcome", only="extender"
     )

@@ -16,7 +16,7 @@ LABELS = {
     "fabric": "a fabric of the policy; `unknown` for anything else",
     "kind": "a watched kind, such as `nodes`; of workloads their kind",
     "outcome": "what came of it, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; of gangs "
-    "`compact`, `spread`, `degraded`, `unplaceable`; of Events `written`, `held_back`, `dropped`, `failed`",
+    "`compact`, `spread`, `degraded`, `unplaceable`, `mixed`; of Events `written`, `held_back`, `dropped`, `failed`",
     "path": "a route of the server, its parameters as `{name}`",
     "rail": "a rail of the policy; `rail0..rail3` where rails share a device pool",
     "reason": "a word for why: of refusals as in the audit annotation `refused`, of watches as in the log",

@@ -103,4 +103,5 @@ def slim(spec: views.PodSpec) -> views.PodSpec:
         tolerations=spec.tolerations,
         scheduling_group=spec.scheduling_group,
         workload_ref=spec.workload_ref,
+        resources=spec.resources,
     )

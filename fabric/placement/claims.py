@@ -42,6 +42,10 @@ class Claims:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
+    def drop(self, gang: workload.GangKey) -> None:
+        """What a gang was planned to take is void: its scheduler took it back, and will ask anew."""
+        self._kept.pop(gang, None)
+
     def solved(  # noqa: PLR0913 - one argument a fact
         self,
         gang: workload.GangKey,

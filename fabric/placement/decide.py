@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from fabric import resources, topology
+from fabric import resources, topology, workload
 from fabric.placement import (
     account,
     ask,
@@ -138,6 +138,10 @@ class Desk:
         found, standing_ = self._plan(question, gang, planning)
         wording = verdicts.Wording(plan=found, gang=standing_, terms=view.board.terms)
         return Decision(view, planning, points.of(question, view, found, standing_), wording, gang.size)
+
+    def taken_back(self, gang: workload.GangKey) -> None:
+        """A scheduler took back what it had placed of a gang: nothing is left to it until it is asked about again."""
+        self._claims.drop(gang)
 
     def towards(self, question: ask.Ask) -> board.Board:
         """How all nodes stand now to pods like the asking one."""

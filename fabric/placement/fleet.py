@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from fabric import hypernodes, resources, topology, views, workload
-from fabric.placement import journal, kubelet, numa, size_kinds, sizes
+from fabric.placement import journal, kubelet, numa, rails, size_kinds, sizes
 from fabric.policy import model
 
 
@@ -38,10 +38,12 @@ class FleetPod(msgspec.Struct, gc=False, frozen=True):
     rank: workload.Rank
     requests: resources.Amounts
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
+    policy: str = ""  # digest of the policy it was admitted under; "" where it was not injected
 
 
 _KEPT_AMOUNTS = 4096  # different amounts of nodes; a cluster has a few types, and nodes whose memory differs by bytes
 _KEPT_SHAPES = 4096  # likewise, by shape
+_KEPT_VERSIONS = 1000  # digests of policies on pods; users may write any
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -60,6 +62,7 @@ class Fleet:
         self._shaped: dict[
             tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
         ] = {}
+        self._versions: dict[str, str] = {}
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
@@ -202,6 +205,7 @@ class Fleet:
             rank=workload.rank_of(pod),
             requests=resources.requests_of(pod.spec),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
+            policy=self._version(rails.policy_of(pod)),
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # one on its way out is replaced, not joined
         size = sizes.told_by_pod(pod) if joins else 0
@@ -315,6 +319,12 @@ class Fleet:
         if len(self._amounts) >= _KEPT_AMOUNTS:
             self._amounts.clear()
         return self._amounts.setdefault(tuple(amounts.items()), amounts)
+
+    def _version(self, policy: str) -> str:
+        """The same digest, one text for all pods that have it."""
+        if len(self._versions) >= _KEPT_VERSIONS:
+            self._versions.clear()
+        return self._versions.setdefault(policy, policy)
 
     def _touched(self, node: str) -> None:
         self._free.pop(node, None)

@@ -47,3 +47,18 @@ def count(nodes: Iterable[fleet.FleetNode], state: fleet.Fleet, wanted: Sequence
             rest = State.FREE if node.schedulable else State.UNSCHEDULABLE
             found[name, rest] += max(offered - busy, 0) // resources.UNIT
     return found
+
+
+def overcommitted(nodes: Iterable[fleet.FleetNode], state: fleet.Fleet, wanted: Sequence[str]) -> Mapping[str, int]:
+    """Devices of the wanted resources that bound pods hold beyond what their nodes offer, where there are any.
+
+    A device died under its pod, its plugin restarts, or two schedulers gave it at the same moment.
+    """
+    found: Counter[str] = Counter()
+    for node in nodes:
+        used = state.used(node.name)
+        for name in wanted:
+            beyond = used.get(name, 0) - node.allocatable.get(name, 0)
+            if beyond > 0:
+                found[name] += beyond // resources.UNIT
+    return found

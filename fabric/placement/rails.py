@@ -29,8 +29,11 @@ class _Record(msgspec.Struct, frozen=True):
 
     fabric: str = ""
     rails: list[str] | None = None
+    policy: str = ""
 
 
+_LONGEST_DIGEST = 80  # sha256: and 64 digits are 71
+_NO_RECORD = _Record()
 _decode_record = msgspec.json.Decoder(_Record).decode
 
 
@@ -39,14 +42,22 @@ def record_of(pod: views.Pod) -> tuple[str, tuple[str, ...] | None]:
 
     No rails at all, (), is an answer too: the pod is a launcher or another role that gets none.
     """
-    text = pod.metadata.annotations.get(names.INJECTION)
-    if not text:
-        return "", None
-    try:
-        record = _decode_record(text)
-    except msgspec.MsgspecError:
-        return "", None
+    record = _record(pod)
     return record.fabric, None if record.rails is None else tuple(record.rails)
+
+
+def policy_of(pod: views.Pod) -> str:
+    """The digest of the policy a pod was admitted under; "" where its record is absent, unreadable or absurd."""
+    policy = _record(pod).policy
+    return policy if len(policy) <= _LONGEST_DIGEST else ""
+
+
+def _record(pod: views.Pod) -> _Record:
+    text = pod.metadata.annotations.get(names.INJECTION)
+    try:
+        return _decode_record(text) if text else _NO_RECORD
+    except msgspec.MsgspecError:
+        return _NO_RECORD
 
 
 def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:

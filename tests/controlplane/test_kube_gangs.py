@@ -1,4 +1,4 @@
-"""Gangs under kube-scheduler, which asks pod by pod, announces nothing and adds its own plugins' scores."""
+"""Gangs and ailing rails under kube-scheduler, which asks pod by pod, announces nothing and adds its own scores."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from plane import kube as kubes
 
-GROUP, JOBSET = "scheduling.x-k8s.io/pod-group", "jobset.sigs.k8s.io/jobset-name"
+GROUP, JOBSET = kubes.GROUP, "jobset.sigs.k8s.io/jobset-name"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -141,3 +141,38 @@ async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted
     # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.
     assert len(set(leaves)) <= most, leaves
     assert leaves[:2] == ["right", "right"]
+
+
+async def test_a_dead_rail_refuses_a_node_for_good_and_preemption_is_not_tried_there(plane, kube, nodes, namespace):
+    for name in ("dead", "busy"):
+        await nodes.make(name, rails=kubes.ONE_EACH)
+        assert (
+            await kubes.place(plane.api, namespace, f"on-{name}", gpus=0) == name
+        )  # of no priority: each a victim to be
+    await nodes.offer("dead", {kubes.RAILS[0]: 0})
+    urgent = kubes.pod("waiting", gpus=0, priorityClassName="system-cluster-critical")
+    await kubes.create(plane.api, namespace, [urgent])
+    message = await kubes.event(plane.api, namespace, "waiting", kubes.BUSY, kubes.NEVER, "preemption: ")
+    # It looked for victims on the busy node (and saw none: the rails are left to us), and only there.
+    assert message.partition("preemption: ")[2] == 'expected at least one victim pod on node "busy"'
+
+
+async def test_a_rail_that_lost_devices_lowers_the_score_and_does_not_refuse(plane, kube, nodes, namespace):
+    for name in ("degraded", "whole"):
+        await nodes.make(name, gpus=4, rails=kubes.SHARED)
+    await nodes.offer("degraded", {kubes.RAILS[0]: 50})
+    await nodes.resize("whole", {"cpu": 4})  # by CPU kube-scheduler itself prefers the other
+    kinds = {"gpus": 4, "rails": kubes.ONE_EACH}
+    assert await kubes.place(plane.api, namespace, "first", **kinds) == "whole"
+    assert await kubes.place(plane.api, namespace, "second", **kinds) == "degraded"
+
+
+async def test_with_rails_counted_by_kube_scheduler_a_rail_is_won_by_priority(plane, kube, nodes, namespace):
+    for name in ("dead", "held"):
+        await nodes.make(name, rails=kubes.ONE_EACH)
+    await nodes.offer("dead", {kubes.RAILS[0]: 0})
+    assert await kubes.place(plane.api, namespace, "victim", gpus=0) == "held"
+    await plane.schedulers.kube(kubes.entry(kube.door.url, ignored=False))
+    urgent = await kubes.place(plane.api, namespace, "urgent", gpus=0, priorityClassName="system-cluster-critical")
+    assert urgent == "held"
+    assert await plane.api.get_or_none("Pod", "victim", namespace) is None

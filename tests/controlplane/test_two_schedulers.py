@@ -3,28 +3,12 @@
 import pytest_asyncio
 from plane import kube as kubes
 from plane import site as sites
-from plane import volcano
-
-VOLCANO_JOB = "volcano.sh/job-name"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def kube(plane):
-    async with kubes.running(plane, ignored=True) as running:
-        arguments = volcano.extender(f"{running.door.url}/volcano", managed=kubes.RAILS, predicateVerb="predicate")
-        await plane.schedulers.volcano(arguments)
+    async with kubes.beside_volcano(plane) as running:
         yield running
-
-
-def volcano_job(name: str, size: int, **kinds) -> dict:
-    made = kubes.pod("unused", **kinds)
-    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
-    spec = {
-        "minAvailable": size,
-        "schedulerName": "volcano",
-        "tasks": [{"name": "worker", "replicas": size, "template": template}],
-    }
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 async def nodes_of(plane, namespace: str, count: int, labels: str) -> list[str]:
@@ -48,40 +32,19 @@ async def test_each_scheduler_leaves_alone_what_the_other_has_bound(plane, kube,
     # No GPUs: the rails alone keep them apart, and kube-scheduler leaves those to us.
     await kubes.make_leaves(nodes, a=3, b=5)
     first = await place_singly(plane, namespace, singles(2, gpus=0), "of=kube")
-    await plane.api.create(volcano_job("gang", 4, gpus=0), namespace=namespace)
-    gang = await nodes_of(plane, namespace, 4, f"{VOLCANO_JOB}=gang")
+    await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
+    gang = await nodes_of(plane, namespace, 4, f"{kubes.VOLCANO_JOB}=gang")
     late = [kubes.pod(f"late-{index}", gpus=0, labels={"of": "late"}) for index in range(2)]
     last = await place_singly(plane, namespace, late, "of=late")
     used = [*first, *gang, *last]
     assert len(set(used)) == 8, used
 
 
-async def test_what_volcano_has_announced_in_the_middle_of_a_gang_is_not_given_by_kube_scheduler(
-    plane, kube, nodes, namespace
-):
-    await kubes.make_leaves(nodes, a=4, b=4)
-    seen = {}
-
-    async def meanwhile(request):
-        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
-            seen["announced"] = await sites.metric(kube.site.extender, "railwright_ledger_entries")
-            seen["kube"] = await place_singly(plane, namespace, singles(3, gpus=0), "of=kube")
-
-    before = kube.door.counts["/volcano/allocate"]
-    kube.door.hook = meanwhile
-    await plane.api.create(volcano_job("gang", 4, gpus=0), namespace=namespace)
-    gang = await nodes_of(plane, namespace, 4, f"{VOLCANO_JOB}=gang")
-    kube.door.hook = None
-    assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
-    used = [*gang, *seen["kube"]]
-    assert len(set(used)) == 7, used
-
-
 async def test_a_gang_and_single_pods_at_the_same_time_end_on_nodes_of_their_own(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=3, b=6)
-    await plane.api.create(volcano_job("gang", 6), namespace=namespace)
+    await plane.api.create(kubes.volcano_job("gang", 6), namespace=namespace)
     await kubes.create(plane.api, namespace, singles(3))
-    gang = await nodes_of(plane, namespace, 6, f"{VOLCANO_JOB}=gang")
+    gang = await nodes_of(plane, namespace, 6, f"{kubes.VOLCANO_JOB}=gang")
     used = [*gang, *await nodes_of(plane, namespace, 3, "of=kube")]
     assert len(set(used)) == 9, used
     await sites.wait_metric(kube.site.extender, "railwright_ledger_entries", 0)

@@ -10,13 +10,17 @@ import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from plane import api, door, plane, site, waiting
+from plane import api, door, plane, site, volcano, waiting
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
 ONE_EACH: Mapping[str, int] = dict.fromkeys(RAILS, 1)  # exclusive
 SHARED: Mapping[str, int] = dict.fromkeys(RAILS, 100)
+VOLCANO_JOB = "volcano.sh/job-name"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+GROUP = "scheduling.x-k8s.io/pod-group"
+NEVER = "railwright: the node cannot give rail0: 1 nvidia.com/mlx5_0 needed, 0 allocatable"
+BUSY = "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
 _FABRIC = """
   {name}:
     transport: infiniband
@@ -58,6 +62,16 @@ async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) ->
         await on.schedulers.reset()
         await installation.remove()
         await opened.close()
+
+
+@contextlib.asynccontextmanager
+async def beside_volcano(on: plane.Plane) -> AsyncIterator[Kube]:
+    """The same, and Volcano asking the same extender; the rails are left to it."""
+    async with running(on, ignored=True) as found:
+        await on.schedulers.volcano(
+            volcano.extender(f"{found.door.url}/volcano", managed=RAILS, predicateVerb="predicate")
+        )
+        yield found
 
 
 def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]:
@@ -102,6 +116,18 @@ def job(name: str, size: int, **kinds: Any) -> api.Object:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
+def volcano_job(name: str, size: int, **kinds: Any) -> api.Object:
+    """A Volcano Job of training pods that start all or none."""
+    made = pod("unused", **kinds)
+    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
+    spec = {
+        "minAvailable": size,
+        "schedulerName": "volcano",
+        "tasks": [{"name": "worker", "replicas": size, "template": template}],
+    }
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
 async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object]) -> None:
     """Create objects one after the other."""
     for manifest in manifests:
@@ -143,6 +169,25 @@ async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *
         return sorted(found, key=rank_of)
 
     return await waiting.wait(all_bound, seconds=seconds, describe=f"{count} bound pods with labels {labels!r}")
+
+
+async def place(client: api.Api, namespace: str, name: str, **kinds: Any) -> str:
+    """Create a pod and wait for its node."""
+    await client.create(pod(name, labels={"name": name}, **kinds), namespace=namespace)
+    return await where(client, namespace, name)
+
+
+async def where(client: api.Api, namespace: str, name: str) -> str:
+    """Wait for the node of a pod that `place` made, or one with a label `name`."""
+    (found,) = await bound(client, namespace, 1, f"name={name}")
+    return node_of(found)
+
+
+async def run_gang(client: api.Api, namespace: str, name: str, size: int) -> api.Objects:
+    """Wait until all pods of a new gang are bound; by rank."""
+    manifests = [pod(f"{name}-{index}", labels={GROUP: name}) for index in range(size)]
+    await release(client, namespace, manifests)
+    return await bound(client, namespace, size, f"{GROUP}={name}")
 
 
 async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:

@@ -65,10 +65,14 @@ class Nodes:
         change = {"status": {"allocatable": {resource: str(count) for resource, count in resources.items()}}}
         await self._api.patch("Node", name, change, subresource="status")
 
-    async def flap(self, name: str, *, ready: bool) -> None:
-        """Have a node without kwok say that it is ready or not; returns when its taint has followed."""
+    async def report(self, name: str, *, ready: bool) -> None:
+        """Have a node without kwok say that it is ready or not."""
         change = {"status": {"conditions": [_condition(ready=ready)]}}
         await self._api.patch("Node", name, change, subresource="status")
+
+    async def flap(self, name: str, *, ready: bool) -> None:
+        """Have a node without kwok say that it is ready or not; returns when its taint has followed."""
+        await self.report(name, ready=ready)
 
         async def followed() -> bool:
             node = await self._api.get("Node", name)

@@ -275,3 +275,41 @@ def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_wi
         state_.pools["prod", rail.name] = rail.resource
     site.ask(0)
     assert len(verbs.gangs.of("train/g", "").question.needs) == len(roce.rails)
+
+
+OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) for letter in "ab")
+
+
+def admitted(site, *records: str) -> None:
+    for rank, record in enumerate(records):
+        given = {"railwright.io/injection": record} if record else {}
+        site.pods[rank] = pod(f"w-{rank}", group="g", annotations=given)
+        site.state.fleet.upsert_pod(site.pods[rank])
+
+
+def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
+    site = Site(leaves(a=4), 4)
+    admitted(site, OLD, OLD, NEW, "")
+    site.ask(0)
+    (found,) = site.verbs.gangs.look(1.0)
+    assert (found.word, found.pod) == (gangs.MIXED, "w-0")
+    assert found.message == (
+        "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "
+        "sha256:bbbbbbbbbbbb (w-2); what is injected may differ between them: recreate those that are not under the "
+        "one in force, sha256:test"
+    )
+    assert site.told().why == (found.message,)
+    assert site.look() == []
+    admitted(site, OLD, NEW, NEW, NEW)
+    assert site.look() == [gangs.MIXED], "another mixture"
+    admitted(site, NEW, NEW, NEW, NEW)
+    assert site.look() == []
+    assert site.told().why == ()
+
+
+@pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
+def test_a_record_that_is_none_makes_no_version(record):
+    site = Site(leaves(a=2), 2)
+    admitted(site, record, OLD)
+    site.ask(0)
+    assert site.look() == []

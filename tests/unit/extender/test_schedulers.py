@@ -127,6 +127,36 @@ def test_what_another_scheduler_has_bound_since_the_session_began_is_not_free(do
     assert predicate(door, given, "gpu-1")["code"] == 0
 
 
+def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
+    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    event = body("volcano-allocate")
+    door.state.fleet.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
+    said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+    assert said.startswith("railwright: rail0 of gpu-5 was given by another scheduler meanwhile: 0 nvidia.com/mlx5_0")
+    assert len(door.state.ledger) == 0
+    promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
+    assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
+    door.policy = policy(required=False, domains=[LEAF])
+    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+
+
+def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
+    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
+    asked["Pod"]["metadata"] |= {"uid": "other"}
+
+    def announced() -> str:
+        return json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+
+    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
+    assert announced() == "", "it may go elsewhere"
+    door.verbs.volcano_deallocate(raw(event), "")
+    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
+    assert "rail0 of gpu-5 was given by another scheduler meanwhile" in announced()
+    door.now += 0.6
+    assert announced() == ""
+
+
 def test_session_close_voids_only_what_was_pipelined(door):
     event = body("volcano-allocate")
     door.verbs.volcano_allocate(raw(event), "")
@@ -509,3 +539,22 @@ def test_a_pod_is_not_said_to_be_held_off_by_itself():
     told = door.verbs.explanations.of(task["namespace"], task["name"])
     assert told.nodes[0]["rails"]
     assert "held by" not in str(told.nodes)
+
+
+def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():
+    asking = Asking(a=2, b=2)
+    asking.create("x", "y", size=2)
+    verbs = asking.door.verbs
+
+    def best(name: str) -> str:
+        every = raw({"Pod": asking.pods[name], "Nodes": None, "NodeNames": ["a-0", "a-1", "b-0", "b-1"]})
+        return max(json.loads(verbs.prioritize(every)), key=lambda row: row["Score"])["Host"]
+
+    tried = best("x-0")
+    assert best("y-0")[0] != tried[0]
+    task = {"UID": "x-0", "Name": "x-0", "Job": "", "NodeName": tried, "Status": 2, "Pod": asking.pods["x-0"]}
+    event = raw({"task": {**task, "Namespace": asking.pods["x-0"]["metadata"]["namespace"]}})
+    verbs.volcano_allocate(event, "")
+    assert best("y-0")[0] != tried[0]
+    verbs.volcano_deallocate(event, "")
+    assert best("y-0")[0] == tried[0], "as if nobody had been there"

@@ -37,6 +37,12 @@ def test_the_free_devices_of_a_cordoned_node_are_unschedulable_and_the_busy_ones
     assert count(nodes, [pod("p", on="a")]) == {FREE: 0, BUSY: 1, DEAD: 0, OUT: 1}
 
 
+def test_what_pods_hold_beyond_what_their_node_offers_is_overcommitted():
+    nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
+    found = fleet_of(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
+    assert rail_devices.overcommitted(found.nodes.values(), found, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+
+
 def test_rails_that_share_a_pool_are_one_line():
     rails = tuple(model.Rail(name=f"rail{number}", resource="x/y") for number in range(3))
     other = model.Rail(name="alone", resource="x/z")
@@ -64,3 +70,25 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
     document = msgspec.structs.replace(current[0].document, fabrics={})
     current[0] = model.Policy(document=document, digest="sha256:other")
     assert await shown() == {}
+
+
+async def test_overcommitted_devices_are_shown_and_logged_where_they_become_more(caplog):
+    cluster, counters = state.State(assume_seconds=30), metrics.Metrics("extender")
+    gauges = rail_gauges.RailGauges(cluster, counters, policy)
+
+    async def shown() -> float | None:
+        await gauges.count()
+        return counters.registry.get_sample_value(
+            "railwright_overcommitted_devices", {"fabric": "roce", "rail": "rail0"}
+        )
+
+    cluster.fleet.replace_nodes([node("a")])
+    cluster.fleet.upsert_pod(pod("p", on="a"))
+    assert await shown() == 0
+    cluster.fleet.upsert_pod(pod("q", on="a"))
+    assert await shown() == 1
+    assert len(caplog.records) == 4, "one for each rail"
+    cluster.fleet.upsert_pod(pod("elsewhere", on="b"))
+    cluster.fleet.remove_pod("uid-q")
+    assert await shown() == 0
+    assert len(caplog.records) == 4

@@ -294,3 +294,21 @@ def test_a_pod_takes_the_overhead_of_its_runtime_class():
     state.upsert_pod(msgspec.convert(tree, views.Pod))
     (held,) = state.pods.values()
     assert held.requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
+
+
+def held(**spec) -> dict[str, int]:
+    state = fleet.Fleet()
+    state.upsert_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, views.Pod))
+    (pod,) = state.pods.values()
+    return dict(pod.requests)
+
+
+def test_what_a_pod_as_a_whole_requests_counts_instead_of_its_containers():
+    containers = [{"name": n, "resources": {"requests": {"cpu": "1", "x.y/hca": "1"}}} for n in ("a", "b")]
+    whole = {"requests": {"cpu": "6", "hugepages-2Mi": "4Mi", "x.y/hca": "9"}, "limits": {"cpu": "8", "memory": "1k"}}
+    counted = {"cpu": 6000, "memory": 1000 * 1000, "hugepages-2Mi": 4 * 2**20 * 1000, "x.y/hca": 2000, "pods": 1000}
+    assert held(containers=containers, resources=whole) == counted
+    assert held(containers=containers, resources=whole, overhead={"cpu": "1"}) == counted | {"cpu": 7000}
+    only_limits = {"limits": {"cpu": "8", "memory": "1k"}}
+    assert held(containers=containers, resources=only_limits)["cpu"] == 2000, "containers say what is requested"
+    assert held(containers=containers, resources={}) == held(containers=containers)

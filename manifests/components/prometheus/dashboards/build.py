@@ -447,13 +447,20 @@ FABRICS = dashboard(
                 "{{fabric}}",
             ),
             unit="percentunit",
-            width=12,
+        ),
+        panel(
+            "Overcommitted",
+            "Devices that bound pods hold and nodes do not offer: a NIC died under its pod, or was given twice.",
+            (
+                'max by (fabric, rail) (railwright_overcommitted_devices{fabric=~"$fabric"})',
+                "{{fabric}} {{rail}}",
+            ),
+            red=1,
         ),
         panel(
             "Nodes without a domain",
             "By domain key of the policy.",
             ("max by (domain) (railwright_nodes_without_domain)", "{{domain}}"),
-            width=12,
         ),
         row("What the servers know"),
         panel(

@@ -1,0 +1,390 @@
+"""Faults of nodes, devices and pods, as both real schedulers and the extender meet them."""
+
+import asyncio
+import json
+import time
+
+import msgspec
+import pytest
+import pytest_asyncio
+from plane import kube as kubes
+from plane import site as sites
+from plane import waiting
+
+RAIL0 = kubes.RAILS[0]
+RECORD = "railwright.io/injection"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def kube(plane):
+    async with kubes.beside_volcano(plane) as running:
+        yield running
+
+
+async def make(plane, namespace: str, name: str, **kinds) -> dict:
+    return await plane.api.create(kubes.pod(name, labels={"name": name}, **kinds), namespace=namespace)
+
+
+async def refused(plane, kube, names: list[str]) -> dict[str, str]:
+    """What the extender says of nodes to a pod that wants each rail.
+
+    A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
+    kube-scheduler in that second (docs/schedulers.md).
+    """
+    probe = kubes.pod("probe", gpus=0)
+    probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
+    body = msgspec.json.encode({"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]})
+    headers = {"Content-Type": "application/json"}
+    url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
+    async with plane.session.post(url, data=body, headers=headers) as answer:
+        said = json.loads(await answer.read())
+    return said["FailedNodes"] | said["FailedAndUnresolvableNodes"]
+
+
+async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
+    """Tell the extender that Volcano has placed a pod, or taken that back."""
+    metadata = pod["metadata"]
+    wanted = dict.fromkeys(kubes.RAILS, 1000)
+    task = {"UID": metadata["uid"], "Name": metadata["name"], "Namespace": metadata["namespace"], "Job": ""}
+    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": wanted}, "Pod": pod}
+    url = f"http://127.0.0.1:{kube.site.extender.port}/volcano/{verb}"
+    async with plane.session.post(url, json={"task": task}) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_told_and_placed_whole(
+    fault, plane, kube, nodes, namespace
+):
+    await kubes.make_leaves(nodes, a=3, b=4)
+    server = await kube.site.start_webhook()
+    await plane.register_webhook(server.port, namespaces=[namespace])
+    try:
+        gated = {"schedulingGates": [{"name": "test/queue"}]}
+        group = {kubes.GROUP: "train"}
+        admitted = [
+            await make_member(plane, namespace, 0, group, gated),
+            await make_member(plane, namespace, 1, group, gated),
+        ]
+        await kube.site.policy(kubes.POLICY.replace("device: mlx5_1", "device: mlx5_7"))
+
+        async def replaced():
+            made = kubes.pod("dry-0", labels=group, **gated)
+            return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
+
+        await waiting.wait(replaced, describe="the new policy to be in force")
+        admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
+        versions = {record(pod) for pod in admitted}
+        assert len(versions) == 2
+        for pod in admitted:
+            await plane.api.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
+        placed = await kubes.bound(plane.api, namespace, 4, f"{kubes.GROUP}=train")
+        assert set(kubes.leaves_of(placed)) == {"b"}
+
+        async def told():
+            events = await plane.api.list("Event", namespace, fields="reason=GangMixedPolicies")
+            assert len(events) == 1, events
+            return events[0]["message"]
+
+        words = await waiting.wait(told, describe="an event about the two versions")
+        for version in versions:
+            assert version[:19] in words
+        assert "2 versions of the policy" in words
+        assert await sites.metric(kube.site.extender, "railwright_gangs_total", outcome="mixed") == 1
+        fault.saw("4 pods of a gang, 2 under each version: one Event names both and the pods, all 4 bound in one leaf")
+    finally:
+        await plane.unregister_webhook(namespaces=[namespace])
+        await server.stop()
+        kube.site.webhook = None
+        await kube.site.policy(kubes.POLICY)
+
+
+async def make_member(plane, namespace: str, index: int, labels: dict, spec: dict) -> dict:
+    return await plane.api.create(kubes.pod(f"train-{index}", labels=labels, **spec), namespace=namespace)
+
+
+def record(pod: dict) -> str:
+    digest: str = json.loads(pod["metadata"]["annotations"][RECORD])["policy"]
+    return digest
+
+
+async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_a_gang_until_it_is_back(
+    fault, plane, kube, nodes, namespace
+):
+    await kubes.make_leaves(nodes, tight=2, wide=7)
+    await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "tight", kubes.SPINE: "s0"}, kwok=False)
+    held = await make(plane, namespace, "announced", gpus=0, schedulerName="nobody")
+    await announce(plane, kube, held, "tight-02")
+    for number in range(20):
+        await nodes.report("tight-02", ready=bool(number % 2))
+    assert await refused(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
+    assert await sites.metric(kube.site.extender, "railwright_ledger_entries") == 1
+    await announce(plane, kube, held, "tight-02", verb="deallocate")
+    await nodes.flap("tight-02", ready=False)
+    away = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "away", 3)))
+    assert away == {"wide"}
+    await nodes.flap("tight-02", ready=True)
+    back = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "back", 3)))
+    assert back == {"tight"}
+    fault.saw(
+        "10 flaps: 1 of 1 announced allocation kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
+        "the next took it"
+    )
+
+
+async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still_hold_their_devices(
+    fault, plane, kube, nodes, namespace
+):
+    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
+    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "anew"
+    await nodes.remove("anew")
+    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
+    await make(plane, namespace, "next", gpus=0)
+    await kubes.event(plane.api, namespace, "next", kubes.BUSY)
+    await plane.api.delete("Pod", "holder", namespace, grace=0)
+    assert await kubes.where(plane.api, namespace, "next") == "anew"
+    await kubes.make_leaves(nodes, tight=3, wide=5)
+    await nodes.remove("tight-02")
+    await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "wide", kubes.SPINE: "s0"})
+    placed = {kubes.node_of(each) for each in await kubes.run_gang(plane.api, namespace, "train", 3)}
+    assert placed.isdisjoint({"tight-00", "tight-01"}), placed
+    fault.saw(
+        "1 pod kept the 2 rails of its node through the node's deletion; made anew in another leaf, a node counts there"
+    )
+
+
+async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fault, plane, kube, nodes, namespace):
+    await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))
+    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "only"
+    await nodes.offer("only", dict.fromkeys(kubes.RAILS, 0))
+    await make(plane, namespace, "second", gpus=0)
+    await kubes.event(plane.api, namespace, "second", kubes.NEVER)
+    assert await refused(plane, kube, ["only"]) == {"only": kubes.NEVER}, "none is free, and not one less than none"
+    await nodes.offer("only", dict.fromkeys(kubes.RAILS, 2))
+    assert await kubes.where(plane.api, namespace, "second") == "only"
+    await make(plane, namespace, "third", gpus=0)
+    await kubes.event(plane.api, namespace, "third", kubes.BUSY.replace("of 1", "of 2"))
+    fault.saw(
+        "2 devices, 0, then 2 again: the holder kept 1, a pod that came meanwhile waited and got the other, a third "
+        "found 0 of 2 free"
+    )
+
+
+@pytest.mark.soak
+async def test_45_fewer_devices_than_are_held_are_told_and_nothing_new_comes_until_one_is_over(
+    fault, plane, kube, nodes, namespace
+):
+    await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))
+    for name in ("first", "second"):
+        assert await kubes.place(plane.api, namespace, name, gpus=0) == "only"
+    await nodes.offer("only", {RAIL0: 1})
+    await make(plane, namespace, "third", gpus=0)
+    await kubes.event(plane.api, namespace, "third", kubes.BUSY)
+    began = time.monotonic()
+    await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 1, fabric="required", rail="rail0")
+    seconds = time.monotonic() - began
+    assert '"devices are overcommitted"' in kube.site.extender.process.output()
+    await plane.api.delete("Pod", "first", namespace, grace=0)
+    await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 0)
+    assert await refused(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
+    await plane.api.delete("Pod", "second", namespace, grace=0)
+    assert await kubes.where(plane.api, namespace, "third") == "only"
+    fault.saw(
+        f"2 held, 1 offered: told as 1 overcommitted within {seconds:.0f} s; a third pod came after both had gone"
+    )
+
+
+async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
+    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)  # its pods end when this test says so
+    assert await kubes.place(plane.api, namespace, "leaving", gpus=0) == "only"
+    await plane.api.delete("Pod", "leaving", namespace)
+    assert "deletionTimestamp" in (await plane.api.get("Pod", "leaving", namespace))["metadata"]
+    await make(plane, namespace, "next", gpus=0)
+    await kubes.event(plane.api, namespace, "next", kubes.BUSY)
+    began = time.monotonic()
+    await plane.api.delete("Pod", "leaving", namespace, grace=0)
+    assert await kubes.where(plane.api, namespace, "next") == "only"
+    fault.saw(f"refused while the holder was terminating; bound {time.monotonic() - began:.1f} s after it was gone")
+
+
+async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, plane, kube, nodes, namespace):
+    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
+    assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
+    for number, phase in enumerate(("Succeeded", "Failed")):
+        assert set(await refused(plane, kube, ["only"])) == {"only"}
+        status = {"status": {"phase": phase}}
+        await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
+        assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
+    assert len(await plane.api.list("Pod", namespace)) == 3
+    fault.saw("the rails of a pod that Succeeded and of one that Failed were given again, both pods still there")
+
+
+async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
+    fault, plane, kube, nodes, namespace
+):
+    await kubes.make_leaves(nodes, mates=6)
+    mates = [f"mates-{index:02}" for index in range(6)]
+    before = kube.door.counts["/volcano/allocate"]
+    lost: list[str] = []
+
+    async def lose(request):
+        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
+            lost.append(min(await refused(plane, kube, mates)))
+            await nodes.remove(lost[0])
+            await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
+
+    async def whole():
+        found = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
+        for pod in found:  # what pod garbage collection does after 40 s
+            if lost and kubes.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
+                await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
+                stranded.append(pod["metadata"]["name"])
+        on = [kubes.node_of(pod) for pod in found]
+        assert len(on) == 4, on
+        assert all(on), on
+        assert not set(on) & set(lost), on
+        return found
+
+    stranded: list[str] = []
+    kube.door.hook = lose
+    await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
+    await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
+    kube.door.hook = None
+    found = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
+    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    await sites.wait_metric(kube.site.extender, "railwright_ledger_entries", 0)
+
+    await kube.site.extender.kill()
+    await kube.restart_extender()
+    taken = {kubes.node_of(pod) for pod in found}
+    assert set(await refused(plane, kube, [name for name in mates if name not in lost])) == taken
+    gone = found[1]["metadata"]
+    await plane.api.delete("Pod", gone["name"], namespace, grace=0)
+
+    async def again():
+        members = await whole()
+        assert gone["uid"] not in {pod["metadata"]["uid"] for pod in members}
+        return members
+
+    found = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
+    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    fault.saw(
+        f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
+        "mates, 0 reserved; after a restart the same nodes count as taken and a lost pod comes back to its mates"
+    )
+
+
+async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_get(
+    fault, plane, kube, nodes, namespace
+):
+    await kubes.make_leaves(nodes, a=4, b=4)
+    seen = {}
+
+    async def meanwhile(request):
+        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
+            seen["announced"] = await sites.metric(kube.site.extender, "railwright_ledger_entries")
+            for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
+                await kubes.place(plane.api, namespace, f"single-{index}", gpus=0)
+
+    before = kube.door.counts["/volcano/allocate"]
+    kube.door.hook = meanwhile
+    await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
+    gang = await kubes.bound(plane.api, namespace, 4, f"{kubes.VOLCANO_JOB}=gang")
+    kube.door.hook = None
+    assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
+    singles = [await kubes.where(plane.api, namespace, f"single-{index}") for index in range(3)]
+    used = [*map(kubes.node_of, gang), *singles]
+    assert len(set(used)) == 7, used
+    overtaken = await overtake(plane, kube, namespace)
+    wins = [await race(plane, kube, namespace, number) for number in range(2)]
+    assert "both" not in wins
+    fault.saw(
+        "7 nodes given once each while 2 of a gang were announced; a rail that kube-scheduler bound between Volcano's "
+        f"choice and its announcement: {overtaken}; 2 races for the last one: won by {' and '.join(wins)}, 0 won twice"
+    )
+
+
+async def overtake(plane, kube, namespace: str) -> str:
+    """kube-scheduler binds the last node after Volcano has chosen it, before it tells us; what Volcano's pod does."""
+    before = kube.door.counts["/volcano/allocate"]
+
+    async def first(request):
+        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 1:
+            await kubes.place(plane.api, namespace, "overtakes", gpus=0)
+
+    kube.door.hook = first
+    await plane.api.create(kubes.volcano_job("late", 1, gpus=0), namespace=namespace)
+    await kubes.where(plane.api, namespace, "overtakes")
+    await plane.schedulers.volcano_session()
+    await plane.schedulers.volcano_session()
+    kube.door.hook = None
+    late = await plane.api.get("Pod", "late-worker-0", namespace)
+    assert kubes.node_of(late) == "", "it was to wait"
+    await plane.api.delete("batch.volcano.sh/v1alpha1/Job", "late", namespace)
+    await vanish(plane, namespace, "overtakes", "late-worker-0")
+    return "sent back, it waits"
+
+
+async def race(plane, kube, namespace: str, number: int) -> str:
+    """Both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
+    name, started = f"race-{number}", []
+
+    def meanwhile(request):
+        if request.path == "/volcano/predicate" and not started:
+            started.append(asyncio.create_task(make(plane, namespace, name, gpus=0)))
+
+    kube.door.hook = meanwhile
+    await plane.api.create(kubes.volcano_job(name, 1, gpus=0), namespace=namespace)
+    await waiting.wait(lambda: started, describe="Volcano to ask about the last node")
+    await started[0]
+    kube.door.hook = None
+
+    async def landed():
+        pods = await plane.api.list("Pod", namespace)
+        ours = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
+        assert len(ours) == 2
+        return [pod["metadata"]["name"] for pod in ours if kubes.node_of(pod)]
+
+    await waiting.wait(landed, describe="one of the two to be bound")
+    await plane.schedulers.volcano_session()
+    won = await landed()
+    await plane.api.delete("batch.volcano.sh/v1alpha1/Job", name, namespace)
+    await vanish(plane, namespace, name, f"{name}-worker-0")
+    if len(won) != 1:
+        return "both"
+    return "kube-scheduler" if won == [name] else "Volcano"
+
+
+async def vanish(plane, namespace: str, *names: str) -> None:
+    """Pods that are deleted are gone when this returns."""
+    for name in names:
+        await plane.api.delete("Pod", name, namespace, grace=0)
+
+    async def gone():
+        return not {pod["metadata"]["name"] for pod in await plane.api.list("Pod", namespace)} & {*names}
+
+    await waiting.wait(gone, describe=f"{names} to be gone")
+
+
+async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, plane, kube, nodes, namespace):
+    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)  # its pods end when this test says so
+    assert await kubes.place(plane.api, namespace, "victim") == "only"
+    await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")
+
+    async def evicted():
+        victim = await plane.api.get("Pod", "victim", namespace)
+        urgent = await plane.api.get("Pod", "urgent", namespace)
+        return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
+
+    await waiting.wait(evicted, seconds=60, describe="the victim to be on its way out")
+    # It needs no GPU, so that none but us could refuse it; and the urgent pod is not placed before its time either.
+    await make(plane, namespace, "thief", gpus=0)
+    await kubes.event(plane.api, namespace, "thief", kubes.BUSY)
+    assert kubes.node_of(await plane.api.get("Pod", "urgent", namespace)) == ""
+    await plane.api.delete("Pod", "thief", namespace, grace=0)
+    began = time.monotonic()
+    await plane.api.delete("Pod", "victim", namespace, grace=0)
+    assert await kubes.where(plane.api, namespace, "urgent") == "only"
+    fault.saw(
+        f"a third pod was refused while the victim was terminating; {time.monotonic() - began:.1f} s after it was gone "
+        "the preemptor had its nominated node"
+    )
