@@ -3,8 +3,6 @@
 Owns the spelling and nothing else: no parsing, no defaults, no meaning beyond the comment beside a name.
 """
 
-DOCS = "https://railwright.io/docs"  # + /<page>/#<anchor>: docs/<page>.md
-
 # --- ours: what users and operators write -------------------------------------------------------------
 DOMAIN = "railwright.io"
 DOCS = f"https://{DOMAIN}/docs"  # pages are docs/<page>.md, with their anchors
