@@ -64,7 +64,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not frozen and origin.cache_problem(STALE_SECONDS) is None:
+            if not frozen and not origin.cache_problem(STALE_SECONDS):
                 tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
                 frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment
@@ -166,7 +166,11 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
         (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
     ]
     table += [(kind, snapshot, states.Sizes(state, told)) for kind, snapshot, told in _SIZES]
-    return [sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink) for kind, snapshot, sink in table]
+    large = (resources.NODES, resources.PLACED_PODS)  # a fleet is right about what it has been told
+    return [
+        sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
+        for kind, snapshot, sink in table
+    ]
 
 
 # What tells the size of a gang: watched as, in a snapshot as, read as. Two versions of a kind are one in a snapshot.

@@ -71,8 +71,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
 def _wanted(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, excerpt=states.excerpt),
+        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
         sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fabric import hypernodes, resources, topology, views, workload
+from fabric import hypernodes, resources, topology, views, words, workload
 from fabric.placement import journal, kubelet, numa, size_kinds, sizes
 from fabric.policy import model
 
@@ -40,7 +40,7 @@ class FleetPod(msgspec.Struct, gc=False, frozen=True):
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
 
 
-_KEPT_AMOUNTS = 4096  # different amounts of nodes; a cluster has a few types, and nodes whose memory differs by bytes
+_KEPT_AMOUNTS = 4096  # different amounts; a cluster has a few types of nodes, whose memory may differ by bytes, and pods
 _KEPT_SHAPES = 4096  # likewise, by shape
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -60,6 +60,7 @@ class Fleet:
         self._shaped: dict[
             tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
         ] = {}
+        self._words = words.Words()
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
@@ -172,7 +173,7 @@ class Fleet:
         found = FleetNode(
             name=node.metadata.name,
             uid=node.metadata.uid,
-            labels=dict(node.metadata.labels),
+            labels=self._words.all_of(node.metadata.labels),
             allocatable=self._shared(resources.amounts(node.status.allocatable)),
             capacity=self._shared(resources.amounts(node.status.capacity)),
             taints=tuple(node.spec.taints or ()),
@@ -197,10 +198,10 @@ class Fleet:
         entry = FleetPod(
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
-            node=pod.spec.node_name,
-            gang=workload.gang_of(pod),
+            node=self._words.one(pod.spec.node_name),
+            gang=workload.GangKey(self._words.one(workload.gang_of(pod))),
             rank=workload.rank_of(pod),
-            requests=resources.requests_of(pod.spec),
+            requests=self._shared(resources.requests_of(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # one on its way out is replaced, not joined
@@ -311,7 +312,7 @@ class Fleet:
                 self._used.pop(entry.node, None)
 
     def _shared(self, amounts: dict[str, int]) -> dict[str, int]:
-        """The same amounts, one object for all nodes that have them."""
+        """The same amounts, one object for all nodes and pods that have them."""
         if len(self._amounts) >= _KEPT_AMOUNTS:
             self._amounts.clear()
         return self._amounts.setdefault(tuple(amounts.items()), amounts)
