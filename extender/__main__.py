@@ -61,12 +61,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     checks.add("caches", lambda: origin.cache_problem(STALE_SECONDS))
 
     async def expire() -> None:
-        frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not frozen and not origin.cache_problem(STALE_SECONDS):
-                tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
-                frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
@@ -93,7 +89,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     try:
         telling = [posting.run] if posting else []
         standing = _standing(part, origin, at, options, checks, running)
-        watching = [unlabelled.watch, devices.watch]
+        watching = [unlabelled.watch, devices.watch, lambda: tuning.freeze_when(lambda: not origin.cache_problem())]
         return await run(running, [*origin.tasks, expire, *watching, look, *telling, *standing])
     finally:
         await traces.close()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
 from fabric.lint import admission
-from serving import logs, metrics, probes, processes, server, settings, tracing
+from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -44,6 +44,10 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
     posting = _posting(origin, counters)
+
+    async def settle() -> None:
+        await tuning.freeze_when(lambda: not origin.cache_problem())
+
     state.watched = origin.client is not None
 
     def refresh() -> None:
@@ -61,7 +65,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         refresh=refresh,
     )
     try:
-        return await run(shell, [*origin.tasks, *([posting.run] if posting else [])])
+        return await run(shell, [*origin.tasks, settle, *([posting.run] if posting else [])])
     finally:
         await traces.close()
         if origin.client is not None:

@@ -64,6 +64,7 @@ class Fleet:
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
+        self.layout = 0  # grows when a node, or where nodes are, changes: seldom, where pods come and go all the time
         self.journal = journal.Journal()
 
     # --- what decisions read --------------------------------------------------------------------------
@@ -181,12 +182,14 @@ class Fleet:
         )
         if found != self._nodes.get(found.name):  # most changes are heartbeats, and plans hold through them
             self._nodes[found.name] = found
+            self.layout += 1
             self._touched(found.name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
         self._nodes.pop(name, None)
         self._tree.forget(name)
+        self.layout += 1
         self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
@@ -292,6 +295,7 @@ class Fleet:
     def _touched_all(self) -> None:
         """Any node's place may be another now."""
         self.journal.touch_all()
+        self.layout += 1
         self.generation += 1
 
     def _forget(self, uid: str) -> None:
