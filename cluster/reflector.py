@@ -29,7 +29,9 @@ LONGEST_ASKED_SECONDS = 300.0  # a server that asks for a longer pause than this
 _SHORTEST_WATCH_SECONDS = 1.0  # a watch that ended sooner, and brought nothing, did not work
 _MOST_DOUBLINGS = 16  # more makes no difference under the cap, and would overflow in the end
 _UNAUTHORIZED, _NOT_FOUND, _GONE = 401, 404, 410
-_SLICE = 10  # objects read between two turns of the loop: a tenth of a millisecond of pods of 7 kB, 0.3 where all changed
+SLICE = (
+    10  # objects read between two turns of the loop: a tenth of a millisecond of pods of 7 kB, 0.3 where all changed
+)
 _OLDER_LISTS = 5  # so many lists in a row that are older than what is known: the cluster was put back to a backup
 _MOST_TOLD = 1000  # unreadable objects remembered, each told once
 _log = logging.getLogger("railwright.cluster")
@@ -321,7 +323,7 @@ def _in_words_of(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity
 
 def _batched(objects: Sequence[T]) -> list[Sequence[T]]:
     """Slices in order; one empty slice where there is nothing."""
-    return [objects[start : start + _SLICE] for start in range(0, max(1, len(objects)), _SLICE)]
+    return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 
 
 def _fix(error: Exception, kind: resources.Kind) -> str:

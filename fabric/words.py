@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 Text = TypeVar("Text", str, str | int | float)
-_KEPT = 1 << 16  # texts of 100 bytes: 6 MiB at the most; labels and values that all nodes share are a few thousand
+KEPT = 1 << 16  # texts of 100 bytes: 6 MiB at the most; labels and values that all nodes share are a few thousand
 
 
 class Words:
@@ -17,9 +17,12 @@ class Words:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def one(self, text: str) -> str:
         """The text, as it was said first."""
-        if len(self._known) >= _KEPT:
+        if len(self._known) >= KEPT:
             self._known.clear()
         return self._known.setdefault(text, text)
 

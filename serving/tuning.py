@@ -59,7 +59,7 @@ async def freeze_when(complete: Callable[[], bool]) -> None:
 
     Nothing is collected first: looking at 100,000 pods takes longer than a request may wait.
     """
-    while not complete():
+    while not complete():  # noqa: ASYNC110 - of several sources, each of which only says whether it is full
         await asyncio.sleep(_LOOK_SECONDS)
     gc.freeze()
     await asyncio.Event().wait()

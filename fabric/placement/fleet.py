@@ -40,7 +40,9 @@ class FleetPod(msgspec.Struct, gc=False, frozen=True):
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
 
 
-_KEPT_AMOUNTS = 4096  # different amounts; a cluster has a few types of nodes, whose memory may differ by bytes, and pods
+_KEPT_AMOUNTS = (
+    4096  # different amounts; a cluster has a few types of nodes, whose memory may differ by bytes, and pods
+)
 _KEPT_SHAPES = 4096  # likewise, by shape
 _ENDED = frozenset({"Succeeded", "Failed"})
 

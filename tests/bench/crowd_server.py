@@ -21,7 +21,9 @@ from aiohttp import web
 PODS = "/api/v1/pods"
 _TICK = 0.05  # seconds between two handfuls of events
 _STRIDE = 7919  # a prime: changes are spread over the list
-_GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}\n'
+_GONE = (
+    b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}\n'
+)
 
 
 class CrowdServer:

@@ -1,4 +1,4 @@
-"""A made cluster as large as they come, for what it costs to hold: many small gangs, most of them running, some waiting.
+"""A made cluster as large as they come, for what it costs to hold: many small gangs, most running and some waiting.
 
 Like `clusters`, with names, uids and versions as long as real ones and each of them another: what a cache keeps of a
 pod is mostly such words, and words that are alike by accident would make it look small.
@@ -18,9 +18,21 @@ GANG = 64
 _VERSION = re.compile(rb'"resourceVersion":"\d+"')
 _SMALL = ('"nvidia.com/gpu":"8"', '"nvidia.com/gpu":"2"')
 _PAD = {"name": "DATASET", "value": "s3://bucket/" + "a-path-of-the-usual-length/" * 30}  # up to 7 kB a pod
-_RECORD = {"policy": "0123456789abcdef", "fabric": "roce", "role": "worker", "rails": "rail0", "changes": ["x" * 60] * 6}
+_RECORD = {
+    "policy": "0123456789abcdef",
+    "fabric": "roce",
+    "role": "worker",
+    "rails": "rail0",
+    "changes": ["x" * 60] * 6,
+}
 _STATUS = "k8s.v1.cni.cncf.io/network-status"  # as Multus writes it
-_ATTACHED = {"name": "scale/rail-0", "interface": "net1", "ips": ["192.168.12.34"], "mac": "0a:58:c0:a8:0c:22", "dns": {}}
+_ATTACHED = {
+    "name": "scale/rail-0",
+    "interface": "net1",
+    "ips": ["192.168.12.34"],
+    "mac": "0a:58:c0:a8:0c:22",
+    "dns": {},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +74,9 @@ class Crowd:
             on = self.names[number // PODS_A_NODE] if number < running else ""
             yield training_pod(*divmod(number, GANG), on=on)
         for number in range(self.size.pods - running - waiting):
-            yield _pod(f"service-{number // 8}-7d4b9c6f5-{number:05}", number % TEAMS, on=self.names[number % len(self.names)])
+            yield _pod(
+                f"service-{number // 8}-7d4b9c6f5-{number:05}", number % TEAMS, on=self.names[number % len(self.names)]
+            )
 
     def groups(self) -> Iterator[bytes]:
         """Volcano's PodGroup of each gang."""

@@ -292,7 +292,9 @@ def show(found: Mapping[str, Any]) -> None:
     out.print(shown)
     gauges = [row["gauge_us"] for row in found["rows"]]
     loaded = statistics.median(row["load"] for row in found["rows"])
-    out.print(f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median")
+    out.print(
+        f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"
+    )
 
 
 def _three(span: Mapping[str, float]) -> str:

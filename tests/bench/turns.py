@@ -19,24 +19,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 _KEPT = 12
-_longest: list[tuple[float, int, str]] = []
-_number = 0
-_run = asyncio.Handle._run  # noqa: SLF001 - the one place every turn passes
+_longest: list[tuple[float, str]] = []
+_run = asyncio.Handle._run
 
 
 def _timed(handle: Any) -> None:
-    global _number
-    callback = handle._callback  # noqa: SLF001 - gone once it has run
+    callback = handle._callback
     task = getattr(callback, "__self__", None)
     coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
     began = time.thread_time()
     _run(handle)
     spent = (time.thread_time() - began) * 1e3
-    _number += 1
     if len(_longest) < _KEPT or spent > _longest[0][0]:
         what = _chain(coroutine) or getattr(callback, "__qualname__", repr(type(callback)))
         keep = heapq.heappush if len(_longest) < _KEPT else heapq.heappushpop
-        keep(_longest, (spent, _number, what))
+        keep(_longest, (spent, what))
 
 
 def _chain(coroutine: Any) -> str:
@@ -53,17 +50,17 @@ def main() -> int:
     out = pathlib.Path(sys.argv[1])
 
     def tell(*_: object) -> None:
-        found = [[round(spent, 2), what] for spent, _, what in sorted(_longest, reverse=True)]
+        found = [[round(spent, 2), what] for spent, what in sorted(_longest, reverse=True)]
         _longest.clear()
         whole = out.with_suffix(".part")
         whole.write_text(json.dumps(found))
         os.replace(whole, out)  # noqa: PTH105 - one step: a reader never sees half
 
     signal.signal(signal.SIGUSR1, tell)
-    from cli import __main__ as command  # noqa: PLC0415 - after the path is set
-    from serving import tuning  # noqa: PLC0415
+    from cli import __main__ as command
+    from serving import tuning
 
-    asyncio.Handle._run = _timed  # type: ignore[method-assign]  # noqa: SLF001 - that is the tool
+    asyncio.Handle._run = _timed  # type: ignore[method-assign]
     tuning.loop_factory = lambda: None
     return command.main(sys.argv[2:])
 

@@ -3,7 +3,10 @@
 import admitting
 import pytest
 
+from cluster import resources
 from fabric import names
+from webhook import __main__ as webhook
+from webhook import state as states
 from webhook import uninjected
 
 
@@ -86,3 +89,12 @@ def test_before_a_policy_every_label_is_unknown():
     found = uninjected.Uninjected()
     found.see(admitting.view(admitting.pod()))
     assert found.count(None, {}.get) == {"unknown": 1}
+
+
+def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
+    known = states.State()
+    (watched,) = [each for each in webhook._wanted(known) if each.kind is resources.PODS]
+    tree = phase(admitting.pod(), "Running")
+    tree["spec"]["nodeName"] = "n"
+    watched.sink.upsert(watched.excerpt(admitting.view(tree)))
+    assert known.pods.uninjected.count(admitting.fabric(), known.namespaces.labels.get)["f"] == 1
