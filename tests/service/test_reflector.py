@@ -152,16 +152,29 @@ async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes
     assert (cache.replaced, source.objects, restarts) == (0, 2, ["gone"])
 
 
+async def most_between_turns(cache, expected: int) -> int:
+    """The most objects the cache was told between two turns of the loop, in which a request would be answered."""
+    seen, most = 0, 0
+    while len(cache.told) < expected:
+        await asyncio.sleep(0)
+        seen, most = len(cache.told), max(most, len(cache.told) - seen)
+    return most
+
+
 async def test_whoever_is_served_has_a_turn_between_a_few_objects_of_a_list(stub, watch):
     crowd = [node(f"n{number}", 2) for number in range(300)]
     stub.lists.extend([listing(version=1), listing(*crowd, version=5), listing(version=9)])
     stub.watches.extend([status(410), status(410), [None]])
     _, cache, _ = watch()
-    seen, most = 0, 0
-    while len(cache.told) < 2 * len(crowd):
-        await asyncio.sleep(0)  # a request that is answered in every turn of the loop
-        seen, most = len(cache.told), max(most, len(cache.told) - seen)
-    assert 0 < most <= reflector.SLICE
+    assert 0 < await most_between_turns(cache, 2 * len(crowd)) <= reflector.SLICE
+
+
+async def test_whoever_is_served_has_a_turn_between_a_few_events_that_come_together(stub, watch):
+    burst = b"".join(event("ADDED", node(f"n{number}", number + 2)) for number in range(300))
+    stub.lists.append(listing(version=1))
+    stub.watches.append([burst, None])
+    _, cache, _ = watch()
+    assert 0 < await most_between_turns(cache, 300) <= reflector.SLICE
 
 
 async def test_pages_are_smaller_once_somebody_is_served(stub, watch):
