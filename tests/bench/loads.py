@@ -22,6 +22,9 @@ class Served:
     after: float  # from the last byte handed to the kernel to the last received
 
 
+_BEHIND = 0.25
+
+
 class Pace(NamedTuple):
     """One answered request of `paced`; seconds of time.perf_counter."""
 
@@ -139,7 +142,8 @@ def _length(head: bytes) -> int:
 def paced(port: int, wires: Iterator[bytes], rate: float, connections: int, ended: Callable[[], bool]) -> list[Pace]:
     """Send each request when it is due, as long as a connection is free; until told to end. Sleeps between two.
 
-    For long runs beside other processes: `open_loop` keeps a core to itself.
+    For long runs beside other processes: `open_loop` keeps a core to itself. What is over _BEHIND seconds late is not
+    sent at all: of a machine that is busy with others, only their backlog would be measured.
     """
     free = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(connections)]
     every = list(free)
@@ -155,7 +159,7 @@ def paced(port: int, wires: Iterator[bytes], rate: float, connections: int, ende
             chosen = free.pop()
             chosen.sendall(next(wires))
             busy[chosen.fileno()] = (due, chosen)
-            due += 1 / rate
+            due = max(due + 1 / rate, time.perf_counter() - _BEHIND)
             continue
         pause = max(0.0, due - time.perf_counter()) if free else 1.0
         for ready, _ in poll.poll(pause):
