@@ -8,7 +8,8 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _ROW = re.compile(
-    r"^\| (?P<server>webhook|extender) \| (?P<where>[^|]+) \| (?P<request>\d+[MG]i) \| (?P<limit>\d+[MG]i) \|", re.MULTILINE
+    r"^\| (?P<server>webhook|extender) \| (?P<where>[^|]+) \| (?P<request>\d+[MG]i) \| (?P<limit>\d+[MG]i) \|",
+    re.MULTILINE,
 )
 
 
