@@ -26,13 +26,15 @@ def _whole(obj: Any) -> Any:
 class Wanted(msgspec.Struct, frozen=True):
     """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
 
-    `excerpt` gives what the sink needs of an object: the rest is let go before the next one is read.
+    `excerpt` gives what the sink needs of an object: the rest is let go before the next one is read. `gradual`: a part
+    of the first list is better than nothing to the sink, which need not be told when it has all of it.
     """
 
     kind: resources.Kind
     snapshot_kind: str
     sink: sinks.Sink[Any]
     excerpt: Callable[[Any], Any] = _whole
+    gradual: bool = False
 
 
 class Sources:
@@ -81,7 +83,13 @@ class Sources:
         assert self.client is not None  # noqa: S101 - only called where there is one
         kind = wanted.kind
         source = reflector.Reflector(
-            self.client, kind, wanted.sink, restarted=restarted, skipped=skipped, excerpt=wanted.excerpt
+            self.client,
+            kind,
+            wanted.sink,
+            restarted=restarted,
+            skipped=skipped,
+            excerpt=wanted.excerpt,
+            gradual=wanted.gradual,
         )
         self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import functools
 import os
 import sys
 import time
@@ -60,12 +61,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
 
     async def expire() -> None:
-        frozen = False
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            if not (frozen or origin.cache_problem(options.stale_seconds)):
-                tuning.freeze()  # the lists are in: a collection over 100,000 pods would hold up a request for long
-                frozen = True
             verbs.warm()  # a standby too: it may have to answer in a moment
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
@@ -92,8 +89,9 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     try:
         telling = [posting.run] if posting else []
         standing = _standing(part, origin, at, options, checks, running)
+        settled = functools.partial(tuning.freeze_when, lambda: not origin.cache_problem())
         shown = [unlabelled.watch, devices.watch, *page.tasks(origin, lambda: origin.store.current, post)]
-        return await run(running, [*origin.tasks, expire, look, *shown, *telling, *standing])
+        return await run(running, [*origin.tasks, expire, settled, look, *shown, *telling, *standing])
     finally:
         await traces.close()
         if origin.client is not None:

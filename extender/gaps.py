@@ -46,7 +46,7 @@ class Gaps:
         policy = self._policy()
         if policy is None or self._incomplete():
             return
-        seen = self._state.fleet.generation, policy.digest
+        seen = self._state.fleet.layout, policy.digest
         if seen == self._seen:
             return
         self._seen = seen

@@ -20,7 +20,11 @@ def wanted(state: states.State) -> list[sources.Wanted]:
         (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
     ]
     table += [(kind, snapshot, states.Sizes(state, told)) for kind, snapshot, told in _SIZES]
-    return [sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink) for kind, snapshot, sink in table]
+    large = (resources.NODES, resources.PLACED_PODS)  # a fleet is right about what it has been told
+    return [
+        sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
+        for kind, snapshot, sink in table
+    ]
 
 
 # What tells the size of a gang: watched as, in a snapshot as, read as. Two versions of a kind are one in a snapshot.

@@ -21,6 +21,7 @@ _M_MMAP_THRESHOLD = -3
 _MMAP_BYTES = 2 << 20
 _TRIM_BYTES = 8 << 20
 _CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
+_LOOK_SECONDS = 0.5
 _FILES_LEFT = 256  # 20 watches, probes, metrics, certificates
 _FILES = 8192  # as far as the hard limit allows: connections, watches and log files with room to spare
 
@@ -51,6 +52,17 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+async def freeze_when(complete: Callable[[], bool]) -> None:
+    """Once the caches are full, take them out of the collector's sight too; for ever.
+
+    Nothing is collected first: looking at 100,000 pods takes longer than a request may wait.
+    """
+    while not complete():  # noqa: ASYNC110 - of several sources, each of which only says whether it is full
+        await asyncio.sleep(_LOOK_SECONDS)
+    gc.freeze()
+    await asyncio.Event().wait()
 
 
 def freeze() -> None:

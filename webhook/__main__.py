@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
 from fabric.lint import admission
-from serving import logs, metrics, probes, processes, server, settings, tracing
+from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -44,6 +44,10 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
     posting = _posting(origin, counters)
+
+    async def settle() -> None:
+        await tuning.freeze_when(lambda: not origin.cache_problem())
+
     state.watched = origin.client is not None
 
     def refresh() -> None:
@@ -61,7 +65,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         refresh=refresh,
     )
     try:
-        return await run(shell, [*origin.tasks, *([posting.run] if posting else [])])
+        return await run(shell, [*origin.tasks, settle, *([posting.run] if posting else [])])
     finally:
         await traces.close()
         if origin.client is not None:
@@ -71,8 +75,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
 def _wanted(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, excerpt=states.excerpt),
+        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
         sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
         sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]

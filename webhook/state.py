@@ -6,13 +6,13 @@ where objects come from.
 
 import asyncio
 import contextlib
-import functools
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabric import hypernodes, names, quantity, views
+from fabric import hypernodes, names, quantity, views, words
 from fabric.injection import accelerators, facts
 from webhook import uninjected
 
@@ -78,6 +78,18 @@ class Nodes:
         self.version = 0
         self._counts: Counter[str] = Counter()
         self._of: dict[str, frozenset[str]] = {}
+        self._words = words.Words()
+
+    def excerpt(self, node: views.Node) -> views.Node:
+        """The node, its labels and amounts in the words of the other nodes: most say the same of themselves."""
+        shared = self._words.all_of
+        metadata = msgspec.structs.replace(node.metadata, labels_or_none=shared(node.metadata.labels))
+        status = msgspec.structs.replace(
+            node.status,
+            allocatable_or_none=shared(node.status.allocatable),
+            capacity_or_none=shared(node.status.capacity),
+        )
+        return msgspec.structs.replace(node, metadata=metadata, status=status)
 
     def replace(self, objects: Sequence[views.Node]) -> None:
         """The full list."""
@@ -204,29 +216,6 @@ class Pods:
         self._news = asyncio.Event()
 
 
-def excerpt(pod: views.Pod) -> views.Pod:
-    """What `Pods` needs of a pod: all of one that may have opted in and awaits a node, else who and where it is.
-
-    And of one without a record what tells whether it should have one.
-    """
-    if not pod.spec.node_name and _may_opt_in(pod):
-        return pod
-    meta, node = pod.metadata, pod.spec.node_name
-    known = views.ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
-    if not uninjected.concerns(pod):
-        return views.Pod(metadata=known, spec=views.PodSpec(node_name=node))
-    labels = {names.FABRIC: label} if (label := meta.labels.get(names.FABRIC)) is not None else None
-    asked = frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
-    spec = views.PodSpec(node_name=node, containers_or_none=_asking(asked))
-    return views.Pod(metadata=msgspec.structs.replace(known, labels_or_none=labels), spec=spec)
-
-
-@functools.lru_cache(maxsize=256)  # one for all alike: a list of 100,000 pods is held while it is read
-def _asking(resources: frozenset[str]) -> list[views.Container]:
-    """Containers that ask for these, whatever else they were."""
-    return [views.Container(resources=views.ResourceRequirements(limits_or_none=dict.fromkeys(resources, "1")))]
-
-
 class Pending(msgspec.Struct, frozen=True):
     """A pod that awaits a node. `outdated`: values its annotations had before they were changed or removed."""
 
@@ -270,7 +259,7 @@ class State:
 
 
 def _key(metadata: views.ObjectMeta) -> Key:
-    return (metadata.namespace, metadata.name)
+    return (sys.intern(metadata.namespace), metadata.name)  # one text for all pods of a namespace
 
 
 def _resource(network: views.NetworkAttachmentDefinition) -> str | None:

@@ -75,11 +75,6 @@ def _shared(of: _Candidate) -> _Candidate:
     return of
 
 
-def concerns(pod: views.Pod) -> bool:
-    """True where the pod is counted, or would be if its namespace opted in."""
-    return _candidate(pod) is not None
-
-
 def _candidate(pod: views.Pod) -> _Candidate | None:
     """What may opt the pod in; None where nothing does, where it is well, or has ended."""
     if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fabric import hypernodes, resources, topology, views, workload
+from fabric import hypernodes, resources, topology, views, words, workload
 from fabric.placement import journal, kubelet, numa, rails, size_kinds, sizes
 from fabric.policy import model
 
@@ -41,9 +41,10 @@ class FleetPod(msgspec.Struct, gc=False, frozen=True):
     policy: str = ""  # digest of the policy it was admitted under; "" where it was not injected
 
 
-_KEPT_AMOUNTS = 4096  # different amounts of nodes; a cluster has a few types, and nodes whose memory differs by bytes
+_KEPT_AMOUNTS = (
+    4096  # different amounts; a cluster has a few types of nodes, whose memory may differ by bytes, and pods
+)
 _KEPT_SHAPES = 4096  # likewise, by shape
-_KEPT_VERSIONS = 1000  # digests of policies on pods; users may write any
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -62,10 +63,11 @@ class Fleet:
         self._shaped: dict[
             tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
         ] = {}
-        self._versions: dict[str, str] = {}
+        self._words = words.Words()
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
+        self.layout = 0  # grows when a node, or where nodes are, changes: seldom, where pods come and go all the time
         self.journal = journal.Journal()
 
     # --- what decisions read --------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class Fleet:
         found = FleetNode(
             name=node.metadata.name,
             uid=node.metadata.uid,
-            labels=dict(node.metadata.labels),
+            labels=self._words.all_of(node.metadata.labels),
             allocatable=self._shared(resources.amounts(node.status.allocatable)),
             capacity=self._shared(resources.amounts(node.status.capacity)),
             taints=tuple(node.spec.taints or ()),
@@ -183,12 +185,14 @@ class Fleet:
         )
         if found != self._nodes.get(found.name):  # most changes are heartbeats, and plans hold through them
             self._nodes[found.name] = found
+            self.layout += 1
             self._touched(found.name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone; its pods stay known until they go themselves."""
         self._nodes.pop(name, None)
         self._tree.forget(name)
+        self.layout += 1
         self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
@@ -200,12 +204,12 @@ class Fleet:
         entry = FleetPod(
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
-            node=pod.spec.node_name,
-            gang=workload.gang_of(pod),
+            node=self._words.one(pod.spec.node_name),
+            gang=workload.GangKey(self._words.one(workload.gang_of(pod))),
             rank=workload.rank_of(pod),
-            requests=resources.requests_of(pod.spec),
+            requests=self._shared(resources.requests_of(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
-            policy=self._version(rails.policy_of(pod)),
+            policy=self._words.one(rails.policy_of(pod)),
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # one on its way out is replaced, not joined
         size = sizes.told_by_pod(pod) if joins else 0
@@ -295,6 +299,7 @@ class Fleet:
     def _touched_all(self) -> None:
         """Any node's place may be another now."""
         self.journal.touch_all()
+        self.layout += 1
         self.generation += 1
 
     def _forget(self, uid: str) -> None:
@@ -315,16 +320,10 @@ class Fleet:
                 self._used.pop(entry.node, None)
 
     def _shared(self, amounts: dict[str, int]) -> dict[str, int]:
-        """The same amounts, one object for all nodes that have them."""
+        """The same amounts, one object for all nodes and pods that have them."""
         if len(self._amounts) >= _KEPT_AMOUNTS:
             self._amounts.clear()
         return self._amounts.setdefault(tuple(amounts.items()), amounts)
-
-    def _version(self, policy: str) -> str:
-        """The same digest, one text for all pods that have it."""
-        if len(self._versions) >= _KEPT_VERSIONS:
-            self._versions.clear()
-        return self._versions.setdefault(policy, policy)
 
     def _touched(self, node: str) -> None:
         self._free.pop(node, None)

@@ -9,7 +9,8 @@ import heapq
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,16 @@ class Served:
     body: bytes
     whole: float  # from the first byte sent to the last received
     after: float  # from the last byte handed to the kernel to the last received
+
+
+_BEHIND = 0.25
+
+
+class Pace(NamedTuple):
+    """One answered request of `paced`; seconds of time.perf_counter."""
+
+    due: float  # when it was to be sent
+    waited: float  # from then to the whole answer
 
 
 def request(path: str, body: bytes) -> bytes:
@@ -126,3 +137,40 @@ def _length(head: bytes) -> int:
     if not head.startswith(b"HTTP/1.1 200 "):
         raise SystemExit(f"a request failed: {head[:600]!r}")
     return int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+
+
+def paced(port: int, wires: Iterator[bytes], rate: float, connections: int, ended: Callable[[], bool]) -> list[Pace]:
+    """Send each request when it is due, as long as a connection is free; until told to end. Sleeps between two.
+
+    For long runs beside other processes: `open_loop` keeps a core to itself. What is over _BEHIND seconds late is not
+    sent at all: of a machine that is busy with others, only their backlog would be measured.
+    """
+    free = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(connections)]
+    every = list(free)
+    busy: dict[int, tuple[float, socket.socket]] = {}
+    poll = select.epoll()
+    for each in every:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        poll.register(each.fileno(), select.EPOLLIN)
+    found: list[Pace] = []
+    due = time.perf_counter()
+    while busy or not ended():
+        if free and time.perf_counter() >= due and not ended():
+            chosen = free.pop()
+            chosen.sendall(next(wires))
+            busy[chosen.fileno()] = (due, chosen)
+            due = max(due + 1 / rate, time.perf_counter() - _BEHIND)
+            continue
+        pause = max(0.0, due - time.perf_counter()) if free else 1.0
+        for ready, _ in poll.poll(pause):
+            began, chosen = busy.pop(ready)
+            got = chosen.recv(1 << 20)
+            end = got.find(b"\r\n\r\n") + 4
+            missing = end + _length(got) - len(got)
+            while missing > 0:
+                missing -= len(chosen.recv(missing))
+            found.append(Pace(due=began, waited=time.perf_counter() - began))
+            free.append(chosen)
+    for each in every:
+        each.close()
+    return found

@@ -57,6 +57,11 @@ def cpu_seconds(pid: int) -> float:
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def waited_seconds(pid: int) -> float:
+    """Seconds a process's first thread was ready to run and had no core: how much others were in its way."""
+    return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def pss(pid: int) -> float:
     """Proportional share of memory, MiB."""
     return _kib(f"/proc/{pid}/smaps_rollup", "Pss") / 1024
@@ -65,6 +70,16 @@ def pss(pid: int) -> float:
 def peak_rss(pid: int) -> float:
     """The most resident memory so far, MiB."""
     return _kib(f"/proc/{pid}/status", "VmHWM") / 1024
+
+
+def rss(pid: int) -> float:
+    """Resident memory, MiB: what a container's limit is held against."""
+    return _kib(f"/proc/{pid}/status", "VmRSS") / 1024
+
+
+def forget_peak(pid: int) -> None:
+    """Have `peak_rss` count from now on."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): resets VmHWM
 
 
 def gauge() -> float:

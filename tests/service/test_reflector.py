@@ -12,7 +12,7 @@ from aiohttp import web
 from api_stub import event, listing, node, status
 
 from cluster import client as clients
-from cluster import errors, resources
+from cluster import errors, reflector, resources
 
 
 async def test_a_list_and_its_events_make_the_cache(stub, watch):
@@ -161,3 +161,48 @@ async def test_an_object_nested_without_end_does_not_keep_the_rest_of_its_kind_a
     await cache.until(lambda: "d" in cache.objects)
     assert set(cache.objects) == {"a", "b", "c", "d"}
     assert (cache.replaced, restarts) == (1, [])
+
+
+async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes(stub, watch):
+    first = listing(node("a"), node("gone"), version=5, more="next")
+    stub.lists.extend([first, status(410), listing(node("a"), node("b"), version=6)])
+    stub.watches.append([None])
+    source, cache, restarts = watch(gradual=True)
+    await asyncio.wait_for(source.synced.wait(), 10)
+    assert cache.told == ["+a", "+gone", "+b", "-gone"]
+    assert (cache.replaced, source.objects, restarts) == (0, 2, ["gone"])
+
+
+async def most_between_turns(cache, expected: int) -> int:
+    """The most objects the cache was told between two turns of the loop, in which a request would be answered."""
+    seen, most = 0, 0
+    while len(cache.told) < expected:
+        await asyncio.sleep(0)
+        seen, most = len(cache.told), max(most, len(cache.told) - seen)
+    return most
+
+
+async def test_whoever_is_served_has_a_turn_between_a_few_objects_of_a_list(stub, watch):
+    crowd = [node(f"n{number}", 2) for number in range(300)]
+    stub.lists.extend([listing(version=1), listing(*crowd, version=5), listing(version=9)])
+    stub.watches.extend([status(410), status(410), [None]])
+    _, cache, _ = watch()
+    assert 0 < await most_between_turns(cache, 2 * len(crowd)) <= reflector.SLICE
+
+
+async def test_whoever_is_served_has_a_turn_between_a_few_events_that_come_together(stub, watch):
+    burst = b"".join(event("ADDED", node(f"n{number}", number + 2)) for number in range(300))
+    stub.lists.append(listing(version=1))
+    stub.watches.append([burst, None])
+    _, cache, _ = watch()
+    assert 0 < await most_between_turns(cache, 300) <= reflector.SLICE
+
+
+async def test_pages_are_smaller_once_somebody_is_served(stub, watch):
+    stub.lists.extend([listing(node("a", 1), version=1), listing(node("b", 2), version=5)])
+    stub.watches.extend([status(410), [None]])
+    _, cache, _ = watch()
+    await cache.until(lambda: cache.objects.keys() == {"b"})
+    limits = [int(request.query["limit"]) for request in stub.asked if "watch" not in request.query]
+    assert limits == [reflector.PAGE, reflector.LATER_PAGE]
+    assert reflector.LATER_PAGE < reflector.PAGE

@@ -28,6 +28,22 @@ def plain(name: str) -> views.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, views.Node)
 
 
+def test_pods_that_come_and_go_are_no_reason_to_look_again():
+    state = fleet_with(node("a"))
+    before = state.fleet.layout
+    state.fleet.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))
+    state.fleet.upsert_node(node("a"))
+    assert state.fleet.layout == before
+    for change in (
+        lambda: state.fleet.upsert_node(node("a", "l9", "s0")),
+        lambda: state.fleet.replace_hyper_nodes([hyper("l0", "a")]),
+        lambda: state.fleet.remove_node("a"),
+    ):
+        before = state.fleet.layout
+        change()
+        assert state.fleet.layout > before
+
+
 def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
     state = fleet_with(node("a", "l0", "s0"), node("c", "", "s0"), node("b", "", ""), plain("cpu"))
     assert found(state) == {LEAF: ("b", "c"), SPINE: ("b",)}

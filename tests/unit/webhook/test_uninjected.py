@@ -3,8 +3,11 @@
 import admitting
 import pytest
 
+from cluster import resources
 from fabric import names
-from webhook import state, uninjected
+from webhook import __main__ as webhook
+from webhook import state as states
+from webhook import uninjected
 
 
 def see(*trees: dict, by=None, namespaces=None):
@@ -94,23 +97,10 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
     assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
 
 
-@pytest.mark.parametrize("label", ["f", "gone", "", "none", None])
-@pytest.mark.parametrize("kept", [state.excerpt, lambda pod: pod], ids=["as watched", "as read from a file"])
-def test_a_running_pod_counts_as_it_comes_from_a_watch_which_keeps_little_of_it(label, kept):
-    tree = phase(admitting.pod(label=label), "Running")
-    tree["spec"]["nodeName"] = "n"
-    tree["metadata"].update(name="running", namespace="prod")
-    pods = state.Pods()
-    pods.upsert(kept(admitting.view(tree)))
-    expected = {"f": {"f": 1}, "none": {}, None: {"f": 1}}.get(label, {"unknown": 1})
-    found = pods.uninjected.count(admitting.fabric(), {"prod": {names.FABRIC: "f"}}.get)
-    assert {name: count for name, count in found.items() if count} == expected
-
-
-def test_little_is_kept_of_a_running_pod():
+def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
+    known = states.State()
+    (watched,) = [each for each in webhook._wanted(known) if each.kind is resources.PODS]
     tree = phase(admitting.pod(), "Running")
     tree["spec"]["nodeName"] = "n"
-    tree["metadata"].update(name="running", namespace="prod", annotations={"big": "x" * 1000})
-    kept = state.excerpt(admitting.view(tree))
-    assert (kept.metadata.annotations, len(kept.spec.containers)) == ({}, 1)
-    assert kept.spec.containers[0].env == []
+    watched.sink.upsert(watched.excerpt(admitting.view(tree)))
+    assert known.pods.uninjected.count(admitting.fabric(), known.namespaces.labels.get)["f"] == 1

@@ -1,0 +1,124 @@
+"""An API server over a `crowds.Crowd` that can be told to forget its watchers' place, and to be busy.
+
+`python crowd_server.py NODES PODS` prints `listening on HOST:PORT` on standard error. Beside lists and watches:
+POST /bench/expire?changed=N   changes N pods in silence and ends the watches of pods with 410 Gone, in the stream
+POST /bench/traffic?rate=N     from here on tells N changes of pods a second; 0 for quiet
+GET  /bench/state              {"watches": how often a watch of pods was opened, "events": changes told}
+"""
+
+import asyncio
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import crowds
+from aiohttp import web
+
+PODS = "/api/v1/pods"
+_TICK = 0.05  # seconds between two handfuls of events
+_STRIDE = 7919  # a prime: changes are spread over the list
+_GONE = (
+    b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}\n'
+)
+
+
+class CrowdServer:
+    """The lists by path, the watchers of pods, and the version of the newest write."""
+
+    def __init__(self, crowd: crowds.Crowd) -> None:
+        listed: dict[str, Callable[[], Iterable[bytes]]] = {
+            PODS: crowd.pods,
+            "/api/v1/nodes": crowd.nodes,
+            "/api/v1/namespaces": crowd.namespaces,
+            "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": crowd.networks,
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups": crowd.groups,
+        }
+        self._lists = {path: list(objects()) for path, objects in listed.items()}
+        self._pods = self._lists[PODS]
+        self._turns = itertools.count(0, _STRIDE)
+        self._version = 1000
+        self._watchers: list[asyncio.Queue[bytes]] = []
+        self._rate = self._told = self._opened = 0
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """The state, a page of a list, or a watch."""
+        if request.path == "/bench/state":
+            return web.json_response({"watches": self._opened, "events": self._told})
+        if request.query.get("watch"):
+            return await self._watch(request)
+        objects = self._lists.get(request.path, [])
+        first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))
+        more = str(first + limit) if first + limit < len(objects) else ""
+        head = json.dumps({"resourceVersion": str(self._version), "continue": more}).encode()
+        body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
+        return web.Response(body=body, content_type="application/json")
+
+    async def post(self, request: web.Request) -> web.Response:
+        """What the bench tells; any other object is taken and forgotten, as Events are."""
+        await request.read()
+        if request.path == "/bench/expire":
+            for _ in range(int(request.query["changed"])):
+                self._changed()
+            self._tell(_GONE)
+        elif request.path == "/bench/traffic":
+            self._rate = int(request.query["rate"])
+        return web.Response(body=b"{}", content_type="application/json")
+
+    async def traffic(self) -> None:
+        """Tell changes at the rate asked for, until cancelled."""
+        owed = 0.0
+        while True:
+            await asyncio.sleep(_TICK)
+            owed += self._rate * _TICK
+            while owed >= 1:
+                owed -= 1
+                self._told += 1
+                self._tell(b'{"type":"MODIFIED","object":%b}\n' % self._changed())
+
+    def _changed(self) -> bytes:
+        number = next(self._turns) % len(self._pods)
+        self._version += 1
+        self._pods[number] = crowds.versioned(self._pods[number], self._version)
+        return self._pods[number]
+
+    def _tell(self, line: bytes) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(line)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.path != PODS:
+            await asyncio.Event().wait()
+        watcher: asyncio.Queue[bytes] = asyncio.Queue()
+        self._watchers.append(watcher)
+        self._opened += 1
+        try:
+            while (line := await watcher.get()) is not _GONE:
+                await response.write(line)
+            await response.write(_GONE)
+        finally:
+            self._watchers.remove(watcher)
+        return response
+
+
+async def main() -> None:
+    """Serve until ended."""
+    server = CrowdServer(crowds.Crowd(crowds.Size(*map(int, sys.argv[1:]))))
+    application = web.Application()
+    application.router.add_get("/{path:.*}", server.get)
+    application.router.add_post("/{path:.*}", server.post)
+    application.router.add_patch("/{path:.*}", server.post)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    await server.traffic()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

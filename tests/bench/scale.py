@@ -1,0 +1,305 @@
+"""`make bench-scale`: what both servers cost in large clusters, and what a relist does to those who ask meanwhile.
+
+Each row starts a server on the first core this process may use, over a made cluster (`crowds`) whose API server runs
+niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of
+200 changes of pods a second and of a list from anew; time to ready; and what callers at a steady pace wait before,
+during and after that list. The longest turns of the event loop come from a run of their own (`turns`), in CPU time.
+Writes build/bench/scale.json.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "support")]
+
+import api_stub  # noqa: E402 - the path is set above: this file is run by itself
+import bodies  # noqa: E402
+import crowds  # noqa: E402
+import loads  # noqa: E402
+import machine  # noqa: E402
+from rich import console, table  # noqa: E402
+
+OUT = ROOT / "build" / "bench" / "scale.json"
+REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
+SIZES = ("500/10000", "1000/10000", "1000/100000", "5000/100000")
+QUIET_SECONDS, SETTLE_SECONDS, TRAFFIC_SECONDS, TRAFFIC = 8.0, 3.0, 10.0, 200
+CHANGED = 0.1  # of the pods, while a watch was away: a list after minutes of trouble
+NICE = 10  # the API server's: it must not hold up the load beside it
+Wires = Callable[[crowds.Crowd], Iterator[bytes]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Door:
+    """A server, and the requests it is asked at a steady pace."""
+
+    command: str
+    wires: Wires
+    rate: float  # requests a second
+    connections: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A server and the API server behind it."""
+
+    pid: int
+    port: int
+    ops: int
+    api: int
+    begun: float
+
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return machine.clocks(self.pid)[0]
+
+    def told(self) -> Mapping[str, int]:
+        """The API server's state."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
+            told: Mapping[str, int] = json.load(answer)
+        return told
+
+    def tell(self, what: str) -> None:
+        """Have the API server do something."""
+        urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/{what}", data=b"", timeout=60).close()
+
+    def relist(self, changed: int) -> tuple[float, float]:
+        """A list from anew; from when to when it took, by time.perf_counter."""
+        before = self.told()["watches"]
+        self.tell(f"expire?changed={changed}")
+        began = time.perf_counter()
+        while self.told()["watches"] == before:
+            time.sleep(0.05)
+        return began, time.perf_counter()
+
+
+def main() -> int:
+    """Run the rows, print a table, write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", action="append", help="NODES/PODS", metavar="NODES/PODS")
+    parser.add_argument("--only", choices=list(DOORS), action="append")
+    parser.add_argument("--no-turns", action="store_true", help="leave out the run that times the loop's turns")
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[-1]})
+    rows: list[dict[str, Any]] = []
+    for text in options.size or SIZES:
+        size = crowds.Size(*map(int, text.split("/")))
+        for name in options.only or list(DOORS):
+            with tempfile.TemporaryDirectory() as folder:
+                row = {"server": name, "nodes": size.nodes, "pods": size.pods, "gauge_us": machine.gauge()}
+                row |= _row(DOORS[name], size, cores, pathlib.Path(folder))
+                row |= {} if options.no_turns else _turns(DOORS[name], size, cores, pathlib.Path(folder))
+            rows.append(row | {"load": os.getloadavg()[0]})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    found = {"machine": {"cpu": machine.cpu(), "cores": len(cores), "python": platform.python_version()}, "rows": rows}
+    OUT.write_text(json.dumps(found, indent=1))
+    show(found)
+    return 0
+
+
+# --- what is measured ---------------------------------------------------------------------------------
+
+
+def _row(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+    changed = round(size.pods * CHANGED)
+    with _serving(door, size, cores, folder) as running:
+        found = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
+        found |= {"start_peak_mib": machine.peak_rss(running.pid)}
+        time.sleep(SETTLE_SECONDS)
+        found |= {"rest_mib": machine.rss(running.pid), "rest_pss_mib": machine.pss(running.pid)}
+        found["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
+        running.tell(f"traffic?rate={TRAFFIC}")
+        found["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
+        running.tell("traffic?rate=0")
+        machine.forget_peak(running.pid)
+        found |= _waits(door, size, running, changed)
+        found |= {"relist_peak_mib": machine.peak_rss(running.pid), "end_mib": machine.rss(running.pid)}
+        return found
+
+
+def _waits(door: Door, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
+    """What callers wait before, during and after a list from anew."""
+    ended = threading.Event()
+    spans: list[tuple[float, float, float, float]] = []
+
+    def relisted() -> None:
+        time.sleep(QUIET_SECONDS)
+        cpu, kept_off = running.cpu(), machine.waited_seconds(running.pid)
+        began, over = running.relist(changed)
+        kept_off = machine.waited_seconds(running.pid) - kept_off
+        spans.append((began, over, running.cpu() - cpu, kept_off))
+        time.sleep(QUIET_SECONDS)
+        ended.set()
+
+    thread = threading.Thread(target=relisted)
+    thread.start()
+    samples = loads.paced(running.port, door.wires(crowds.Crowd(size)), door.rate, door.connections, ended.is_set)
+    thread.join()
+    began, over, cpu, kept_off = spans[0]
+    found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
+    for name, kept in (
+        ("before", [each.waited for each in samples if each.due < began]),
+        ("during", [each.waited for each in samples if began <= each.due < over]),
+        ("after", [each.waited for each in samples if each.due >= over]),
+    ):
+        found[name] = {"n": len(kept), **{f"p{q * 100:g}": _quantile(kept, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
+    return found
+
+
+def _turns(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+    """The longest turns of the loop, CPU milliseconds, of a start, at rest and of a list from anew."""
+    out = folder / "turns.json"
+
+    def told(running: Running) -> list[tuple[float, str]]:
+        out.unlink(missing_ok=True)
+        os.kill(running.pid, signal.SIGUSR1)
+        while not out.exists():
+            time.sleep(0.05)
+        turns: list[tuple[float, str]] = json.loads(out.read_text())
+        return turns[:5]
+
+    with _serving(door, size, cores, folder, [str(HERE / "turns.py"), str(out)]) as running:
+        time.sleep(SETTLE_SECONDS)  # caches full: what is done once after that belongs to the start
+        start = told(running)
+        running.tell(f"traffic?rate={TRAFFIC}")
+        time.sleep(2 * TRAFFIC_SECONDS)
+        running.tell("traffic?rate=0")
+        traffic = told(running)
+        running.relist(round(size.pods * CHANGED))
+        time.sleep(1)
+        return {"turns": {"start": start, "traffic": traffic, "relist": told(running)}}
+
+
+def _cores(running: Running, seconds: float) -> float:
+    """Share of one core over a time."""
+    cpu, began = running.cpu(), time.perf_counter()
+    time.sleep(seconds)
+    return (running.cpu() - cpu) / (time.perf_counter() - began)
+
+
+def _quantile(samples: Sequence[float], share: float) -> float:
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+# --- servers ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _serving(
+    door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path, wrapped: Sequence[str] = ("-m", "cli")
+) -> Iterator[Running]:
+    api = [sys.executable, str(HERE / "crowd_server.py"), str(size.nodes), str(size.pods)]
+    with machine.started(api, cores[-1]) as source:
+        os.setpriority(os.PRIO_PROCESS, source.pid, NICE)
+        api_port = machine.port_told(source)
+        config = api_stub.kubeconfig(folder, api_port)
+        command = [sys.executable, *wrapped, door.command, "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
+        command += [f"--policy={HERE / 'scale.yaml'}", "--plain-http", "--drain-seconds=0", f"--kubeconfig={config}"]
+        begun = time.perf_counter()
+        with machine.started(command, cores[0]) as process:
+            port, ops = machine.port_told(process), machine.port_told(process, "ops listening on")
+            _drain(process)
+            _ready(ops)
+            yield Running(process.pid, port, ops, api_port, begun)
+
+
+def _drain(process: subprocess.Popen[str]) -> None:
+    """Read the log for good, so that the server never waits for a full pipe."""
+    assert process.stderr is not None  # it was asked for
+    stream = process.stderr
+    threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()
+
+
+def _ready(ops: int) -> None:
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=30).close()
+            return
+        time.sleep(0.05)
+    raise SystemExit("the server is not ready after five minutes: see its /readyz")
+
+
+def _reviews(_: crowds.Crowd) -> Iterator[bytes]:
+    review = json.loads(REVIEW.read_text())
+    review["request"]["object"]["metadata"]["labels"]["railwright.io/fabric"] = "roce"
+    review["request"]["namespace"] = "team-research-001"
+    wire = loads.request("/mutate/pods", json.dumps(review, separators=(",", ":")).encode())
+    return itertools.repeat(wire)
+
+
+def _pairs(crowd: crowds.Crowd) -> Iterator[bytes]:
+    """Filter and prioritize of waiting pods in turn, all nodes offered."""
+    first = crowd.size.running
+    for number in itertools.count():
+        pod = crowds.training_pod(*divmod(first + number % crowd.size.waiting, crowds.GANG))
+        for verb in ("filter", "prioritize"):
+            yield loads.request(f"/scheduler/{verb}", bodies.kube(pod, crowd.names))
+
+
+DOORS: Mapping[str, Door] = {
+    "webhook": Door("webhook", _reviews, 500, 4),
+    "extender": Door("extender", _pairs, 20, 1),
+}
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """The tables."""
+    shown = table.Table(title=f"{found['machine']['cpu']}, one core for the server, one for load and API server")
+    figures: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+        "server": lambda row: str(row["server"]),
+        "nodes / pods": lambda row: f"{row['nodes']:,} / {row['pods']:,}",
+        "MiB at rest": lambda row: f"{row['rest_mib']:.0f}",
+        "most, start": lambda row: f"{row['start_peak_mib']:.0f}",
+        "most, relist": lambda row: f"{row['relist_peak_mib']:.0f}",
+        "ready s": lambda row: f"{row['ready_s']:.1f}",
+        "CPU s, start": lambda row: f"{row['start_cpu_s']:.1f}",
+        "CPU s, relist": lambda row: f"{row['relist_cpu_s']:.1f}",
+        "s, of them without a core": lambda row: f"{row['relist_s']:.1f}, {row['relist_without_core_s']:.1f}",
+        "cores at 0, 200 changes/s": lambda row: f"{row['rest_cores']:.3f}, {row['traffic_cores']:.3f}",
+        "p50 / p99 / most ms before": lambda row: _three(row["before"]),
+        "during": lambda row: _three(row["during"]),
+        "after": lambda row: _three(row["after"]),
+        "longest turn, CPU ms: start, changes, relist": lambda row: ", ".join(
+            f"{row['turns'][each][0][0]:.0f}" for each in ("start", "traffic", "relist") if "turns" in row
+        ),
+    }
+    for title in figures:
+        shown.add_column(title, justify="left" if title == "server" else "right")
+    for row in found["rows"]:
+        shown.add_row(*(figure(row) for figure in figures.values()))
+    out = console.Console(width=200)
+    out.print(shown)
+    gauges = [row["gauge_us"] for row in found["rows"]]
+    loaded = statistics.median(row["load"] for row in found["rows"])
+    out.print(
+        f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"
+    )
+
+
+def _three(span: Mapping[str, float]) -> str:
+    return f"{span['p50']:.1f} / {span['p99']:.1f} / {span['p100']:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""What a process sets once, and when."""
+
+import asyncio
+import gc
+
+from serving import tuning
+
+
+async def test_caches_are_frozen_once_they_are_full_and_not_before():
+    full = False
+    gc.unfreeze()
+    waiting = asyncio.create_task(tuning.freeze_when(lambda: full))
+    try:
+        await asyncio.sleep(0)
+        assert gc.get_freeze_count() == 0
+        full = True
+        async with asyncio.timeout(10):
+            while not gc.get_freeze_count():  # noqa: ASYNC110 - the collector tells nobody
+                await asyncio.sleep(0.05)
+        assert not waiting.done()
+    finally:
+        waiting.cancel()
+        gc.unfreeze()

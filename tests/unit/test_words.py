@@ -1,0 +1,67 @@
+"""What thousands of objects say is held once, and nothing that is said for ever new is held for ever."""
+
+import msgspec
+
+from fabric import placed_pods, views, words
+from fabric.placement import fleet
+from webhook import state as states
+
+HAS = {"nvidia.com/gpu": "8"}
+
+
+def decoded(view, tree):
+    """As a source decodes it: every text an object of its own."""
+    return msgspec.json.decode(msgspec.json.encode(tree), type=view)
+
+
+def node(name: str) -> dict:
+    labels = {"a-label-that-is-longer-than-msgspec-remembers": "the same value", "hostname": name}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": HAS, "capacity": HAS}}
+
+
+def pod(name: str, **requests: str) -> dict:
+    container = {"name": "c", "resources": {"requests": requests}}
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": name},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+    }
+
+
+def test_texts_that_are_equal_become_one():
+    known = words.Words()
+    one, other = (known.all_of(decoded(dict, {"key": "some value", "number": 3})) for _ in range(2))
+    assert one == other == {"key": "some value", "number": 3}
+    assert one["key"] is other["key"]
+
+
+def test_the_memory_of_texts_does_not_grow_without_end():
+    known = words.Words()
+    for number in range(words.KEPT + 10):
+        known.one(f"node-{number}")
+    assert len(known) <= words.KEPT
+
+
+def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
+    nodes = states.State().nodes
+    kept = [nodes.excerpt(decoded(views.Node, node(name))) for name in ("a", "b")]
+    assert kept[0] == decoded(views.Node, node("a"))
+    assert shared(*(each.metadata.labels for each in kept))
+    assert shared(*(each.status.allocatable for each in kept))
+
+
+def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
+    known = fleet.Fleet()
+    for name in ("a", "b"):
+        known.upsert_node(decoded(views.Node, node(name)))
+        known.upsert_pod(decoded(placed_pods.Pod, pod(name, cpu="100m", memory="64Mi")))
+    assert shared(*(each.labels for each in known.nodes.values()))
+    one, other = known.pods.values()
+    assert one.requests is other.requests
+    assert one.node is other.node
+
+
+def shared(one, other) -> bool:
+    """Whether equal keys are the same object in both, and so are equal values."""
+    assert one
+    both = zip(sorted(one.items()), sorted(other.items()), strict=True)
+    return all(a[0] is b[0] and (a[1] is b[1] or a[1] != b[1]) for a, b in both)
