@@ -80,7 +80,7 @@ def values_file() -> str:
 
 def flat(value: object) -> bool:
     """True for what YAML reads alike without quotes."""
-    return isinstance(value, dict | list) and bool(value) or (isinstance(value, str) and bool(value))
+    return isinstance(value, dict | list | str) and bool(value)
 
 
 def table() -> str:
@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     if parser.parse_args().check:
         for path in stale():
-            print(f"out of date: {path.relative_to(MANIFESTS.parent)}", file=sys.stderr)
+            sys.stderr.write(f"out of date: {path.relative_to(MANIFESTS.parent)}\n")
         return 1 if stale() else 0
     for path, text in built().items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def replace(before: str, after: str, *, times: int = 1, of: int | None = None) -
 
 
 def block(pattern: str, after: str) -> Change:
-    """Replace the one place that a regular expression finds; `\\1` is its first group."""
+    """Replace the one place that a regular expression finds, by a text that may name its groups."""
 
     def change(text: str) -> str:
         made, count = re.subn(pattern, after, text, flags=re.MULTILINE)
@@ -95,22 +95,29 @@ def pods(table: str, *arguments: str) -> list[Change]:
     """What a Deployment's pods take from their table of values. `arguments` are lines after the last one there."""
     further = "".join(f"        {line}\n" for line in arguments)
     values = f".Values.{table}"
+    extra = f"""        {{{{- with {values}.extraArgs }}}}
+        {{{{- toYaml . | nindent 8 }}}}
+        {{{{- end }}}}
+"""
     return [
         replace("  replicas: 2", f"  replicas: {{{{ {values}.replicas }}}}"),
-        block(r"^(      serviceAccountName: .*\n)", rf'\1      {{{{- include "railwright.pod" (list . {values}) | nindent 6 }}}}\n'),
-        replace("priorityClassName: system-cluster-critical", f"priorityClassName: {{{{ {values}.priorityClassName }}}}"),
+        block(
+            r"^(      serviceAccountName: .*\n)",
+            rf'\1      {{{{- include "railwright.pod" (list . {values}) | nindent 6 }}}}\n',
+        ),
+        replace(
+            "priorityClassName: system-cluster-critical", f"priorityClassName: {{{{ {values}.priorityClassName }}}}"
+        ),
         block(
             r"^(      affinity:\n(?: {8}.*\n)+)",
             rf"      {{{{- with {values}.affinity }}}}\n      affinity: {{{{- toYaml . | nindent 8 }}}}\n"
             r"      {{- else }}\n\1      {{- end }}\n",
         ),
         replace("image: railwright:latest\n", IMAGE),
+        block(r"^(        args:\n(?:        - .*\n)+)", rf"\1{further}{extra}"),
         block(
-            r"^(        args:\n(?:        - .*\n)+)",
-            rf"\1{further}        {{{{- with {values}.extraArgs }}}}\n        {{{{- toYaml . | nindent 8 }}}}\n        {{{{- end }}}}\n",
-        ),
-        block(
-            r"^        resources:\n(?: {10}.*\n)+", rf"        resources: {{{{- toYaml {values}.resources | nindent 10 }}}}\n"
+            r"^        resources:\n(?: {10}.*\n)+",
+            rf"        resources: {{{{- toYaml {values}.resources | nindent 10 }}}}\n",
         ),
     ]
 
@@ -139,11 +146,13 @@ BUNDLE = r"""\1
     caBundle: {{ b64enc . }}
     {{- end }}
 """
-PLAIN = "{{- if .Values.extender.plainHttp }}\n        - --plain-http\n        - --allow-plain-http\n        {{- else }}\n"
+PLAIN = (
+    "{{- if .Values.extender.plainHttp }}\n        - --plain-http\n        - --allow-plain-http\n        {{- else }}\n"
+)
 
 
 def bundles(text: str) -> str:
-    """caBundle beside each Service that the API server calls; left out where somebody else writes it."""
+    """Have caBundle beside each Service that the API server calls; left out where somebody else writes it."""
     made, count = re.subn(r"^(    service: \{.*\})\n", BUNDLE, text, flags=re.MULTILINE)
     if count != text.count("service: {"):
         raise StaleError("a clientConfig is written otherwise than on a line of its own: fix `bundles`")
@@ -193,9 +202,7 @@ TEMPLATES = (
         "certs.yaml",
         "base/certs.yaml",
         [
-            *pods(
-                "certificates", "{{- if .Values.certificates.clientAuth }}", "- --callers", "{{- end }}"
-            ),
+            *pods("certificates", "{{- if .Values.certificates.clientAuth }}", "- --callers", "{{- end }}"),
             replace(
                 "railwright-webhook-tls, railwright-extender-tls]",
                 "railwright-webhook-tls, railwright-extender-tls{{ if .Values.certificates.clientAuth }},"
@@ -233,9 +240,7 @@ TEMPLATES = (
             where(".Values.networkPolicy.enabled"),
         ],
     ),
-    Template(
-        "service-monitor.yaml", "components/prometheus/scraping.yaml", [where(".Values.metrics.serviceMonitor")]
-    ),
+    Template("service-monitor.yaml", "components/prometheus/scraping.yaml", [where(".Values.metrics.serviceMonitor")]),
 )
 FILES = {  # what templates only read, as it is
     "files/policy.yaml": "base/policy.yaml",

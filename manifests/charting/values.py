@@ -1,5 +1,5 @@
-"""The values of the Helm chart: every key with its meaning, default and form. The one source of the chart's values.yaml,
-its schema and the tables of its pages; `build.py` writes those.
+"""The values of the Helm chart: every key with its meaning, default and form. The one source of the chart's
+values.yaml, its schema and the tables of its pages; `build.py` writes those.
 
 Refuses to know what a template makes of a value.
 """
@@ -64,9 +64,7 @@ class Webhook(Pod):
         says("what becomes of opted-in pods and workloads while nobody answers; Ignore: they run over TCP"),
     ] = "Fail"
     timeout_seconds: Annotated[Seconds, says("how long the API server waits for them")] = 5
-    excluded_namespaces: Annotated[
-        list[Word], says("never looked at, beside kube-system and railwright-system")
-    ] = []
+    excluded_namespaces: Annotated[list[Word], says("never looked at, beside kube-system and railwright-system")] = []
 
 
 class Extender(Pod):
@@ -99,7 +97,7 @@ class Policy(Values):
     create: Annotated[bool, says("false: it exists already, and stays when railwright goes")] = True
     document: Annotated[
         str,
-        says("the policy as text, then owned by Helm. Empty: the commented example at the first install, yours after that"),
+        says("the policy as text, then owned by Helm. Empty: the commented example at first, yours after that"),
     ] = ""
 
 
@@ -143,7 +141,9 @@ class Chart(Values):
     extender: Annotated[Extender, says("the scheduler extender")] = Extender()
     certificates: Annotated[Certificates, says("where certificates come from")] = Certificates()
     policy: Annotated[Policy, says("the ConfigMap railwright-policy")] = Policy()
-    admission_policy: Annotated[AdmissionPolicy, says("the API server's own check of the final pod")] = AdmissionPolicy()
+    admission_policy: Annotated[AdmissionPolicy, says("the API server's own check of the final pod")] = (
+        AdmissionPolicy()
+    )
     network_policy: Annotated[NetworkPolicy, says("closed but for what is served and needed")] = NetworkPolicy()
     metrics: Annotated[Metrics, says("for the Prometheus operator and Grafana's sidecar")] = Metrics()
     tracing: Annotated[Tracing, says("OpenTelemetry; needs an image with the extra `tracing`")] = Tracing()
