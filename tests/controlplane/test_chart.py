@@ -13,14 +13,13 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
-from plane import binaries, rotation, site, waiting
-from plane import helm as helms
+from plane import binaries, ports, releases, rotation, site, waiting
 
 from fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
-CHART, NAMESPACE = helms.CHART, names.NAMESPACE
+CHART, NAMESPACE = releases.CHART, names.NAMESPACE
 PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
 HOOKED = {
     *("helm.sh/hook", "helm.sh/hook-delete-policy"),
@@ -63,11 +62,11 @@ def objects(text: str) -> dict[tuple, dict]:
 
 @pytest.fixture
 def helm(tmp_path):
-    return helms.Helm(tmp_path)
+    return releases.Helm(tmp_path)
 
 
 async def rendered(helm, *options):
-    return objects(await helm("template", helms.RELEASE, str(CHART), *options))
+    return objects(await helm("template", releases.RELEASE, str(CHART), *options))
 
 
 @pytest.fixture
@@ -173,9 +172,9 @@ async def test_what_is_switched_off_leaves_no_object(helm):
     ],
 )
 async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
-    helm = helms.Helm(tmp_path, namespace="" if "--namespace" in options[0] else NAMESPACE)
-    with pytest.raises(helms.FailedError, match=re.escape(says)):
-        await helm("template", helms.RELEASE, str(CHART), *options)
+    helm = releases.Helm(tmp_path, namespace="" if "--namespace" in options[0] else NAMESPACE)
+    with pytest.raises(releases.FailedError, match=re.escape(says)):
+        await helm("template", releases.RELEASE, str(CHART), *options)
 
 
 @pytest.mark.plane
@@ -188,7 +187,7 @@ class Cluster:
 
     def __init__(self, plane, folder):
         self.plane, self.api = plane, plane.api
-        self.helm = helms.Helm(folder, plane.kubeconfig)
+        self.helm = releases.Helm(folder, plane.kubeconfig)
         self.kinds = ""
         self.before = set()
 
@@ -200,27 +199,6 @@ class Cluster:
         columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
         lines = (await self.plane.kubectl("get", self.kinds, "-A", "--no-headers", "-o", columns)).splitlines()
         return {tuple(line.split()) for line in lines if line}
-
-    async def clear(self):
-        """Take away what other tests, which install by kustomize, have left of the installation."""
-        rendered = (await kustomized(site.BASE)).values()
-        left = [each for each in rendered if each["kind"] != "Namespace"]
-        await asyncio.gather(
-            *(
-                self.api.delete(
-                    f"{each['apiVersion']}/{each['kind']}", each["metadata"]["name"], each["metadata"].get("namespace")
-                )
-                for each in left
-            )
-        )
-        for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
-            await self.api.delete_all(kind, NAMESPACE)
-
-        async def emptied():
-            await self.api.delete_all("Pod", NAMESPACE, grace=0)
-            return not await self.api.list("Pod", NAMESPACE) and not await self.api.list("ReplicaSet", NAMESPACE)
-
-        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
 
     async def gone(self):
         """Wait until nothing is left of an installation."""
@@ -271,12 +249,12 @@ async def cluster(plane, tmp_path_factory):
     """With the namespace, and nothing of ours in it."""
     made = Cluster(plane, tmp_path_factory.mktemp("helm"))
     await site.Site(plane).prepare()  # the namespace
-    await made.clear()
+    await releases.clear(plane.api)
     made.before = await made.listed()
     yield made
     for release in (await made.helm("list", "-aq")).split():
         await made.helm("uninstall", release)
-    await made.clear()
+    await releases.clear(plane.api)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -290,8 +268,8 @@ async def installed(cluster, plane):
     await cluster.certified()
     await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
     place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
-    options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", account.kubeconfig("extender"))
-    extender = await plane.serve("extender", *options, **place)
+    options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
+    extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
     await extender.ready()
     await waiting.wait(cluster.published, describe="the leader behind its Service")
     yield shipped
@@ -322,17 +300,17 @@ async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, 
     await cluster.helm.upgrade("--set=webhook.timeoutSeconds=7,webhook.replicas=3")
     assert (await cluster.hooks())[0]["timeoutSeconds"] == 7
     assert await cluster.state() == held
-    await cluster.helm("rollback", helms.RELEASE, "1")
+    await cluster.helm("rollback", releases.RELEASE, "1")
     assert (await cluster.hooks())[0]["timeoutSeconds"] == 5
     assert await cluster.state() == held
-    manifests = await cluster.helm("template", helms.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
+    manifests = await cluster.helm("template", releases.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
     await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
     assert await cluster.state() == held, "nor does a server-side apply take it away"
 
 
 async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
     """What `helm test` would run, by hand: the check, with the token of the test's account."""
-    text = await cluster.helm("template", helms.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
+    text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
     [pod] = [each for each in documents if each["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["args"][0] == "check"
@@ -369,18 +347,18 @@ async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
 
 
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
-    await cluster.helm("uninstall", helms.RELEASE)
+    await cluster.helm("uninstall", releases.RELEASE)
     await cluster.gone()
 
 
 async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
     await site.Site(cluster.plane).policy(POLICY)
     try:
-        with pytest.raises(helms.FailedError, match=r"keep it as it is with policy\.create=false"):
+        with pytest.raises(releases.FailedError, match=r"keep it as it is with policy\.create=false"):
             await cluster.helm.install()
         await cluster.helm.install("--set=policy.create=false")
         assert await cluster.policy() == POLICY
-        await cluster.helm("uninstall", helms.RELEASE)
+        await cluster.helm("uninstall", releases.RELEASE)
         assert await cluster.policy() == POLICY
     finally:
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
@@ -392,12 +370,12 @@ async def test_a_policy_of_the_values_is_helms_until_it_is_kept(cluster, tmp_pat
     await cluster.helm.install()
     await cluster.helm.upgrade(f"--set-file=policy.document={document}")
     assert await cluster.policy() == POLICY
-    with pytest.raises(helms.FailedError, match=r"helm\.sh/resource-policy=keep"):
+    with pytest.raises(releases.FailedError, match=r"helm\.sh/resource-policy=keep"):
         await cluster.helm.upgrade()
     keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
     await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, keep, NAMESPACE)
     await cluster.helm.upgrade("--set=policy.create=false")
     assert await cluster.policy() == POLICY
-    await cluster.helm("uninstall", helms.RELEASE)
+    await cluster.helm("uninstall", releases.RELEASE)
     assert await cluster.policy() == POLICY
     await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
