@@ -8,6 +8,7 @@ import pathlib
 import ssl
 import sys
 
+import pytest
 import pytest_asyncio
 from plane import load, releases, rotation, spread, waiting
 from plane import site as sites
@@ -130,6 +131,7 @@ async def release(plane, namespace, tmp_path):
             await releases.clear(plane.api)
 
 
+@pytest.mark.soak
 async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, release, namespace):
     before = json.dumps(await release.hooks(), sort_keys=True)
     async with release.handshakes() as (good, bad), load.Load(plane.api, namespace, POD, injected) as running:
