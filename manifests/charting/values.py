@@ -31,7 +31,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """What all tables of values share: spelled as Kubernetes does, and a key that nobody reads is refused."""
 
 
-class Image(Values):
+class Image(Values, frozen=True, kw_only=True):
     """One image has all components."""
 
     repository: Annotated[str, says("registry and name")] = "railwright"
@@ -43,7 +43,7 @@ class Image(Values):
     pull_secrets: Annotated[list[Object], says("such as [{name: registry}]")] = []
 
 
-class Pod(Values):
+class Pod(Values, frozen=True, kw_only=True):
     """What every component's pods may be told."""
 
     priority_class_name: Annotated[str, says("whose pods make room for these")] = "system-cluster-critical"
@@ -53,7 +53,7 @@ class Pod(Values):
     extra_args: Annotated[list[str], says("further options; `--help` of the command lists them")] = []
 
 
-class Webhook(Pod):
+class Webhook(Pod, frozen=True, kw_only=True):
     """The admission webhook."""
 
     replicas: Annotated[Replicas, says("two or more, or nothing answers while one restarts")] = 2
@@ -67,7 +67,7 @@ class Webhook(Pod):
     excluded_namespaces: Annotated[list[Word], says("never looked at, beside kube-system and railwright-system")] = []
 
 
-class Extender(Pod):
+class Extender(Pod, frozen=True, kw_only=True):
     """The scheduler extender."""
 
     enabled: Annotated[bool, says("false: admission only")] = True
@@ -76,7 +76,7 @@ class Extender(Pod):
     plain_http: Annotated[bool, says("without TLS, for a Volcano that has no SSL_CERT_FILE")] = False
 
 
-class Certificates(Pod):
+class Certificates(Pod, frozen=True, kw_only=True):
     """Where certificates come from; the rest is the rotator's pods."""
 
     mode: Annotated[
@@ -91,7 +91,7 @@ class Certificates(Pod):
     resources: Annotated[Object, says("of the rotator's container")] = resources("10m", "128Mi", limit="256Mi")
 
 
-class Policy(Values):
+class Policy(Values, frozen=True, kw_only=True):
     """The ConfigMap railwright-policy."""
 
     create: Annotated[bool, says("false: it exists already, and stays when railwright goes")] = True
@@ -101,7 +101,7 @@ class Policy(Values):
     ] = ""
 
 
-class AdmissionPolicy(Values):
+class AdmissionPolicy(Values, frozen=True, kw_only=True):
     """The API server's own look at pods that opted in and were not injected."""
 
     mode: Annotated[Literal["Deny", "Warn", "Off"], says("what becomes of such a pod; Off: nobody looks")] = "Deny"
@@ -110,14 +110,14 @@ class AdmissionPolicy(Values):
     ] = msgspec.field(default_factory=lambda: ["nvidia.com/gpu"])
 
 
-class NetworkPolicy(Values):
+class NetworkPolicy(Values, frozen=True, kw_only=True):
     """Closed but for what is served and needed."""
 
     enabled: Annotated[bool, says("make NetworkPolicies")] = True
     metrics_namespace: Annotated[str, says("where Prometheus is")] = "monitoring"
 
 
-class Metrics(Values):
+class Metrics(Values, frozen=True, kw_only=True):
     """For the Prometheus operator and Grafana's sidecar."""
 
     service_monitor: Annotated[bool, says("needs the CRDs of monitoring.coreos.com")] = False
@@ -125,7 +125,7 @@ class Metrics(Values):
     dashboards: Annotated[bool, says("a ConfigMap with the label grafana_dashboard")] = False
 
 
-class Tracing(Values):
+class Tracing(Values, frozen=True, kw_only=True):
     """OpenTelemetry; needs an image with the extra `tracing`."""
 
     endpoint: Annotated[str, says("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty: off")] = ""
@@ -133,7 +133,7 @@ class Tracing(Values):
     port: Annotated[int, says("of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
 
 
-class Chart(Values):
+class Chart(Values, frozen=True, kw_only=True):
     """All of it."""
 
     image: Annotated[Image, says("the image of all components")] = Image()
