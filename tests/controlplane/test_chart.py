@@ -6,6 +6,7 @@ No container runs on the plane: what the pods would do is done by the servers th
 import asyncio
 import contextlib
 import dataclasses
+import datetime as dt
 import json
 import os
 import pathlib
@@ -287,6 +288,11 @@ async def installed(cluster, plane):
     await asyncio.gather(*(each.stop() for each in servers))
 
 
+def stamp():
+    """Now, as the audit log writes it."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def with_token(kubeconfig, token):
     """The same cluster, as whose token it is."""
     found = yaml.safe_load(kubeconfig.read_text())
@@ -358,10 +364,14 @@ async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
 
 
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
-    await cluster.helm("uninstall", releases.RELEASE)
-    await cluster.gone()
-    while installed.servers:
-        await installed.servers.pop().stop()
+    began = stamp()
+    try:
+        await cluster.helm("uninstall", releases.RELEASE)
+        await cluster.gone()
+    finally:
+        while installed.servers:
+            await installed.servers.pop().stop()
+        cluster.plane.without_roles.append((began, stamp()))
     await cluster.gone()  # a leader that gives back what it led brings nothing back
 
 
