@@ -440,7 +440,7 @@ async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_
             return {each["metadata"]["name"] for each in made} <= {
                 each["metadata"]["name"]
                 for each in found
-                if any(good.items() <= condition.items() for condition in each["status"].get("conditions", ()))
+                if any(good.items() <= condition.items() for condition in each["status"].get("conditions") or ())
             }
 
         await waiting.wait(established, describe="the definitions to be established")
