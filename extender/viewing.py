@@ -8,6 +8,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from cluster import resources, sinks, sources
 from dashboard import feed, port
 from extender import access
@@ -31,7 +33,7 @@ class Dashboard:
         if self._options.dashboard_listen is None or wanted.kind is not resources.PLACED_PODS:
             return wanted
         both = sinks.Both(wanted.sink, self._known)
-        return sources.Wanted(kind=wanted.kind, snapshot_kind=wanted.snapshot_kind, sink=both)
+        return msgspec.structs.replace(wanted, sink=both)
 
     def tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None

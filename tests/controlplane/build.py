@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from plane import binaries, operators
+from plane import binaries, helm, operators
 
 
 def main() -> int:
@@ -13,6 +13,7 @@ def main() -> int:
     try:
         ready = binaries.build()
         operators.build(ready["kubectl"])
+        helm.build()
     except subprocess.CalledProcessError as error:
         print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
         return 1

@@ -103,8 +103,6 @@ class Installed:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"volcano-scheduler.conf": text}}
         )
         spec = {"holderIdentity": "the-test", "leaseDurationSeconds": 3600, "renewTime": stamp(dt.timedelta())}
-        own = {"name": "railwright-extender", "namespace": NAMESPACE}
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": own, "spec": spec}
         labels = {"kubernetes.io/service-name": "railwright-extender"}
         place = {"name": "railwright-extender-test", "namespace": NAMESPACE, "labels": labels}
         slice_ = {
@@ -114,7 +112,9 @@ class Installed:
             "addressType": "IPv4",
             "endpoints": [{"addresses": ["10.9.9.9"]}],
         }
-        await asyncio.gather(self.api.create(lease), self.api.create(slice_))
+        await asyncio.gather(
+            self.api.patch("Lease", "railwright-extender", {"spec": spec}, NAMESPACE), self.api.create(slice_)
+        )
 
     async def _serve(self, folder):
         data = (await self.api.get("Secret", "railwright-webhook-tls", NAMESPACE))["data"]

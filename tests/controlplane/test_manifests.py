@@ -105,7 +105,7 @@ async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
         yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE.parent / "overlays" / "cert-manager")))
     )
     left = {(each["kind"], each["metadata"]["name"]) for each in rendered}
-    assert not {(kind, name) for kind, name in left if kind in ("Secret", "Lease") or name == "railwright-certs"}
+    assert not {(kind, name) for kind, name in left if kind == "Secret" or name == "railwright-certs"}
     assert {("Deployment", "railwright-webhook"), ("Certificate", "railwright-webhook")} <= left
     for each in rendered:
         if each["kind"].endswith("WebhookConfiguration"):

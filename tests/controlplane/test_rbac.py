@@ -86,7 +86,13 @@ def right_of(call: dict) -> Right:
 def calls(plane, account: str) -> list[dict]:
     """What the account asked of the API server so far, by the audit log."""
     lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
-    return [each for each in lines if each["user"]["username"] == PREFIX + account and "objectRef" in each]
+    return [
+        each
+        for each in lines
+        if each["user"]["username"] == PREFIX + account
+        and "objectRef" in each
+        and not any(begin <= each["requestReceivedTimestamp"] <= end for begin, end in plane.without_roles)
+    ]
 
 
 async def exercise_webhook(plane, namespace: str, site) -> None:

@@ -50,6 +50,7 @@ class Plane:
         self.parts = components.Components(ready, self.certificates, folder)
         self.processes: dict[str, processes.Process] = {}
         self.servers: list[servers.Server] = []
+        self.without_roles: list[tuple[str, str]] = []  # from when to when a test had our roles taken away
         self._kubectl = ready["kubectl"]
         self._ready = ready
         self._counts: dict[str, int] = {}

@@ -84,9 +84,17 @@ def test_t14_a_token_is_mounted_only_where_a_deployment_says_so(account):
     assert account in {pod_of(name).get("serviceAccountName") for name in DEPLOYMENTS}, "nobody needs it"
 
 
-def test_t14_the_webhook_names_its_token_its_life_and_its_place():
-    pod = pod_of("railwright-webhook")
+@every_deployment
+def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
+    pod = pod_of(name)
     assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert pod["securityContext"].items() >= {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}.items()
+    mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounted["account"] == "/var/run/secrets/kubernetes.io/serviceaccount"
+    for volume in pod["volumes"]:
+        (source,) = (volume[key] for key in ("secret", "projected") if key in volume)
+        assert source["defaultMode"] == 0o440, "kubelet gives it to fsGroup, and to nobody else"
     (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
     (token,) = [each["serviceAccountToken"] for each in account["sources"] if "serviceAccountToken" in each]
     assert token["expirationSeconds"] <= 3607

@@ -1,0 +1,252 @@
+"""What of the manifests a value replaces: for each file of the chart, the file it is made of and the edits of its text.
+
+The manifests are the source, comments and all, so that a chart that says something else cannot be made: an edit whose
+text is not there as often as it says ends the build. Refuses to know the values' defaults (`values.py`).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+Change = Callable[[str], str]
+
+
+class StaleError(Exception):
+    """A manifest has changed under an edit."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """One file of the chart's templates, made of one of manifests/."""
+
+    name: str
+    source: str
+    changes: Sequence[Change]
+
+    def render(self, text: str) -> str:
+        """The template's text. Raises StaleError where an edit no longer fits."""
+        for change in self.changes:
+            try:
+                text = change(text)
+            except StaleError as error:
+                raise StaleError(f"manifests/charting/templates.py: {self.source}: {error}") from None
+        return text
+
+
+def replace(before: str, after: str, *, times: int = 1, of: int | None = None) -> Change:
+    """Replace a text that is there exactly `of` times, the first `times` of them."""
+
+    def change(text: str) -> str:
+        if text.count(before) != (of or times):
+            raise StaleError(f"{before!r} is there {text.count(before)} times, not {of or times}: fix its edit")
+        return text.replace(before, after, times)
+
+    return change
+
+
+def block(pattern: str, after: str) -> Change:
+    """Replace the one place that a regular expression finds, by a text that may name its groups."""
+
+    def change(text: str) -> str:
+        made, count = re.subn(pattern, after, text, flags=re.MULTILINE)
+        if count != 1:
+            raise StaleError(f"{pattern!r} is there {count} times, not once: fix its edit")
+        return made
+
+    return change
+
+
+def only(kind: str) -> Change:
+    """Keep the documents of one kind."""
+
+    def change(text: str) -> str:
+        return "---\n".join(each for each in text.split("---\n") if f"\nkind: {kind}\n" in f"\n{each}")
+
+    return change
+
+
+def where(condition: str) -> Change:
+    """All of it under a condition."""
+    return lambda text: f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def document_where(name: str, condition: str) -> Change:
+    """One document under a condition, by its metadata.name."""
+
+    def change(text: str) -> str:
+        parts = text.split("---\n")
+        places = [index for index, each in enumerate(parts) if f"\n  name: {name}\n" in each]
+        if len(places) != 1:
+            raise StaleError(f"{len(places)} documents are named {name}, not one: fix its edit")
+        parts[places[0]] = where(condition)(parts[places[0]])
+        return "---\n".join(parts)
+
+    return change
+
+
+IMAGE = """image: {{ include "railwright.image" . }}
+        {{- with .Values.image.pullPolicy }}
+        imagePullPolicy: {{ . }}
+        {{- end }}
+"""
+
+
+def pods(table: str, *arguments: str) -> list[Change]:
+    """What a Deployment's pods take from their table of values. `arguments` are lines after the last one there."""
+    further = "".join(f"        {line}\n" for line in arguments)
+    values = f".Values.{table}"
+    extra = f"""        {{{{- with {values}.extraArgs }}}}
+        {{{{- toYaml . | nindent 8 }}}}
+        {{{{- end }}}}
+"""
+    return [
+        replace("  replicas: 2", f"  replicas: {{{{ {values}.replicas }}}}"),
+        block(
+            r"^(      serviceAccountName: .*\n)",
+            rf'\1      {{{{- include "railwright.pod" (list . {values}) | nindent 6 }}}}\n',
+        ),
+        replace(
+            "priorityClassName: system-cluster-critical", f"priorityClassName: {{{{ {values}.priorityClassName }}}}"
+        ),
+        block(
+            r"^(      affinity:\n(?: {8}.*\n)+)",
+            rf"      {{{{- with {values}.affinity }}}}\n      affinity: {{{{- toYaml . | nindent 8 }}}}\n"
+            r"      {{- else }}\n\1      {{- end }}\n",
+        ),
+        replace("image: railwright:latest\n", IMAGE),
+        block(r"^(        args:\n(?:        - .*\n)+)", rf"\1{further}{extra}"),
+        block(
+            r"^        resources:\n(?: {10}.*\n)+",
+            rf"        resources: {{{{- toYaml {values}.resources | nindent 10 }}}}\n",
+        ),
+    ]
+
+
+OTLP = ("{{- with .Values.tracing.endpoint }}", "- --otlp-endpoint={{ . }}", "{{- end }}")
+CLIENT_AUTH = (
+    "{{- if .Values.certificates.clientAuth }}",
+    "- --client-ca=/tls/ca.crt",
+    "- --client-names=kube-apiserver",
+    "{{- end }}",
+)
+EXCLUDED = "kube-system, railwright-system{{ range .Values.webhook.excludedNamespaces }}, {{ . }}{{ end }}]"
+excluded = "kube-system, railwright-system]"
+ROTATOR = 'eq .Values.certificates.mode "rotator"'
+ENABLED = ".Values.extender.enabled"
+TLS_ARGUMENTS = "        - --tls-cert=/tls/tls.crt\n        - --tls-key=/tls/tls.key\n"
+TLS_MOUNT = "        - {name: tls, mountPath: /tls, readOnly: true}\n"
+INJECTED = """metadata:
+  name: railwright
+  {{- if eq .Values.certificates.mode "cert-manager" }}
+  annotations: {cert-manager.io/inject-ca-from: railwright-system/railwright-webhook}
+  {{- end }}
+"""
+BUNDLE = r"""\1
+    {{- with .Values.certificates.caBundle }}
+    caBundle: {{ b64enc . }}
+    {{- end }}
+"""
+PLAIN = (
+    "{{- if .Values.extender.plainHttp }}\n        - --plain-http\n        - --allow-plain-http\n        {{- else }}\n"
+)
+
+
+def bundles(text: str) -> str:
+    """Have caBundle beside each Service that the API server calls; left out where somebody else writes it."""
+    made, count = re.subn(r"^(    service: \{.*\})\n", BUNDLE, text, flags=re.MULTILINE)
+    if count != text.count("service: {"):
+        raise StaleError("a clientConfig is written otherwise than on a line of its own: fix `bundles`")
+    return made
+
+
+TEMPLATES = (
+    Template("quota.yaml", "base/namespace.yaml", [only("ResourceQuota"), where(".Values.quota")]),
+    Template("webhook-rbac.yaml", "base/webhook-rbac.yaml", []),
+    Template(
+        "webhook.yaml",
+        "base/webhook.yaml",
+        [
+            *pods("webhook", *CLIENT_AUTH, *OTLP),
+            replace("minAvailable: 1", "minAvailable: {{ .Values.webhook.minAvailable }}"),
+        ],
+    ),
+    Template("extender-rbac.yaml", "base/extender-rbac.yaml", [where(ENABLED)]),
+    Template(
+        "extender.yaml",
+        "base/extender.yaml",
+        [
+            *pods("extender", *OTLP),
+            replace(TLS_ARGUMENTS, f"        {PLAIN}{TLS_ARGUMENTS}        {{{{- end }}}}\n"),
+            replace(
+                TLS_MOUNT, f"        {{{{- if not .Values.extender.plainHttp }}}}\n{TLS_MOUNT}        {{{{- end }}}}\n"
+            ),
+            block(
+                r"^(      - name: tls\n        secret:\n(?: {10}.*\n)+)",
+                r"      {{- if not .Values.extender.plainHttp }}\n\1      {{- end }}\n",
+            ),
+            where(ENABLED),
+        ],
+    ),
+    Template(
+        "admission.yaml",
+        "base/admission.yaml",
+        [
+            replace(excluded, EXCLUDED, times=3),
+            replace("failurePolicy: Fail", "failurePolicy: {{ .Values.webhook.failurePolicy }}", times=3),
+            replace("timeoutSeconds: 5", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}", times=3, of=4),
+            replace("metadata:\n  name: railwright\n", INJECTED, times=2),
+            bundles,
+        ],
+    ),
+    Template(
+        "certs.yaml",
+        "base/certs.yaml",
+        [
+            *pods("certificates", "{{- if .Values.certificates.clientAuth }}", "- --callers", "{{- end }}"),
+            replace(
+                "railwright-webhook-tls, railwright-extender-tls]",
+                "railwright-webhook-tls, railwright-extender-tls{{ if .Values.certificates.clientAuth }},"
+                " railwright-apiserver-client, railwright-scheduler-client{{ end }}]",
+            ),
+            where(ROTATOR),
+        ],
+    ),
+    Template(
+        "client-secrets.yaml",
+        "components/client-auth/secrets.yaml",
+        [where(f"and .Values.certificates.clientAuth ({ROTATOR})")],
+    ),
+    Template(
+        "cert-manager.yaml",
+        "overlays/cert-manager/certificates.yaml",
+        [where('eq .Values.certificates.mode "cert-manager"')],
+    ),
+    Template(
+        "admission-policy.yaml",
+        "base/admission-policy.yaml",
+        [
+            replace(excluded, EXCLUDED, times=3),
+            replace("[Deny, Audit]", "[{{ .Values.admissionPolicy.mode }}, Audit]", times=2, of=3),
+            replace("['nvidia.com/gpu']", "['{{ join \"', '\" .Values.admissionPolicy.accelerators }}']"),
+            where('ne .Values.admissionPolicy.mode "Off"'),
+        ],
+    ),
+    Template(
+        "network-policy.yaml",
+        "base/network-policy.yaml",
+        [
+            replace("name: monitoring}", "name: {{ .Values.networkPolicy.metricsNamespace }}}"),
+            document_where("railwright-extender", ENABLED),
+            where(".Values.networkPolicy.enabled"),
+        ],
+    ),
+    Template("service-monitor.yaml", "components/prometheus/scraping.yaml", [where(".Values.metrics.serviceMonitor")]),
+)
+FILES = {  # what templates only read, as it is
+    "files/policy.yaml": "base/policy.yaml",
+    "files/alerts.yaml": "components/prometheus/alerts.yaml",
+    **{
+        f"files/railwright-{name}.json": f"components/prometheus/dashboards/{name}.json"
+        for name in ("admission", "scheduling", "fabric")
+    },
+}

@@ -1,0 +1,57 @@
+"""Where Helm's program comes from.
+
+A Go module of its own with Kubernetes' libraries at the versions of its neighbours, built once into a cache folder that
+its own sums name. Standard library only, as `binaries`.
+"""
+
+import hashlib
+import os
+import pathlib
+import platform
+import re
+import sys
+import time
+
+from plane import binaries
+
+_PACKAGE = "helm.sh/helm/v3/cmd/helm"
+_MODULE = binaries.FOLDER / "helm"
+# what Helm's own Makefile stamps in: its version, and the one of Kubernetes that `helm template` assumes
+_STAMP = (
+    "-s -w -X helm.sh/helm/v3/internal/version.version={} "
+    "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34 "
+    "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=34"
+)
+
+
+def folder() -> pathlib.Path:
+    """The cache folder of exactly these sums, flags and this kind of machine."""
+    digest = hashlib.sha256(_STAMP.encode())
+    for part in ("go.mod", "go.sum"):
+        digest.update((_MODULE / part).read_bytes())
+    return binaries.cache() / f"helm-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+
+
+def locate() -> pathlib.Path:
+    """The program. Raises FileNotFoundError that says how to build it."""
+    program = folder() / "helm"
+    if not os.access(program, os.X_OK):
+        raise FileNotFoundError(f"{program} is missing; run: .venv/bin/python tests/controlplane/build.py")
+    return program
+
+
+def build() -> None:
+    """Build what is missing, telling a line."""
+    target = folder()
+    with binaries.alone(target):
+        if os.access(target / "helm", os.X_OK):
+            binaries.tell("helm: there")
+            return
+        started = time.monotonic()
+        found = re.search(r"helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text())
+        assert found is not None
+        temporary = target / f".helm.{os.getpid()}"
+        command = [binaries.toolchain(), "build", "-buildvcs=false", "-ldflags", _STAMP.format(found.group(1))]
+        binaries.run([*command, "-o", str(temporary), _PACKAGE], _MODULE)
+        temporary.replace(target / "helm")
+        binaries.tell(f"helm: built in {time.monotonic() - started:.0f} s")

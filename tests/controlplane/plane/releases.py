@@ -1,0 +1,68 @@
+"""The Helm chart on the plane: Helm's own program with its hands on the real API server."""
+
+import asyncio
+import os
+import pathlib
+
+import yaml
+
+from plane import api, helm, waiting
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
+REROUTED = pathlib.Path(__file__).with_name("rerouted.py")
+NAMESPACE, RELEASE = "railwright-system", "railwright"
+
+
+class FailedError(Exception):
+    """Helm ended with another code than 0; the text is what it said."""
+
+
+async def clear(client: api.Api) -> None:
+    """Take away what other tests have left of an installation in the namespace, which stays."""
+    documents = [each for path in BASE.glob("*.yaml") for each in yaml.safe_load_all(path.read_text()) if each]
+    left = [each for each in documents if each["kind"] not in ("Namespace", "Kustomization")]
+    places = [(f"{each['apiVersion']}/{each['kind']}", each["metadata"]) for each in left]
+    await asyncio.gather(*(client.delete(kind, at["name"], at.get("namespace")) for kind, at in places))
+    for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
+        await client.delete_all(kind, NAMESPACE)
+
+    async def emptied() -> bool:
+        await client.delete_all("Pod", NAMESPACE, grace=0)
+        return not await client.list("Pod", NAMESPACE) and not await client.list("ReplicaSet", NAMESPACE)
+
+    await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+
+
+class Helm:
+    """Runs the program, with no configuration and cache but the test's own."""
+
+    def __init__(
+        self, home: pathlib.Path, kubeconfig: pathlib.Path | str = os.devnull, *, namespace: str = NAMESPACE
+    ) -> None:
+        """`namespace` empty: as the arguments say."""
+        self._program, self._home, self._kubeconfig = helm.locate(), home, str(kubeconfig)
+        self._common = (f"--namespace={namespace}",) if namespace else ()
+        self.options: tuple[str, ...] = ()  # of every installation and upgrade
+
+    async def __call__(self, *arguments: str) -> str:
+        """What it wrote to standard output. Raises FailedError."""
+        places = {f"HELM_{each}_HOME": str(self._home / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
+        process = await asyncio.create_subprocess_exec(
+            *(str(self._program), *arguments, *self._common),
+            env={"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, said = await asyncio.wait_for(process.communicate(), 120)
+        if process.returncode:
+            raise FailedError(said.decode() + out.decode())
+        return out.decode()
+
+    async def install(self, *options: str) -> str:
+        """A first release of the chart. The namespace is there or made by the options."""
+        return await self("install", RELEASE, str(CHART), *self.options, *options)
+
+    async def upgrade(self, *options: str) -> str:
+        """The next release."""
+        return await self("upgrade", RELEASE, str(CHART), *self.options, *options)

@@ -1,0 +1,454 @@
+"""The Helm chart: the same objects as the kustomizations, and its life on the real API server.
+
+No container runs on the plane: what the pods would do is done by the servers that the test starts as their accounts.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import os
+import pathlib
+import re
+import sys
+
+import pytest
+import pytest_asyncio
+import yaml
+from plane import binaries, ports, releases, rotation, site, waiting
+
+from fabric import names
+
+ROOT = pathlib.Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+CHART, NAMESPACE = releases.CHART, names.NAMESPACE
+PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
+HOOKED = {
+    *("helm.sh/hook", "helm.sh/hook-delete-policy"),
+    *("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"),
+}
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
+"""
+MONITORED = "metrics.serviceMonitor=true,metrics.prometheusRule=true,metrics.dashboards=true"
+MATRIX = {  # the kustomization: the chart's values for the same
+    "base": ["--set=image.tag=latest"],
+    "overlays/production": [f"--values={CHART / 'values-production.yaml'}"],
+    "overlays/cert-manager": ["--set=image.tag=latest,certificates.mode=cert-manager"],
+    "overlays/prometheus": [f"--set=image.tag=latest,{MONITORED}"],
+    "components/client-auth": ["--set=image.tag=latest,certificates.clientAuth=true"],
+}
+
+
+def objects(text: str) -> dict[tuple, dict]:
+    """Objects by what tells them apart; without those of tests and of an uninstallation."""
+    found: dict[tuple, dict] = {}
+    for each in filter(None, yaml.safe_load_all(text)):
+        metadata = each["metadata"]
+        hook = metadata.get("annotations", {}).get("helm.sh/hook")
+        if hook in ("test", "post-delete"):
+            continue
+        if hook is not None:  # only Helm's own words
+            assert metadata.pop("annotations").keys() <= HOOKED
+            assert metadata.pop("labels") == {"app.kubernetes.io/managed-by": "Helm"}
+        key = (each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"])
+        assert key not in found, f"{key} is there twice"
+        found[key] = each
+    return found
+
+
+@pytest.fixture
+def helm(tmp_path):
+    return releases.Helm(tmp_path)
+
+
+async def rendered(helm, *options):
+    return objects(await helm("template", releases.RELEASE, str(CHART), *options))
+
+
+@pytest.fixture
+def placed(tmp_path):
+    """The folder to render for one of manifests/: a component comes on top of the base."""
+
+    def place(folder):
+        if not folder.startswith("components/"):
+            return MANIFESTS / folder
+        made = tmp_path.resolve()
+        lists = {"resources": MANIFESTS / "base", "components": MANIFESTS / folder}
+        text = yaml.safe_dump({key: [os.path.relpath(each, made)] for key, each in lists.items()})
+        (made / "kustomization.yaml").write_text(text)
+        return made
+
+    return place
+
+
+async def kustomized(folder):
+    process = await asyncio.create_subprocess_exec(
+        binaries.locate()["kubectl"], "kustomize", folder, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return objects(out.decode())
+
+
+@pytest.mark.plane
+@pytest.mark.parametrize("folder", MATRIX)
+async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
+    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomized(placed(folder))
+    theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
+    assert ours.keys() == theirs.keys()
+    for key, wanted in theirs.items():
+        assert ours[key] == wanted, key
+
+
+@pytest.mark.plane
+async def test_a_value_reaches_what_it_is_for(helm):
+    found = await rendered(
+        helm,
+        "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
+        f"--set=image.digest=sha256:{'a' * 64}",
+        "--set=webhook.failurePolicy=Ignore,webhook.timeoutSeconds=9,webhook.excludedNamespaces={infra}",
+        "--set=webhook.extraArgs={--max-body=1},webhook.nodeSelector.role=system",
+        "--set=webhook.tolerations[0].operator=Exists,webhook.affinity.nodeAffinity.x=y",
+        "--set=extender.plainHttp=true,tracing.endpoint=http://otel:4318,networkPolicy.metricsNamespace=prom",
+        "--set=admissionPolicy.mode=Warn,admissionPolicy.accelerators={nvidia.com/gpu,amd.com/gpu},quota=false",
+        "--set=certificates.mode=existing",
+        "--set-string=certificates.caBundle=PEM",
+        "--set-string=policy.document=" + "kind: FabricPolicy",
+    )
+    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
+    assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
+    assert webhook["containers"][0]["imagePullPolicy"] == "Always"
+    assert webhook["containers"][0]["args"][-2:] == ["--otlp-endpoint=http://otel:4318", "--max-body=1"]
+    assert webhook["imagePullSecrets"] == [{"name": "registry"}]
+    assert webhook["nodeSelector"] == {"role": "system"}
+    assert webhook["tolerations"] == [{"operator": "Exists"}]
+    assert webhook["affinity"] == {"nodeAffinity": {"x": "y"}}
+    extender = by_name["Deployment", "railwright-extender"]["spec"]["template"]["spec"]
+    assert extender["containers"][0]["args"][1:3] == ["--plain-http", "--allow-plain-http"]
+    assert "railwright-extender-tls" not in json.dumps(extender)
+    hooks = by_name["MutatingWebhookConfiguration", "railwright"]["webhooks"]
+    assert {each["clientConfig"]["caBundle"] for each in hooks} == {"UEVN"}
+    assert {each["failurePolicy"] for each in hooks} == {"Ignore"}
+    assert sorted(each["timeoutSeconds"] for each in hooks) == [2, 2, 2, 9, 9, 9]
+    for each in (*hooks, by_name["ValidatingAdmissionPolicy", "railwright-injected"]["spec"]["matchConstraints"]):
+        assert "infra" in json.dumps(each["namespaceSelector"])
+    by_namespace = by_name["ValidatingAdmissionPolicy", "railwright-injected-by-namespace"]["spec"]
+    assert "['nvidia.com/gpu', 'amd.com/gpu'].exists" in by_namespace["matchConditions"][1]["expression"]
+    bindings = {name: each["spec"] for (kind, name), each in by_name.items() if kind.endswith("PolicyBinding")}
+    denying = [name for name, spec in bindings.items() if "Deny" in spec["validationActions"]]
+    assert denying == ["railwright-written-keys"]
+    assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "kind: FabricPolicy\n"}
+    assert "prom" in json.dumps(by_name["NetworkPolicy", "railwright-metrics"])
+    assert ("NetworkPolicy", "railwright-traces") in by_name
+    absent = [("ResourceQuota", "railwright-critical-pods"), ("Deployment", "railwright-certs")]
+    assert not [each for each in absent if each in by_name]
+    assert not [each for each in by_name if each[0] in ("Secret", "Certificate")]
+
+
+@pytest.mark.plane
+async def test_what_is_switched_off_leaves_no_object(helm):
+    off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false,policy.create=false"
+    left = {(kind, name) for _, kind, _, name in await rendered(helm, f"--set={off}")}
+    kinds = {kind for kind, _ in left}
+    assert not kinds & {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy", "ConfigMap"}
+    assert {name for _, name in left if "extender" in name} == {"railwright-extender-tls"}
+
+
+@pytest.mark.plane
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--set=webhok.replicas=3"], "webhok"),
+        (["--set=webhook.replicas=0"], "replicas"),
+        (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
+        (["--set=webhook.minAvailable=2"], "give fewer than replicas"),
+        (["--kube-version=1.29.0"], "1.30"),
+        (["--namespace=elsewhere"], "has to be railwright-system"),
+    ],
+)
+async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
+    helm = releases.Helm(tmp_path, namespace="" if "--namespace" in options[0] else NAMESPACE)
+    with pytest.raises(releases.FailedError, match=re.escape(says)):
+        await helm("template", releases.RELEASE, str(CHART), *options)
+
+
+@pytest.mark.plane
+async def test_helm_finds_nothing_to_say_about_the_chart(helm):
+    assert "0 chart(s) failed" in await helm("lint", str(CHART), "--strict")
+
+
+class Cluster:
+    """What is in the API server, and Helm's hands on it."""
+
+    def __init__(self, plane, folder):
+        self.plane, self.api = plane, plane.api
+        self.helm = releases.Helm(folder, plane.kubeconfig)
+        self.kinds = ""
+        self.before = set()
+
+    async def listed(self):
+        """Every object there is but for those that come and go, as kind, namespace and name."""
+        if not self.kinds:
+            found = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
+            self.kinds = ",".join(each for each in found if each.split(".")[0] not in PASSING)
+        columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
+        lines = (await self.plane.kubectl("get", self.kinds, "-A", "--no-headers", "-o", columns)).splitlines()
+        return {tuple(line.split()) for line in lines if line}
+
+    async def gone(self):
+        """Wait until nothing is left of an installation."""
+
+        async def equal():
+            left = await self.listed() - self.before
+            assert not left, left
+            return True
+
+        await waiting.wait(equal, seconds=30, describe="nothing to be left")
+
+    async def hooks(self):
+        return (await self.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
+
+    async def bundles(self):
+        return {each["clientConfig"].get("caBundle") for each in await self.hooks()}
+
+    async def secrets(self):
+        return {
+            name: (await self.api.get("Secret", name, NAMESPACE)).get("data")
+            for name in ("railwright-ca", "railwright-webhook-tls", "railwright-extender-tls")
+        }
+
+    async def policy(self):
+        return (await self.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["data"][names.POLICY_KEY]
+
+    async def published(self):
+        """The addresses behind the extender's Service."""
+        labels = "kubernetes.io/service-name=railwright-extender"
+        found = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
+        return [each["endpoints"][0]["addresses"] for each in found if each.get("endpoints")]
+
+    async def state(self):
+        """All that is written by others than Helm."""
+        return await self.bundles(), await self.secrets(), await self.policy(), await self.published()
+
+    async def certified(self):
+        """Wait for certificates and caBundle."""
+
+        async def filled():
+            return None not in await self.bundles() and all((await self.secrets()).values())
+
+        await waiting.wait(filled, seconds=30, describe="certificates and caBundle to be written")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cluster(plane, tmp_path_factory):
+    """With the namespace, and nothing of ours in it."""
+    made = Cluster(plane, tmp_path_factory.mktemp("helm"))
+    await site.Site(plane).prepare()  # the namespace
+    await releases.clear(plane.api)
+    made.before = await made.listed()
+    yield made
+    for release in (await made.helm("list", "-aq")).split():
+        await made.helm("uninstall", release)
+    await releases.clear(plane.api)
+
+
+@dataclasses.dataclass
+class Installed:
+    """The policy as it was shipped, and what runs."""
+
+    shipped: str
+    servers: list
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def installed(cluster, plane):
+    """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
+    await cluster.helm.install()
+    shipped = await cluster.policy()
+    account = site.Site(plane)
+    rotator = rotation.Rotation(plane, account)
+    await rotator.start()
+    await cluster.certified()
+    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
+    place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
+    options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
+    extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
+    await extender.ready()
+    await waiting.wait(cluster.published, describe="the leader behind its Service")
+    servers = [extender, *rotator.replicas]
+    yield Installed(shipped, servers)
+    await asyncio.gather(*(each.stop() for each in servers))
+
+
+def stamp():
+    """Now, as the audit log writes it."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def with_token(kubeconfig, token):
+    """The same cluster, as whose token it is."""
+    found = yaml.safe_load(kubeconfig.read_text())
+    found["users"][0]["user"] = {"token": token}
+    path = kubeconfig.with_name("with-token.yaml")
+    path.write_text(yaml.safe_dump(found))
+    return path
+
+
+async def test_the_first_policy_is_the_commented_example(installed):
+    example = (await kustomized(site.BASE))["v1", "ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP]
+    assert installed.shipped == example["data"][names.POLICY_KEY]
+
+
+async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
+    held = await cluster.state()
+    assert len(held[0]) == 1
+    assert held[2:] == (POLICY, [["10.96.0.77"]])
+    await cluster.helm.upgrade("--set=webhook.timeoutSeconds=7,webhook.replicas=3")
+    assert (await cluster.hooks())[0]["timeoutSeconds"] == 7
+    assert await cluster.state() == held
+    await cluster.helm("rollback", releases.RELEASE, "1")
+    assert (await cluster.hooks())[0]["timeoutSeconds"] == 5
+    assert await cluster.state() == held
+    manifests = await cluster.helm("template", releases.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
+    await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
+    assert await cluster.state() == held, "nor does a server-side apply take it away"
+
+
+async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
+    """What `helm test` would run, by hand: the check, with the token of the test's account."""
+    text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
+    documents = list(yaml.safe_load_all(text))
+    [pod] = [each for each in documents if each["kind"] == "Pod"]
+    assert pod["spec"]["containers"][0]["args"][0] == "check"
+    rights = yaml.safe_dump_all(each for each in documents if each["kind"] != "Pod")
+    level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    try:
+        await plane.kubectl("apply", "-f", "-", stdin=rights)
+        await plane.api.patch("Namespace", namespace, level)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "railwright-check"}}
+        await plane.api.create(account, namespace=namespace)
+        pod["metadata"].pop("namespace")
+        await plane.api.create(pod, namespace=namespace, dry_run=True)
+        token = (await plane.kubectl("create", "token", "railwright-check", "-n", NAMESPACE)).strip()
+        command = [sys.executable, "-m", "cli", "check", "-o", "json"]
+        command.append(f"--kubeconfig={with_token(plane.kubeconfig, token)}")
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+    finally:
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
+    rows = {each["check"]: each for each in json.loads(out)["checks"]}
+    assert process.returncode == 1, "no webhook runs here"
+    for row in ("webhook-deployment", "policy-valid"):
+        assert rows[row]["state"] == "ok", rows[row]
+    rights = rows.pop("caller-permissions")["detail"]
+    hidden = {name: each["detail"] for name, each in rows.items() if "you may not" in each["detail"]}
+    left_out = ("secrets/", "create pods", "configmaps -n kube-system", "configmaps/volcano-scheduler-configmap")
+    assert not {name: text for name, text in hidden.items() if not any(each in text for each in left_out)}, rights
+
+
+async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
+    """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
+    held = await cluster.secrets()
+    with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed
+        await cluster.helm.upgrade("--force")
+    await cluster.certified()
+    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, mend the page"
+
+
+async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
+    began = stamp()
+    try:
+        await cluster.helm("uninstall", releases.RELEASE)
+        await cluster.gone()
+    finally:
+        while installed.servers:
+            await installed.servers.pop().stop()
+        cluster.plane.without_roles.append((began, stamp()))
+    await cluster.gone()  # a leader that gives back what it led brings nothing back
+
+
+async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
+    await site.Site(cluster.plane).policy(POLICY)
+    try:
+        with pytest.raises(releases.FailedError, match=r"keep it as it is with policy\.create=false"):
+            await cluster.helm.install()
+        await cluster.helm.install("--set=policy.create=false")
+        assert await cluster.policy() == POLICY
+        await cluster.helm("uninstall", releases.RELEASE)
+        assert await cluster.policy() == POLICY
+    finally:
+        await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+
+
+async def test_a_policy_of_the_values_is_helms_until_it_is_kept(cluster, tmp_path):
+    document = tmp_path / "policy.yaml"
+    document.write_text(POLICY)
+    await cluster.helm.install()
+    await cluster.helm.upgrade(f"--set-file=policy.document={document}")
+    assert await cluster.policy() == POLICY
+    with pytest.raises(releases.FailedError, match=r"helm\.sh/resource-policy=keep"):
+        await cluster.helm.upgrade("--reset-values")
+    keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
+    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, keep, NAMESPACE)
+    await cluster.helm.upgrade("--set=policy.create=false")
+    assert await cluster.policy() == POLICY
+    await cluster.helm("uninstall", releases.RELEASE)
+    assert await cluster.policy() == POLICY
+    await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+
+
+OPTIONAL = {  # minimal definitions of what the overlays need
+    "monitoring.coreos.com/v1": ("ServiceMonitor", "PrometheusRule"),
+    "cert-manager.io/v1": ("Issuer", "Certificate"),
+}
+
+
+def definition(group_version, kind):
+    group, version = group_version.split("/")
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    kinds = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": kinds, "versions": [served]},
+    }
+
+
+async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_whole(plane, cluster):
+    dry = f"--set={MONITORED},certificates.mode=cert-manager"
+    with pytest.raises(releases.FailedError, match="ensure CRDs are installed first"):
+        await cluster.helm.install(dry)
+    assert not await cluster.api.list("Deployment", NAMESPACE), "nothing is made by halves"
+    made = [definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
+    try:
+        await asyncio.gather(*(plane.api.create(each) for each in made))
+
+        async def established():
+            found = await plane.api.list("CustomResourceDefinition")
+            good = {"type": "Established", "status": "True"}
+            return {each["metadata"]["name"] for each in made} <= {
+                each["metadata"]["name"]
+                for each in found
+                if any(good.items() <= condition.items() for condition in each["status"].get("conditions") or ())
+            }
+
+        await waiting.wait(established, describe="the definitions to be established")
+        for overlay in ("production", "cert-manager", "prometheus"):
+            folder = str(MANIFESTS / "overlays" / overlay)
+            applied = await plane.kubectl("apply", "-k", folder, "--dry-run=server")
+            assert "deployment.apps/railwright-webhook created" in applied
+        await cluster.helm.install(dry, "--dry-run=server")
+    finally:
+        for each in made:
+            await plane.api.delete("CustomResourceDefinition", each["metadata"]["name"])

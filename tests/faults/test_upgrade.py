@@ -1,0 +1,152 @@
+"""Faults of an upgrade: the chart goes forward and back while pods are created."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import pathlib
+import ssl
+import sys
+
+import pytest
+import pytest_asyncio
+from plane import load, releases, rotation, spread, waiting
+from plane import site as sites
+
+LABEL = "railwright.io/fabric"
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+"""
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "load-", "labels": {LABEL: "ib"}},
+    "spec": {
+        "schedulerName": "nobody",
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    },
+}
+FIRST = "--set=webhook.extraArgs={--drain-seconds=1}"
+NEXT = ("--set=webhook.timeoutSeconds=6", "--set=webhook.extraArgs={--drain-seconds=1.5}")
+
+
+def injected(pod) -> bool:
+    return pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1"
+
+
+class Release:
+    """The chart on the plane, and the replicas of its webhook, started as its Deployment says."""
+
+    def __init__(self, plane, helm, behind, files: pathlib.Path) -> None:
+        self.plane, self.helm, self.behind, self.files = plane, helm, behind, files
+
+    async def hooks(self):
+        return (await self.plane.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
+
+    async def start(self):
+        """A replica with the options of the Deployment as it is now."""
+        deployment = await self.plane.api.get("Deployment", "railwright-webhook", sites.NAMESPACE)
+        module, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        arguments = [each.replace("=/tls/", f"={self.files}/") for each in arguments]
+        account = sites.Site(self.plane).kubeconfig("webhook")
+        server = await (await self.plane.serve(module, *arguments, account)).ready()
+        self.behind.members.append(server)
+        await waiting.wait(lambda: server in self.behind.ready, describe="the new replica to be among the ready ones")
+        return arguments
+
+    async def roll(self):
+        """As the Deployment's rolling update: one more, then one less, until all are new."""
+        for server in list(self.behind.members):
+            arguments = await self.start()
+            assert await server.stop() == 0
+            self.behind.members.remove(server)
+        return arguments
+
+    async def handshake(self) -> None:
+        """What every API server does with caBundle as it is at this moment. Raises where the leaf does not match."""
+        bundles = {each["clientConfig"].get("caBundle", "") for each in await self.hooks()}
+        [bundle] = bundles
+        context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+        _, writer = await asyncio.open_connection("127.0.0.1", self.behind.port, ssl=context)
+        writer.close()
+
+    @contextlib.asynccontextmanager
+    async def handshakes(self):
+        """One after the other meanwhile; yields those that went well and those that did not."""
+        good, bad = [], []
+
+        async def forever() -> None:
+            while True:
+                try:
+                    await self.handshake()
+                    good.append(True)
+                except (ValueError, OSError, ssl.SSLError) as error:
+                    bad.append(repr(error))
+                await asyncio.sleep(0.05)
+
+        running = asyncio.create_task(forever())
+        try:
+            yield good, bad
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def release(plane, namespace, tmp_path):
+    """Installed, with certificates, two replicas, and the webhooks in force in the namespace."""
+    site = sites.Site(plane)
+    await site.prepare()  # the namespace
+    await releases.clear(plane.api)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    async with spread.Spread(plane.session) as behind:
+        helm = releases.Helm(tmp_path / "helm", plane.kubeconfig)
+        helm.options = (
+            f"--post-renderer={sys.executable}",
+            *(f"--post-renderer-args={each}" for each in (releases.REROUTED, behind.port, namespace)),
+        )
+        rotator = rotation.Rotation(plane, site)
+        await helm.install(FIRST, f"--set-file=policy.document={tmp_path / 'policy.yaml'}")
+        try:
+            await rotator.start()
+            await rotator.issued()
+            async with rotator.kubelet("railwright-webhook-tls", tmp_path / "tls"):
+                made = Release(plane, helm, behind, tmp_path / "tls")
+                await asyncio.gather(made.start(), made.start())
+
+                async def in_force():
+                    await made.handshake()
+                    return injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+
+                await waiting.wait(in_force, describe="pods to be injected")
+                yield made
+        finally:
+            await asyncio.gather(*(each.stop() for each in (*behind.members, *rotator.replicas)))
+            await helm("uninstall", releases.RELEASE)
+            await releases.clear(plane.api)
+
+
+@pytest.mark.soak
+async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, release, namespace):
+    before = json.dumps(await release.hooks(), sort_keys=True)
+    async with release.handshakes() as (good, bad), load.Load(plane.api, namespace, POD, injected) as running:
+        await release.helm.upgrade("--reuse-values", *NEXT)
+        assert {each["timeoutSeconds"] for each in await release.hooks()} == {2, 6}
+        assert "--drain-seconds=1.5" in await release.roll()
+        await release.helm("rollback", releases.RELEASE, "1")
+        assert json.dumps(await release.hooks(), sort_keys=True) == before
+        assert "--drain-seconds=1" in await release.roll()
+        done = running.created
+        await waiting.wait(lambda: running.created > done + 100, describe="100 creates by the release of before")
+    assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
+    assert not bad, bad[:3]
+    rate = running.created / running.seconds
+    fault.saw(
+        f"{running.created} creates at {rate:.0f}/s over an upgrade, a rollback and four replaced replicas, 0 failed, "
+        f"0 uninjected; {len(good)} handshakes by the caBundle of the moment, 0 failed"
+    )
