@@ -1,9 +1,8 @@
-"""Hooks of MkDocs (`mkdocs.yml`): pages that are not written yet, links that leave docs/, and nothing from elsewhere.
+"""Hooks of MkDocs (`mkdocs.yml`): links that leave docs/, and nothing from elsewhere.
 
-Owns these three. Runs in MkDocs' own environment, so it imports the standard library only.
+Owns these two. Runs in MkDocs' own environment, so it imports the standard library only.
 """
 
-import pathlib
 import re
 from typing import Any
 
@@ -17,23 +16,6 @@ _FETCHED = re.compile(
 
 class ElsewhereError(Exception):
     """A page that would fetch something from another server: the site has to work without a network."""
-
-
-def on_config(config: Any) -> Any:
-    """Leave out of the menu what `extra.awaited` names and docs/ does not have yet."""
-    docs, awaited = pathlib.Path(config["docs_dir"]), set(config["extra"].get("awaited", ()))
-    config["nav"] = _there(config["nav"], lambda path: path not in awaited or (docs / path).exists())
-    return config
-
-
-def _there(tree: Any, keep: Any) -> Any:
-    """The menu without the pages that are not kept, and without headings that nothing is left under."""
-    if isinstance(tree, list):
-        return [each for each in (_there(part, keep) for part in tree) if each]
-    if isinstance(tree, dict):
-        parts = {title: _there(each, keep) for title, each in tree.items()}
-        return {title: each for title, each in parts.items() if each}
-    return tree if keep(tree) else None
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -6,11 +6,12 @@ Threat T14. Every other test of the session, in which our servers run as their a
 import asyncio
 import json
 import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
 import yaml
-from plane import api, rotation, waiting
+from plane import api, replicas, rotation, waiting
 from test_explain import Gang, token
 
 from fabric import names
@@ -139,7 +140,17 @@ async def exercise_certs(plane, namespace: str, site) -> None:
 
 
 @pytest.fixture
-async def exercised(plane, namespace, nodes, site):
+async def handed_over(plane):
+    """Two extenders have led after each other: the second found what the first had written."""
+    async with replicas.pair(plane, POLICY) as running:
+        first = await running.leader()
+        began = time.monotonic()
+        await first.stop()
+        await running.taken_over(first, began)
+
+
+@pytest.fixture
+async def exercised(plane, handed_over, namespace, nodes, site):
     """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())

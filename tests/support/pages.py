@@ -28,7 +28,6 @@ class Loader(yaml.SafeLoader):
 
 Loader.add_constructor("!ENV", lambda loader, node: loader.construct_sequence(node)[-1])
 SITE = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)  # noqa: S506 - a SafeLoader
-AWAITED = {name.removesuffix(".md") for name in SITE["extra"]["awaited"]}
 
 
 @dataclasses.dataclass(frozen=True)

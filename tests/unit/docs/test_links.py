@@ -52,13 +52,13 @@ def test_links_from_the_code_and_manifests_to_the_site_resolve():
 
 
 def nowhere(found: re.Match) -> str:
-    """What is wrong with an address of the site; "" where page and anchor are there, or the page is awaited."""
+    """What is wrong with an address of the site; "" where page and anchor are there."""
     page = found["page"] or "index"
     path = pages.DOCS / f"{page}.md"
     if not path.exists():
         path = pages.DOCS / page / "index.md"
     if not path.exists():
-        return "" if page in pages.AWAITED else f"{found[0]}: there is no docs/{page}.md"
+        return f"{found[0]}: there is no docs/{page}.md"
     if found["anchor"] and found["anchor"] not in pages.anchors(path):
         return f"{found[0]}: docs/{page}.md has no #{found['anchor']}"
     return ""

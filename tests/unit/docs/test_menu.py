@@ -5,8 +5,6 @@ import re
 import pages
 import pytest
 
-from documentation import site
-
 CONFIG = pages.SITE
 
 
@@ -21,18 +19,7 @@ def test_every_page_is_in_the_menu_once_and_the_menu_names_no_other():
     named = leaves(CONFIG["nav"])
     assert len(named) == len(set(named))
     assert there - set(named) == set(), "pages that nobody finds"
-    assert set(named) - there - set(CONFIG["extra"]["awaited"]) == set(), "entries without a page"
-    assert set(CONFIG["extra"]["awaited"]) <= set(named)
-
-
-def test_pages_that_are_awaited_are_left_out_of_the_menu_and_empty_headings_with_them(tmp_path):
-    (tmp_path / "a.md").touch()
-    config = {
-        "docs_dir": str(tmp_path),
-        "extra": {"awaited": ["b.md", "c.md"]},
-        "nav": [{"One": [{"A": "a.md"}, {"B": "b.md"}]}, {"Two": [{"C": "c.md"}]}, {"Three": "slip.md"}],
-    }
-    assert site.on_config(config)["nav"] == [{"One": [{"A": "a.md"}]}, {"Three": "slip.md"}]
+    assert set(named) - there == set(), "entries without a page"
 
 
 def test_the_site_asks_no_font_and_no_counter_of_anybody():
