@@ -8,12 +8,12 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from cluster import client as clients
-from cluster import errors
+from cluster import errors, watch_wire
 from extender import leading
 from fabric import names
 
@@ -24,6 +24,7 @@ _MANAGER = "railwright"
 _NOT_FOUND = 404
 _LOG = logging.getLogger("railwright.extender")
 Object = dict[str, Any]
+Read = TypeVar("Read")
 
 
 class ServicePort(msgspec.Struct, rename="camel"):
@@ -49,9 +50,6 @@ class Service(msgspec.Struct):
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-_decode = msgspec.json.Decoder(Service).decode
 
 
 def ports(service: Service, ours: Mapping[str, int]) -> list[Object]:
@@ -172,10 +170,7 @@ class Publication:
             _LOG.info("leader not withdrawn", extra={"fields": {"error": str(error)}})
 
     async def _write(self, *, up: bool) -> None:
-        try:
-            service = _decode(await self._client.get(f"{self._core}/services/{names.EXTENDER_SERVICE}"))
-        except msgspec.MsgspecError as error:
-            raise errors.UnreachableError(f"Service {names.EXTENDER_SERVICE}: {error}") from error
+        service = await self._read(f"{self._core}/services/{names.EXTENDER_SERVICE}", Service)
         open_ports = ports(service, self._ours)
         if not open_ports:
             wanted = " or ".join(self._ours)
@@ -188,11 +183,18 @@ class Publication:
         ):
             await self._put(path, made, up=up)
 
+    async def _read(self, path: str, kind: type[Read]) -> Read:
+        """An object. Raises ClusterError, also where a proxy on the way answers in the API server's place."""
+        try:
+            return msgspec.json.decode(await self._client.get(path), type=kind)
+        except watch_wire.UNREADABLE as error:
+            raise errors.UnreachableError(f"{path}: {error}") from error
+
     async def _put(self, path: str, wanted: Object, *, up: bool) -> None:
         """Create, or replace what differs. A conflict with another leader's write is tried again, and seen then."""
         name = wanted["metadata"]["name"]
         try:
-            present = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
+            present = await self._read(f"{path}/{name}", Object)
         except errors.ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -203,7 +205,8 @@ class Publication:
         overtaken = not self._leads() if up else self._at.ip not in _addresses(present)
         if overtaken or _covers(present, wanted):
             return
-        metadata = {**wanted["metadata"], "resourceVersion": present["metadata"]["resourceVersion"]}
+        version = present.get("metadata", {}).get("resourceVersion", "")
+        metadata = {**wanted["metadata"], "resourceVersion": version}
         await self._client.put(f"{path}/{name}", msgspec.json.encode({**wanted, "metadata": metadata}))
 
 

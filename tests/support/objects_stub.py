@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-Fault = Callable[[web.Request], int | None]  # a status to answer with, HANG, LOSE, or None: nothing is wrong
-HANG, LOSE = -1, -2  # no answer; the write is made and its answer is lost
+Fault = Callable[[web.Request], int | None]  # a status to answer with, a word from below, or None: nothing is wrong
+HANG, LOSE, GARBAGE = -1, -2, -3  # no answer; the write is made and its answer is lost; a proxy's page instead
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
 
@@ -49,6 +49,8 @@ class Objects:
             await asyncio.sleep(self.slow_seconds)
         if fault == HANG:
             await self._done.wait()
+        if fault == GARBAGE:
+            return web.Response(text="<html>")
         if fault and fault > 0:
             return _refused(fault, "Test")
         if "/namespaces/" not in request.path:
