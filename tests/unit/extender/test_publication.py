@@ -1,9 +1,9 @@
 """What the leader writes behind the Service, and that manifests, roles and code mean the same objects."""
 
-import json
 import pathlib
 
 import api_stub
+import msgspec
 import objects_stub
 import pytest
 import yaml
@@ -23,7 +23,7 @@ def documents(name: str, kind: str) -> list[dict]:
 
 def service() -> publication.Service:
     [found] = documents("extender.yaml", "Service")
-    return publication._decode(json.dumps({**found, "metadata": {**found["metadata"], "uid": "u"}}))
+    return msgspec.convert({**found, "metadata": {**found["metadata"], "uid": "u"}}, publication.Service)
 
 
 def granted(verb: str, resource: str) -> set[str]:
@@ -47,7 +47,7 @@ def test_a_named_port_is_the_one_this_process_listens_on():
     ],
 )
 def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
-    made = publication._decode(json.dumps({"spec": {"ports": [port]}}))
+    made = msgspec.convert({"spec": {"ports": [port]}}, publication.Service)
     assert [each["port"] for each in publication.ports(made, OURS)] == ([number] if number else [])
 
 
