@@ -1,5 +1,6 @@
 """What the leader writes behind the Service, and that manifests, roles and code mean the same objects."""
 
+import json
 import pathlib
 
 import api_stub
