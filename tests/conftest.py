@@ -1,8 +1,10 @@
 """What holds for every test."""
 
+import logging
 import os
 
 import hypothesis
+import pytest
 
 pytest_plugins = ["api_stub", "fault_report", "plane_fixtures"]  # of tests/support: needed in more than one folder
 
@@ -13,3 +15,13 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, **_patient)
 hypothesis.settings.register_profile("quick", derandomize=True, max_examples=30, **_patient)  # for `make check`
 hypothesis.settings.register_profile("explore", max_examples=2000, **_patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    """A command run in the test's own process sets up its log, on a stderr that is closed when the test ends."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 HOUR = dt.timedelta(hours=1)
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
+    "cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
     "serving/answers.py": "the Date header",
     "serving/tls.py": "a certificate's dates",
     "webhook/__main__.py": "time stamps of Events",
