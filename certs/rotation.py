@@ -74,6 +74,12 @@ class Seen:
     leaves: Mapping[str, Stored]
     bundles: Mapping[str, bytes]
 
+    def trusted(self) -> tuple[bytes, ...]:
+        """Every certificate that anything stored calls trusted."""
+        pairs = [each.certificate_pem for each in (self.keyring.following, self.keyring.signer) if each is not None]
+        written = [*pairs, *(held.trusted for held in self.leaves.values()), *self.bundles.values()]
+        return tuple(dict.fromkeys([*self.keyring.trusted, *(each for pem in written for each in trust.split(pem))]))
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -144,7 +150,7 @@ def plan(  # noqa: PLR0913 - what a decision depends on, all but two by name
 def _found(at: _Situation) -> Step | None:
     """Every live leaf has an anchor in the bundle, and somebody can sign or is about to."""
     keyring = at.keyring
-    known = trust.known(at.seen)
+    known = at.seen.trusted()
     anchors = {anchor for leaf in at.live() if (anchor := trust.anchor(leaf, known)) is not None}
     if anchors - set(keyring.trusted):
         return Step(Action.FOUND, "a certificate in use hangs on an authority that the bundle does not hold")

@@ -74,7 +74,7 @@ def _founded(seen: rotation.Seen, now: dt.datetime, schedule: rotation.Schedule)
         for each in seen.leaves.values()
         if each.pair is not None
         and trust.presentable(each.pair, now)
-        and (anchor := trust.anchor(each.pair.certificate_pem, trust.known(seen))) is not None
+        and (anchor := trust.anchor(each.pair.certificate_pem, seen.trusted())) is not None
     ]
     first = trust.split(target.certificate_pem)
     pairs = [each for pair in able for each in trust.split(pair.certificate_pem)]

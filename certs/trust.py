@@ -6,16 +6,12 @@ Owns the reading of PEM bundles that others may have written. Refuses to know wh
 import datetime as dt
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from certs import bundle, issue
-
-if TYPE_CHECKING:
-    from certs import rotation  # it builds on this module
 
 
 @functools.lru_cache(maxsize=64)
@@ -36,14 +32,6 @@ def joined(certificates: Iterable[bytes]) -> bytes:
 def authorities(certificates: Iterable[bytes]) -> tuple[bytes, ...]:
     """Those that are authorities, each once; ended ones too: by other clocks than ours they may not have."""
     return tuple(dict.fromkeys(each for each in certificates if _is_authority(x509.load_pem_x509_certificate(each))))
-
-
-def known(seen: "rotation.Seen") -> tuple[bytes, ...]:
-    """Every certificate that anything stored calls trusted."""
-    keyring = seen.keyring
-    pairs = [pair.certificate_pem for pair in (keyring.following, keyring.signer) if pair is not None]
-    written = [*pairs, *(held.trusted for held in seen.leaves.values()), *seen.bundles.values()]
-    return tuple(dict.fromkeys([*keyring.trusted, *(each for pem in written for each in split(pem))]))
 
 
 def anchor(leaf: bytes, certificates: Iterable[bytes]) -> bytes | None:
