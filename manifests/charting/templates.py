@@ -171,6 +171,7 @@ TEMPLATES = (
         ],
     ),
     Template("extender-rbac.yaml", "base/extender-rbac.yaml", [where(ENABLED)]),
+    Template("dashboard-rbac.yaml", "base/dashboard-rbac.yaml", []),
     Template(
         "extender.yaml",
         "base/extender.yaml",

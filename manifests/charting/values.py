@@ -58,7 +58,7 @@ class Webhook(Pod, frozen=True, kw_only=True):
 
     replicas: Annotated[Replicas, says("two or more, or nothing answers while one restarts")] = 2
     min_available: Annotated[Replicas, says("how many a drain leaves running; fewer than replicas")] = 1
-    resources: Annotated[Object, says("of the container")] = resources("100m", "128Mi", limit="512Mi")
+    resources: Annotated[Object, says("of the container")] = resources("100m", "192Mi", limit="512Mi")
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
         says("what becomes of opted-in pods and workloads while nobody answers; Ignore: they run over TCP"),
