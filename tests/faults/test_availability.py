@@ -213,7 +213,13 @@ async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_
     assert await kept() == ["a-00"]
     scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(kube.RAILS, 1000)}}
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
-    await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
+
+    async def announced() -> bool:
+        """Sent back for as long as kube-scheduler may be binding the pod that was just asked about."""
+        told = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
+        return not told["errorMessage"]
+
+    await waiting.wait(announced, describe="the node to be nobody else's")
     began = time.monotonic()
     assert await kept() == [], "held while it is announced"
     await sites.wait_metric(extender, "railwright_ledger_entries", 0)

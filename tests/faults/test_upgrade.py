@@ -31,7 +31,7 @@ POD = {
         "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
     },
 }
-# an API server keeps up to 25 connections: each has to have had a request within the drain, to be closed with its answer
+# an API server keeps up to 25 connections: within the drain each must have had a request, to be closed with its answer
 FIRST = "--set=webhook.extraArgs={--drain-seconds=4}"
 NEXT = ("--set=webhook.timeoutSeconds=6", "--set=webhook.extraArgs={--drain-seconds=5}")
 
