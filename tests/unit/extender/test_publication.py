@@ -129,3 +129,23 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
             await client.close()
         assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
         assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.kept
+
+
+@pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
+async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_other_and_tried_again(tmp_path, place):
+    core = f"/api/v1/namespaces/{AT.namespace}"
+    ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
+    [given] = documents("extender.yaml", "Service")
+    async with objects_stub.serving() as api:
+        api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
+        api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
+        client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
+        try:
+            publishing = publication.Publication(client, AT, OURS, lambda: True)
+            await publishing._tried()
+            assert ours not in api.kept
+            api.fault = lambda _: None
+            await publishing._tried()
+        finally:
+            await client.close()
+        assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [[AT.ip]]
