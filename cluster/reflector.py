@@ -192,7 +192,7 @@ class Reflector:
         following, limit = "", str(LATER_PAGE if self.synced.is_set() else PAGE)
         while True:
             query = self._query(limit=limit, **({"continue": following} if following else {}))
-            page = await _decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
+            page = await watch_wire.decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
             for part in _batched(page.items or ()):
@@ -253,7 +253,7 @@ class Reflector:
 
     async def _fed(self, line: bytes) -> str:
         """One event into the sink; its resource version."""
-        event = await _decoded(watch_wire.decode_event, line)
+        event = await watch_wire.decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
         self._hear()
@@ -323,14 +323,6 @@ class Reflector:
         self._told = text
         fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
         _log.warning("watch failed", extra={"fields": fields})
-
-
-async def _decoded(decode: Callable[[bytes], T], text: bytes) -> T:
-    """A page or an event, whatever is in it: one object nested without end keeps no other of its kind away."""
-    try:
-        return decode(text)
-    except RecursionError:
-        return decode(await asyncio.to_thread(watch_wire.shallow, text))
 
 
 def _in_words_of(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:

@@ -3,8 +3,10 @@
 Owns what of them is read, and nothing of when. Objects stay bytes here: their kinds have views of their own.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -56,6 +58,7 @@ class Identified(msgspec.Struct):
 
 
 Key = tuple[str, str]  # namespace, name
+T = TypeVar("T")
 
 
 class Details(msgspec.Struct, rename="camel"):
@@ -80,6 +83,14 @@ decode_event = msgspec.json.Decoder(Event).decode
 decode_list = msgspec.json.Decoder(List).decode
 decode_identified = msgspec.json.Decoder(Identified).decode
 decode_status = msgspec.json.Decoder(Status).decode
+
+
+async def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
+    """A page or an event, whatever is in it: one object nested without end keeps no other of its kind away."""
+    try:
+        return decode(text)
+    except RecursionError:
+        return decode(await asyncio.to_thread(shallow, text))
 
 
 def shallow(text: bytes) -> bytes:

@@ -41,7 +41,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=[page.beside(groups.beside(each)) for each in watched.wanted(state)],
+            wanted=[groups.beside(each) for each in watched.wanted(state, pods=page.pods)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )

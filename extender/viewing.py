@@ -7,10 +7,9 @@ Owns the wiring of the page to the extender's state, and who may see it: whoever
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import msgspec
-
-from cluster import resources, sinks, sources
+from cluster import sinks, sources
 from dashboard import feed, port
 from extender import access
 from extender import state as states
@@ -28,12 +27,10 @@ class Dashboard:
         self._options, self._state = options, state
         self._known = members.Members()
 
-    def beside(self, wanted: sources.Wanted) -> sources.Wanted:
-        """The same source, its pods remembered here as well; any other kind as it is."""
-        if self._options.dashboard_listen is None or wanted.kind is not resources.PLACED_PODS:
-            return wanted
-        both = sinks.Both(wanted.sink, self._known)
-        return msgspec.structs.replace(wanted, sink=both)
+    @property
+    def pods(self) -> sinks.Sink[Any] | None:
+        """Who is to be told of pods; None where no page was asked for."""
+        return self._known if self._options.dashboard_listen is not None else None
 
     def tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None

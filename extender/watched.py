@@ -10,11 +10,12 @@ from extender import state as states
 from fabric.placement import size_kinds
 
 
-def wanted(state: states.State) -> list[sources.Wanted]:
-    """All kinds, each with its sink of this state."""
+def wanted(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.Wanted]:
+    """All kinds, each with its sink of this state; `pods` are told of bound and unbound pods beside it."""
+    known = states.Pods(state)
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
         (resources.NODES, "Node", states.Nodes(state)),
-        (resources.PLACED_PODS, "Pod", states.Pods(state)),
+        (resources.PLACED_PODS, "Pod", known if pods is None else sinks.Both(known, pods)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
         (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
         (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),

@@ -1,8 +1,6 @@
 """To the cluster as kubectl would go, and what is said when it refuses."""
 
-import os
-import pathlib
-
+from cli import kubeconfig
 from cluster import client as clients
 from cluster import errors
 
@@ -14,9 +12,9 @@ _HINTS = {
 }
 
 
-async def connect(kubeconfig: str | None) -> clients.Client:
+async def connect(given: str | None) -> clients.Client:
     """Connect as kubectl would; inside a pod without a kubeconfig, as its service account. Raises ClusterError."""
-    return await clients.connect(kubeconfig or _default())
+    return await clients.connect(kubeconfig.chosen(given))
 
 
 def refusal(error: errors.ClusterError, namespace: str) -> str:
@@ -27,10 +25,3 @@ def refusal(error: errors.ClusterError, namespace: str) -> str:
     if isinstance(error, errors.UnreachableError):
         return f"the API server cannot be reached: {error}"
     return str(error)
-
-
-def _default() -> str | None:
-    """The file kubectl would take; None where there is none, as in a pod."""
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    default = named or [str(pathlib.Path.home() / ".kube" / "config")]
-    return next((each for each in default if pathlib.Path(each).exists()), None)

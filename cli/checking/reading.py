@@ -14,22 +14,12 @@ import msgspec
 from cli.checking import admission, kubernetes, nodes
 from cli.checking import seen as sight
 from cluster import client as clients
-from cluster import errors, watch_wire
+from cluster import errors, listing, watch_wire
 from fabric import names, views
 
-_PAGE = "500"  # objects an answer, as kubectl asks for
 _AT_ONCE = 8  # sources read at a time
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DENIED = frozenset({401, 403})
-
-
-class _ListMeta(msgspec.Struct, frozen=True, rename={"more": "continue"}):
-    more: str = ""
-
-
-class _List(msgspec.Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: list[msgspec.Raw] | None = None
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -82,7 +72,7 @@ async def _read(client: clients.Client, source: sight.Source, namespace: str) ->
     try:
         if source.single:
             return _Found((msgspec.json.decode(await client.get(path), type=source.view),))
-        return _Found(tuple(await _listed(client, path, source.query, source.view)))
+        return _Found(tuple(await listing.listed(client, path, source.view, source.query)))
     except errors.ApiError as error:
         right = source.right.format(namespace=namespace)
         if error.status == 404:
@@ -94,28 +84,6 @@ async def _read(client: clients.Client, source: sight.Source, namespace: str) ->
         return _Found(problem=f"the API server gives no answer: {error}")
     except watch_wire.UNREADABLE as error:
         return _Found(problem=f"{path} cannot be understood: {error}")
-
-
-async def _listed(client: clients.Client, path: str, query: Mapping[str, str], view: Any) -> list[Any]:
-    """All items, page by page; of typed ones only what is read of them is kept."""
-    decode = msgspec.json.Decoder(view).decode
-    found: list[Any] = []
-    more = ""
-    while True:
-        page = {**query, "limit": _PAGE, **({"continue": more} if more else {})}
-        answer = _page(await client.get(path, page))
-        found += [decode(item) for item in answer.items or ()]
-        more = answer.metadata.more
-        if not more:
-            return found
-
-
-def _page(text: bytes) -> _List:
-    """One object nested without end hides no other."""
-    try:
-        return msgspec.json.decode(text, type=_List)
-    except RecursionError:
-        return msgspec.json.decode(watch_wire.shallow(text), type=_List)
 
 
 async def _namespaced_pods(client: clients.Client, seen: sight.Seen) -> tuple[views.Pod, ...]:

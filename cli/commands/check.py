@@ -6,14 +6,13 @@ Owns the arguments, the waiting and the exit codes. What is looked at is `cli/ch
 import argparse
 import asyncio
 import io
-import os
 import pathlib
 import sys
 import time
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 
-from cli import output
+from cli import kubeconfig, output
 from fabric import names
 
 if typing.TYPE_CHECKING:  # slow to import, and `railwright --help` needs none of them
@@ -58,7 +57,7 @@ async def _check(arguments: argparse.Namespace) -> int:
     from cluster import client as clients  # noqa: PLC0415
 
     client = await clients.connect(
-        arguments.kubeconfig or _default(), context=arguments.context, call_seconds=_CALL_SECONDS
+        kubeconfig.chosen(arguments.kubeconfig), context=arguments.context, call_seconds=_CALL_SECONDS
     )
     try:
 
@@ -130,19 +129,6 @@ def _answer(
     console.print(picture.render(results))
     if arguments.svg:
         arguments.svg.write_text(output.offline(console.export_svg(title="railwright check")), encoding="utf-8")
-
-
-def _default() -> str | None:
-    """The kubeconfig kubectl would take, None inside a pod without one. Raises UnreadableError."""
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    there = [each for each in named or [str(pathlib.Path.home() / ".kube" / "config")] if pathlib.Path(each).exists()]
-    if there:
-        return os.pathsep.join(there)
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return None
-    raise output.UnreadableError(
-        f"check: no kubeconfig ({' and '.join(named) or '~/.kube/config'} does not exist); give --kubeconfig FILE"
-    )
 
 
 def _seconds(text: str) -> float:

@@ -13,7 +13,7 @@ import sys
 import typing
 import webbrowser
 
-from cli import output
+from cli import kubeconfig, output
 
 if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
     from cluster import sources
@@ -70,25 +70,19 @@ def _address(text: str) -> "settings.Address":
 
 
 async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
-    from cli.explanation import asking  # noqa: PLC0415 - as above
-    from cluster import resources, sinks, sources  # noqa: PLC0415
+    from cluster import resources, sources  # noqa: PLC0415 - as above
     from dashboard import feed, port  # noqa: PLC0415
     from extender import state as states  # noqa: PLC0415
     from extender import watched  # noqa: PLC0415
     from fabric.overview import admissions, members, picture  # noqa: PLC0415
 
     state, known = states.State(assume_seconds=0.0), members.Members()
-    wanted = [
-        sources.Wanted(each.kind, each.snapshot_kind, sinks.Both(each.sink, known))
-        if each.kind is resources.PLACED_PODS
-        else each
-        for each in watched.wanted(state)
-    ]
+    wanted = watched.wanted(state, pods=known)
     told = admissions.Events(known.admissions)
     wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=told))
-    kubeconfig = None if arguments.snapshot else arguments.kubeconfig or asking.default_kubeconfig()
+    account = None if arguments.snapshot else kubeconfig.chosen(arguments.kubeconfig, kubeconfig.SNAPSHOT)
     origin = await sources.connected(
-        kubeconfig=kubeconfig,
+        kubeconfig=account,
         snapshot=arguments.snapshot,
         policy=arguments.policy,
         wanted=wanted,
@@ -97,7 +91,7 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
     drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
     source = feed.Feed(
         drawing,
-        source=f"snapshot {arguments.snapshot.name}" if kubeconfig is None else f"kubeconfig {kubeconfig}",
+        source=f"snapshot {arguments.snapshot.name}" if arguments.snapshot else f"kubeconfig {account}",
         problems=lambda: _problems(origin),
     )
     try:

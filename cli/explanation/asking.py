@@ -7,8 +7,6 @@ over a network.
 
 import asyncio
 import ipaddress
-import os
-import pathlib
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,7 +15,7 @@ from urllib import parse
 import aiohttp
 import msgspec
 
-from cli import output
+from cli import kubeconfig, output
 from cluster import credentials, errors
 from fabric import names
 
@@ -74,7 +72,7 @@ async def _direct(path: str, way: Way) -> bytes:
 
 
 async def _proxied(path: str, way: Way) -> bytes:
-    account = await _account(way.kubeconfig or default_kubeconfig())
+    account = await _account(_kubeconfig(way.kubeconfig))
     own = await account.headers()
     token = _token(way) or _bearer(own)
     if not token:
@@ -134,12 +132,9 @@ async def _account(kubeconfig: str) -> credentials.Account:
         raise output.UnreadableError(f"{error}. Without a kubeconfig: --extender URL") from None
 
 
-def default_kubeconfig() -> str:
-    """The file kubectl would take. Raises UnreadableError."""
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    for each in named or [str(pathlib.Path.home() / ".kube" / "config")]:
-        if pathlib.Path(each).exists():
-            return each
+def _kubeconfig(given: str) -> str:
+    if there := given or kubeconfig.found():
+        return there
     raise output.UnreadableError(f"no kubeconfig, so the extender has to be named: {_FORWARD}")
 
 

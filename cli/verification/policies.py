@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cli import output
-from cli.explanation import asking
+from cli import kubeconfig, output
 from cluster import client as clients
 from cluster import errors, manifests, policies, resources
 from fabric import names, views
@@ -21,11 +20,12 @@ def from_file(path: str) -> model.Policy:
     return _accepted(manifests.read(output.read_text(path)), path)
 
 
-def from_cluster(kubeconfig: str, context: str | None) -> model.Policy:
+def from_cluster(given: str, context: str | None) -> model.Policy:
     """The policy in force. Raises UnreadableError."""
+    account = kubeconfig.chosen(given, "take the policy from a file: --policy FILE")
 
     async def read() -> model.Policy:
-        client = await clients.connect(kubeconfig or asking.default_kubeconfig(), context=context)
+        client = await clients.connect(account, context=context)
         try:
             return await fetched(client)
         finally:

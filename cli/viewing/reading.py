@@ -6,21 +6,17 @@ the account may not read. What is shown of them is `fabric.overview`'s.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from cli import output, waiting
-from cli.explanation import asking
+from cli import kubeconfig, output, waiting
 from cli.verification import policies
 from cluster import client as clients
-from cluster import errors, resources, sinks, snapshots, sources
+from cluster import errors, listing, resources, snapshots, sources, watch_wire
 from extender import state as states
 from extender import watched
 from fabric.overview import members, model, picture
 from fabric.policy import model as policy_model
 
-_PAGE = "500"  # objects an answer, as kubectl asks for
 _AT_ONCE = 6  # kinds read at a time
 _NEEDED = frozenset({resources.NODES, resources.PLACED_PODS})  # without these there is nothing to show
 
@@ -34,15 +30,6 @@ class Way(NamedTuple):
     policy: str = ""
 
 
-class _ListMeta(msgspec.Struct, rename={"more": "continue"}):
-    more: str = ""
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] | None = None
-
-
 def overview(way: Way) -> model.Overview:
     """All there is to see now. Raises UnreadableError."""
     if way.snapshot and not way.policy:
@@ -50,7 +37,7 @@ def overview(way: Way) -> model.Overview:
     if way.snapshot and (way.kubeconfig or way.context):
         raise output.UnreadableError("--snapshot contradicts --kubeconfig and --context: leave out one of them")
     state, known = states.State(assume_seconds=0.0), members.Members()
-    wanted = _wanted(state, known)
+    wanted = watched.wanted(state, pods=known)
     if way.snapshot:
         policy, problems = policies.from_file(way.policy), _from_file(way.snapshot, wanted)
         source = f"snapshot {way.snapshot}"
@@ -64,15 +51,6 @@ def overview(way: Way) -> model.Overview:
                 pass
             if drawing.settled:
                 return drawing.overview(source=source, problems=problems)
-
-
-def _wanted(state: states.State, known: members.Members) -> list[sources.Wanted]:
-    return [
-        sources.Wanted(each.kind, each.snapshot_kind, sinks.Both(each.sink, known))
-        if each.kind is resources.PLACED_PODS
-        else each
-        for each in watched.wanted(state)
-    ]
 
 
 def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
@@ -89,9 +67,9 @@ def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
 
 
 async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
-    kubeconfig = way.kubeconfig or asking.default_kubeconfig()
+    account = kubeconfig.chosen(way.kubeconfig, kubeconfig.SNAPSHOT)
     try:
-        client = await clients.connect(kubeconfig, context=way.context)
+        client = await clients.connect(account, context=way.context)
     except errors.ClusterError as error:
         raise output.UnreadableError(f"{error}") from None
     try:
@@ -115,7 +93,9 @@ async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[pol
 async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
     """Feed one kind into its sink; what is to be told where it could not be read and is not needed."""
     try:
-        wanted.sink.replace(await _listed(client, wanted.kind))
+        wanted.sink.replace(await listing.listed(client, wanted.kind.path, wanted.kind.view))
+    except watch_wire.UNREADABLE as error:
+        raise output.UnreadableError(f"{wanted.kind.path} cannot be understood: {error}") from None
     except errors.ApiError as error:
         if error.status == 404 and wanted.kind.optional:
             wanted.sink.replace([])
@@ -131,19 +111,3 @@ async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
         wanted.sink.replace([])
         return f"you may not list {where}: what they tell of gangs is not shown"
     return ""
-
-
-async def _listed(client: clients.Client, kind: resources.Kind) -> list[Any]:
-    decode = msgspec.json.Decoder(kind.view).decode
-    found: list[Any] = []
-    more = ""
-    while True:
-        query = {"limit": _PAGE, **({"continue": more} if more else {})}
-        try:
-            page = msgspec.json.decode(await client.get(kind.path, query), type=_List)
-            found += [decode(item) for item in page.items or ()]
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise output.UnreadableError(f"{kind.path} cannot be understood: {error}") from None
-        more = page.metadata.more
-        if not more:
-            return found

@@ -13,6 +13,7 @@ from api_stub import event, listing, node, status
 
 from cluster import client as clients
 from cluster import errors, reflector, resources
+from cluster import listing as lists
 
 
 async def test_a_list_and_its_events_make_the_cache(stub, watch):
@@ -161,6 +162,15 @@ async def test_an_object_nested_without_end_does_not_keep_the_rest_of_its_kind_a
     await cache.until(lambda: "d" in cache.objects)
     assert set(cache.objects) == {"a", "b", "c", "d"}
     assert (cache.replaced, restarts) == (1, [])
+
+
+async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
+    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
+    page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
+    last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
+    stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
+    found = await lists.listed(client, resources.NODES.path, resources.NODES.view)
+    assert [each.metadata.name for each in found] == ["a", "b", "c"]
 
 
 async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes(stub, watch):

@@ -1,0 +1,56 @@
+"""Where there is no cluster to go to, every command says so and names ways it has itself."""
+
+import os
+import re
+
+import pytest
+
+from cli import __main__ as railwright
+from cli import kubeconfig, output
+
+COMMANDS = (
+    ("gangs",),
+    ("fabric",),
+    ("dashboard",),
+    ("verify", "manifest", "--fabric", "x"),
+    ("check",),
+    ("certs", "rotate"),
+    ("certs", "issue", "--secrets"),
+    ("explain", "pod", "a/b"),
+)
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_without_a_kubeconfig_a_command_names_only_options_that_it_has(nowhere, capsys, command):
+    assert railwright.main(list(command)) == output.UNUSABLE
+    said = capsys.readouterr().err
+    assert "no kubeconfig" in said
+    assert railwright.main([*command, "--help"]) == output.OK
+    assert set(re.findall(r"--[a-z-]+", said)) <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+
+
+def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as_kubectl_does(
+    nowhere, monkeypatch, tmp_path
+):
+    home = tmp_path / ".kube" / "config"
+    home.parent.mkdir()
+    home.touch()
+    assert kubeconfig.chosen(None) == str(home)
+    files = [tmp_path / "a", tmp_path / "b"]
+    for each in files:
+        each.touch()
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, [files[0], tmp_path / "gone", files[1]])))
+    assert kubeconfig.chosen("") == os.pathsep.join(map(str, files))
+    assert kubeconfig.chosen("given") == "given"
+
+
+def test_in_a_pod_without_a_kubeconfig_the_pods_own_account_serves(nowhere, monkeypatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert kubeconfig.chosen(None) is None
