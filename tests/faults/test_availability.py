@@ -14,27 +14,6 @@ from plane import site as sites
 
 LABEL = "railwright.io/fabric"
 DRAIN = 2.0  # seconds; 10 in the manifests
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-"""
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"generateName": "load-", "labels": {LABEL: "ib"}},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    },
-}
-
-
-def injected(pod: api.Object) -> bool:
-    return pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1"
 
 
 class Webhooks:
@@ -55,13 +34,13 @@ class Webhooks:
         return code
 
     def load(self, namespace: str, per_second: int = load.PER_SECOND) -> load.Load:
-        return load.Load(self.plane.api, namespace, POD, injected, per_second=per_second)
+        return load.Load(self.plane.api, namespace, per_second=per_second)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def webhooks(plane, namespace, site):
     """Two replicas, in force in the namespace."""
-    await site.policy(POLICY)
+    await site.policy(load.POLICY)
     async with spread.Spread(plane.session) as behind:
         made = Webhooks(plane, site, behind)
         await asyncio.gather(made.start(), made.start())
@@ -118,12 +97,12 @@ async def test_05_a_webhook_that_hangs_is_given_up_by_the_api_server_and_answers
     for server in webhooks.behind.members[1:]:
         await webhooks.stop(server)
     [only] = webhooks.behind.members
-    assert injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     os.kill(only.process.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
         with pytest.raises(api.ApiError, match=r"pods\.railwright\.io") as refused:
-            await plane.api.create(POD, namespace=namespace, dry_run=True)
+            await plane.api.create(load.POD, namespace=namespace, dry_run=True)
         seconds = time.monotonic() - began
         with pytest.raises(TimeoutError):  # as the kubelet's probe would, and restart it
             await plane.session.get(f"{only.ops_url}/livez", timeout=aiohttp.ClientTimeout(1))
@@ -131,10 +110,10 @@ async def test_05_a_webhook_that_hangs_is_given_up_by_the_api_server_and_answers
     finally:
         os.kill(only.process.pid, signal.SIGCONT)
     assert 3 < seconds < 8, refused.value
-    assert not injected(plain)
+    assert not load.injected(plain)
     began = time.monotonic()
     await waiting.wait(lambda: bool(webhooks.behind.ready), describe="readiness")
-    assert injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     after = time.monotonic() - began
     fault.saw(
         f"refused after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
@@ -143,7 +122,7 @@ async def test_05_a_webhook_that_hangs_is_given_up_by_the_api_server_and_answers
 
 
 def without_label() -> api.Object:
-    return {**POD, "metadata": {"generateName": "plain-"}}
+    return {**load.POD, "metadata": {"generateName": "plain-"}}
 
 
 @pytest.mark.soak

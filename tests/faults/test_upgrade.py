@@ -14,30 +14,9 @@ from plane import load, releases, rotation, spread, waiting
 from plane import site as sites
 
 LABEL = "railwright.io/fabric"
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-"""
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"generateName": "load-", "labels": {LABEL: "ib"}},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    },
-}
 # an API server keeps up to 25 connections: within the drain each must have had a request, to be closed with its answer
 FIRST = "--set=webhook.extraArgs={--drain-seconds=4}"
 NEXT = ("--set=webhook.timeoutSeconds=6", "--set=webhook.extraArgs={--drain-seconds=5}")
-
-
-def injected(pod) -> bool:
-    return pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1"
 
 
 class Release:
@@ -104,7 +83,7 @@ async def release(plane, namespace, tmp_path):
     site = sites.Site(plane)
     await site.prepare()  # the namespace
     await releases.clear(plane.api)
-    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "policy.yaml").write_text(load.POLICY)
     async with spread.Spread(plane.session) as behind:
         helm = releases.Helm(tmp_path / "helm", plane.kubeconfig)
         helm.options = (
@@ -122,7 +101,7 @@ async def release(plane, namespace, tmp_path):
 
                 async def in_force():
                     await made.handshake()
-                    return injected(await plane.api.create(POD, namespace=namespace, dry_run=True))
+                    return load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
 
                 await waiting.wait(in_force, describe="pods to be injected")
                 yield made
@@ -135,7 +114,7 @@ async def release(plane, namespace, tmp_path):
 @pytest.mark.soak
 async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, release, namespace):
     before = json.dumps(await release.hooks(), sort_keys=True)
-    async with release.handshakes() as (good, bad), load.Load(plane.api, namespace, POD, injected) as running:
+    async with release.handshakes() as (good, bad), load.Load(plane.api, namespace) as running:
         await release.helm.upgrade("--reuse-values", *NEXT)
         assert {each["timeoutSeconds"] for each in await release.hooks()} == {2, 6}
         assert "--drain-seconds=5" in await release.roll()

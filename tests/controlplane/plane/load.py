@@ -5,7 +5,7 @@ Server-side dry runs: all of admission happens, and nothing has to be taken away
 
 import asyncio
 import time
-from typing import Any, Self
+from typing import Self
 
 from plane import api
 
@@ -13,13 +13,35 @@ PER_SECOND = 200
 _MOST_AT_ONCE = 20  # callers wait for answers, as controllers do; a slow machine is not drowned
 
 
-class Load:
-    """`async with Load(...)`: runs meanwhile. `injected` tells of a created pod whether it is as it should be."""
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  ib:
+    transport: infiniband
+    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+"""
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "load-", "labels": {"railwright.io/fabric": "ib"}},
+    "spec": {
+        "schedulerName": "nobody",
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    },
+}
 
-    def __init__(
-        self, client: api.Api, namespace: str, pod: api.Object, injected: Any, *, per_second: int = PER_SECOND
-    ) -> None:
-        self._client, self._namespace, self._pod, self._injected = client, namespace, pod, injected
+
+def injected(pod: api.Object) -> bool:
+    """Whether a created POD is as POLICY has it."""
+    return bool(pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1")
+
+
+class Load:
+    """`async with Load(...)`: PODs are created meanwhile, where POLICY is in force."""
+
+    def __init__(self, client: api.Api, namespace: str, *, per_second: int = PER_SECOND) -> None:
+        self._client, self._namespace = client, namespace
         self._per_second = per_second
         self.created = self.uninjected = self.lost = 0
         self.failures: list[tuple[float, str]] = []  # when, and what was said; each was tried again
@@ -57,13 +79,13 @@ class Load:
         began = time.monotonic()
         for attempt in range(5):
             try:
-                made = await self._client.create(self._pod, namespace=self._namespace, dry_run=True)
+                made = await self._client.create(POD, namespace=self._namespace, dry_run=True)
             except api.ApiError as error:
                 self.failures.append((time.monotonic(), error.message))
                 await asyncio.sleep(0.05 * 2**attempt)
                 continue
             self.created += 1
-            self.uninjected += not self._injected(made)
+            self.uninjected += not injected(made)
             self.slowest = max(self.slowest, time.monotonic() - began)
             return
         self.lost += 1
