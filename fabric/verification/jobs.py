@@ -1,7 +1,7 @@
-"""A small job that shows whether a fabric carries RDMA: whole nodes, one label, an all-reduce, a log that tells.
+"""Builds manifests of a small all-reduce job that verifies a fabric: whole nodes, one label, NCCL's log at INFO.
 
-Owns the manifests, as trees. Nothing of the network is written into them: that is what admission is for. Knows no
-cluster; what it asks of a node is the policy's `gpusPerNode`.
+The manifests contain nothing about the network, because admission adds it. The number of GPUs of a node is the policy's
+`gpusPerNode`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,14 @@ from fabric.policy import model as policies
 
 Tree = dict[str, Any]
 
-# Published images with NCCL, libibverbs and their programs; any other by --image.
+# Published images with NCCL and libibverbs; --image replaces them.
 MPI_IMAGE = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu24.04-nccl2.29.2-1-d73ec07"  # with sshd and nccl-tests
 TORCH_IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
 _PERF = "/opt/nccl_tests/build/all_reduce_perf"
 _SWEEP = ("-b", "512M", "-e", "8G", "-f", "2", "-g", "1")  # sizes at which bandwidth, not latency, is measured
-_GPUS = 8  # of a node where the policy does not say
-_PORT = 23456  # where torchrun's ranks meet
-_DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}  # knowledge nccl.md 1.13: devices, network, channels
+_GPUS = 8  # of a node, if the policy has no gpusPerNode
+_PORT = 23456  # rendezvous port of torchrun
+_DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}  # logs devices, network and channels
 
 _TORCH = """\
 import os, time, torch, torch.distributed as dist
@@ -47,39 +47,40 @@ dist.destroy_process_group()
 """
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What the job should be."""
+class JobOptions(msgspec.Struct, frozen=True):
+    """Options of the job."""
 
     fabric: str
     nodes: int = 2
     kind: str = "mpijob"
-    image: str = ""  # "" for the published one
+    image: str = ""  # "" for the published image
     namespace: str = "default"
     name: str = "railwright-verify"
 
 
-def of(document: policies.FabricPolicy, wish: Wish) -> list[Tree]:
-    """The objects to create, in order. `wish.fabric` is one of the policy."""
-    gpus = document.fabrics[wish.fabric].gpus_per_node or _GPUS
-    return _KINDS[wish.kind](wish, document.accelerators[0], gpus)
+def build(document: policies.FabricPolicy, options: JobOptions) -> list[Tree]:
+    """Return the objects to create, in order. `options.fabric` must be a fabric of the policy."""
+    gpus = document.fabrics[options.fabric].gpus_per_node or _GPUS
+    return _KINDS[options.kind](options, document.accelerators[0], gpus)
 
 
-def ways() -> Sequence[str]:
-    """The kinds of job there are."""
+def list_kinds() -> Sequence[str]:
+    """Return the supported values of `JobOptions.kind`."""
     return tuple(_KINDS)
 
 
-def logs(wish: Wish) -> str:
-    """The command that gives the logs of all of its pods."""
-    where = f"kubectl -n {wish.namespace} logs --prefix --tail=-1 --max-log-requests={max(5, wish.nodes)}"
-    return f"{where} -l {_LABELS[wish.kind].format(name=wish.name)}"
+def logs_command(options: JobOptions) -> str:
+    """Return the kubectl command that prints the logs of all pods of the job."""
+    command = f"kubectl -n {options.namespace} logs --prefix --tail=-1 --max-log-requests={max(5, options.nodes)}"
+    return f"{command} -l {_LABELS[options.kind].format(name=options.name)}"
 
 
-def _mpi(wish: Wish, accelerator: str, gpus: int) -> list[Tree]:
-    forwarded = [word for name in _DEBUG for word in ("-x", name)]  # sshd gives ranks nothing of the worker's env
-    command = ["mpirun", "--allow-run-as-root", "--tag-output", "-np", str(wish.nodes * gpus), "--map-by", "slot",
+def _mpi(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
+    # sshd does not pass on the environment of the worker's container
+    forwarded = [word for name in _DEBUG for word in ("-x", name)]
+    command = ["mpirun", "--allow-run-as-root", "--tag-output", "-np", str(options.nodes * gpus), "--map-by", "slot",
                "--bind-to", "none", "-x", "PATH", "-x", "LD_LIBRARY_PATH", *forwarded, _PERF, *_SWEEP]  # fmt: skip
-    image = wish.image or MPI_IMAGE
+    image = options.image or MPI_IMAGE
     launcher = {"name": "mpi", "image": image, "env": _env(), "command": command}
     worker = {"name": "nccl-tests", "image": image, "command": ["/usr/sbin/sshd", "-De"],
               "resources": {"limits": {accelerator: str(gpus)}}}  # fmt: skip
@@ -87,78 +88,84 @@ def _mpi(wish: Wish, accelerator: str, gpus: int) -> list[Tree]:
         "slotsPerWorker": gpus,
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
         "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _template(wish, launcher)},
-            "Worker": {"replicas": wish.nodes, "restartPolicy": "Never", "template": _template(wish, worker)},
+            "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _template(options, launcher)},
+            "Worker": {"replicas": options.nodes, "restartPolicy": "Never", "template": _template(options, worker)},
         },
     }
-    return [_object("kubeflow.org/v2beta1", "MPIJob", wish, spec)]
+    return [_object("kubeflow.org/v2beta1", "MPIJob", options, spec)]
 
 
-def _pytorch(wish: Wish, accelerator: str, gpus: int) -> list[Tree]:
+def _pytorch(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
     def replicas(number: int) -> Tree:
-        container = _torchrun("pytorch", wish, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
-        return {"replicas": number, "restartPolicy": "Never", "template": _template(wish, container)}
+        container = _torchrun("pytorch", options, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
+        return {"replicas": number, "restartPolicy": "Never", "template": _template(options, container)}
 
-    specs = {"Master": replicas(1)} | ({"Worker": replicas(wish.nodes - 1)} if wish.nodes > 1 else {})
-    return [_object("kubeflow.org/v1", "PyTorchJob", wish, {"pytorchReplicaSpecs": specs})]
+    specs = {"Master": replicas(1)} | ({"Worker": replicas(options.nodes - 1)} if options.nodes > 1 else {})
+    return [_object("kubeflow.org/v1", "PyTorchJob", options, {"pytorchReplicaSpecs": specs})]
 
 
-def _volcano(wish: Wish, accelerator: str, gpus: int) -> list[Tree]:
+def _volcano(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
     def task(name: str, number: int) -> Tree:
-        container = _torchrun("pytorch", wish, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
-        return {"name": name, "replicas": number, "template": _template(wish, container, restartPolicy="Never")}
+        container = _torchrun("pytorch", options, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
+        return {"name": name, "replicas": number, "template": _template(options, container, restartPolicy="Never")}
 
     spec = {
         "schedulerName": "volcano",
-        "minAvailable": wish.nodes,
+        "minAvailable": options.nodes,
         "plugins": {"pytorch": ["--master=master", "--worker=worker", f"--port={_PORT}"], "svc": []},
-        "tasks": [task("master", 1), *([task("worker", wish.nodes - 1)] if wish.nodes > 1 else [])],
+        "tasks": [task("master", 1), *([task("worker", options.nodes - 1)] if options.nodes > 1 else [])],
     }
-    return [_object("batch.volcano.sh/v1alpha1", "Job", wish, spec)]
+    return [_object("batch.volcano.sh/v1alpha1", "Job", options, spec)]
 
 
-def _batch(wish: Wish, accelerator: str, gpus: int) -> list[Tree]:
-    first = f"{wish.name}-0.{wish.name}"
-    container = _torchrun("torch", wish, accelerator, gpus, "$(JOB_COMPLETION_INDEX)", first)
+def _batch(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
+    first = f"{options.name}-0.{options.name}"
+    container = _torchrun("torch", options, accelerator, gpus, "$(JOB_COMPLETION_INDEX)", first)
     spec = {
-        "completions": wish.nodes,
-        "parallelism": wish.nodes,
+        "completions": options.nodes,
+        "parallelism": options.nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "template": _template(wish, container, subdomain=wish.name, restartPolicy="Never"),
+        "template": _template(options, container, subdomain=options.name, restartPolicy="Never"),
     }
-    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {names.BATCH_JOB: wish.name}}
-    return [_object("v1", "Service", wish, peers), _object("batch/v1", "Job", wish, spec)]
+    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {names.BATCH_JOB: options.name}}
+    return [_object("v1", "Service", options, peers), _object("batch/v1", "Job", options, spec)]
 
 
-def _torchrun(name: str, wish: Wish, accelerator: str, gpus: int, rank: str, master: str) -> Tree:  # noqa: PLR0913, PLR0917 - one container, by its parts
-    command = ["torchrun", f"--nnodes={wish.nodes}", f"--nproc-per-node={gpus}", f"--node-rank={rank}",
+def _torchrun(name: str, options: JobOptions, accelerator: str, gpus: int, rank: str, master: str) -> Tree:  # noqa: PLR0913, PLR0917 - the parts of one container
+    command = ["torchrun", f"--nnodes={options.nodes}", f"--nproc-per-node={gpus}", f"--node-rank={rank}",
                f"--master-addr={master}", f"--master-port={_PORT}", "--no-python", "python", "-c", _TORCH]  # fmt: skip
     resources = {"limits": {accelerator: str(gpus)}}
-    return {"name": name, "image": wish.image or TORCH_IMAGE, "env": _env(), "command": command, "resources": resources}
+    return {
+        "name": name,
+        "image": options.image or TORCH_IMAGE,
+        "env": _env(),
+        "command": command,
+        "resources": resources,
+    }
 
 
 def _env() -> list[Tree]:
     return [{"name": name, "value": value} for name, value in _DEBUG.items()]
 
 
-def _template(wish: Wish, container: Tree, **more: Any) -> Tree:
-    metadata = {"labels": {names.FABRIC: wish.fabric}}
+def _template(options: JobOptions, container: Tree, **more: Any) -> Tree:
+    metadata = {"labels": {names.FABRIC: options.fabric}}
     return {"metadata": metadata, "spec": {**more, "containers": [container]}}
 
 
-def _object(version: str, kind: str, wish: Wish, spec: Tree) -> Tree:
-    metadata = {"name": wish.name, "namespace": wish.namespace}
+def _object(version: str, kind: str, options: JobOptions, spec: Tree) -> Tree:
+    metadata = {"name": options.name, "namespace": options.namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-_KINDS: Mapping[str, Callable[[Wish, str, int], list[Tree]]] = {
+_KINDS: Mapping[str, Callable[[JobOptions, str, int], list[Tree]]] = {
     "mpijob": _mpi,
     "pytorchjob": _pytorch,
     "volcano": _volcano,
     "job": _batch,
 }
-_LABELS = {  # which pods have a log; mpirun's has those of all ranks
+_LABELS = {  # selectors of the pods whose logs are needed; mpirun's launcher has the lines of all ranks
     "mpijob": "training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher",
     "pytorchjob": "training.kubeflow.org/job-name={name}",
     "volcano": "volcano.sh/job-name={name}",

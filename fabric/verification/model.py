@@ -1,12 +1,9 @@
-"""What a log of NCCL tells of the network a job ran over, as values: events, pods, the verdict.
-
-Owns the form, which is also the JSON of `railwright verify log`. Knows no text and no policy.
-"""
+"""Values read from NCCL's logs: events, pods, and the report, which is the JSON of `railwright verify log`."""
 
 import msgspec
 
 RDMA, PARTIAL, FAILED, TCP, UNKNOWN = "rdma", "partial", "failed", "tcp", "unknown"
-"""Every rail carried RDMA; RDMA, but not on every rail; RDMA that broke or gave wrong results; sockets; cannot tell."""
+"""RDMA on every rail; RDMA on some rails; RDMA that failed or gave wrong results; sockets; unknown."""
 
 
 class Hca(msgspec.Struct, frozen=True, order=True):
@@ -17,68 +14,68 @@ class Hca(msgspec.Struct, frozen=True, order=True):
     link: str  # IB or RoCE
 
 
-# --- events: one line each --------------------------------------------------------------------------------
+# --- events: one for a line --------------------------------------------------------------------------------
 
 
 class Network(msgspec.Struct, frozen=True):
-    """`Using network NAME`: what a process chose for all traffic between nodes."""
+    """`Using network NAME`: the network a process uses for all traffic between nodes."""
 
     name: str
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """`NET/IB : Using ...`: position is NCCL's device number; more than one where ports are merged."""
+    """`NET/IB : Using ...`: ports by NCCL's device number; several ports where NCCL merges them."""
 
     devices: tuple[tuple[Hca, ...], ...]
 
 
 class Virtual(msgspec.Struct, frozen=True):
-    """`Made virtual device [N] name=A+B`: a device that stands for several."""
+    """`Made virtual device [N] name=A+B`: a device made of several."""
 
     number: int
     names: tuple[str, ...]
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """`NET/OFI Selected provider is efa ... (found N nics)`: libfabric's choice; 0 where it does not count."""
+    """`NET/OFI Selected provider is efa ... (found N nics)`: libfabric's provider; 0 NICs if the line has no number."""
 
     name: str
     nics: int
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """`Channel ... via NET/NAME/DEVICE`: a connection to another node. `rank` is the speaker's, -1 unknown."""
+    """`Channel ... via NET/NAME/DEVICE`: a connection to another node. `rank` is the writer's, -1 if unknown."""
 
     network: str
     device: int
     direct: bool  # GPUDirect RDMA
-    collective: bool  # by the switches: COLLNET, whose name is that of the plugin
+    collective: bool  # COLLNET, reduced in the switches; the network is then the plugin's name
     rank: int = -1
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A process is a rank of a communicator."""
+    """`rank R nranks N`: the rank of a process in a communicator of `ranks` ranks."""
 
     rank: int
     ranks: int
 
 
 class Sockets(msgspec.Struct, frozen=True):
-    """`NET/Socket : Using ...`: the interfaces TCP would take. Told also where TCP is not used."""
+    """`NET/Socket : Using ...`: the interfaces that TCP would use. NCCL prints it also when it uses RDMA."""
 
     interfaces: tuple[str, ...]
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why RDMA could not be had, in our words."""
+    """Why RDMA is not available, as a sentence."""
 
-    words: str
+    text: str
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """RDMA was set up and broke: NCCL's warning."""
+    """NCCL's warning about RDMA that failed after it was set up."""
 
-    words: str
+    text: str
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -90,41 +87,41 @@ class Release(msgspec.Struct, frozen=True):
 Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | Reason | Failure | Release
 
 
-# --- what is answered -------------------------------------------------------------------------------------
+# --- the report -------------------------------------------------------------------------------------------
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What should be seen. `rails` None: as many as the pod that opened the most."""
+    """What the logs should show. `rails` None means as many as the pod with the most rails opened."""
 
     rails: int | None = None
-    transport: str = ""  # of the policy; "" where nobody said
-    devices: tuple[tuple[str, ...], ...] = ()  # of each rail, what it is called on the node types
+    transport: str = ""  # of the policy; "" if there is no policy
+    devices: tuple[tuple[str, ...], ...] = ()  # of each rail: its device name on each node shape
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What one pod used. Names are those of the pods where the log tells them, else of the hosts."""
+    """What one pod used. `name` is the pod's where the log contains it, otherwise the host's."""
 
     name: str
     state: str
     ranks: tuple[int, ...]
-    network: tuple[str, ...]  # as NCCL calls it
-    transport: str  # as people call it
-    opened: tuple[str, ...]  # devices that NCCL found
-    used: tuple[str, ...]  # devices that a channel went over
-    rails: int | None  # how many rails carried RDMA
-    missing: tuple[str, ...]  # rails or devices that did not, where they can be named
+    network: tuple[str, ...]  # NCCL's name
+    transport: str  # common name
+    opened: tuple[str, ...]  # ports that NCCL found
+    used: tuple[str, ...]  # ports with at least one channel
+    rails: int | None  # number of rails that carried RDMA
+    missing: tuple[str, ...]  # rails or ports that did not, if they can be named
     channels: int
     channels_direct: int
-    interfaces: tuple[str, ...]  # that TCP would take, or took
+    interfaces: tuple[str, ...]  # that TCP would use, or used
     why: tuple[str, ...]
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """The answer."""
+class Report(msgspec.Struct, frozen=True):
+    """The assessment of a whole job."""
 
     state: str
     line: str
-    rails: int | None  # that each pod should have used
+    rails: int | None  # that each pod should have used; None if unknown
     pods: tuple[Pod, ...]
     ranks: int | None
     ranks_seen: int

@@ -33,7 +33,7 @@ def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
     return code, [*yaml.safe_load_all(capsys.readouterr().out)]
 
 
-@pytest.mark.parametrize("kind", jobs.ways())
+@pytest.mark.parametrize("kind", jobs.list_kinds())
 @pytest.mark.parametrize("site", SITES)
 def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_network_it_takes(site, kind, capsys):
     policy = policy_of(site)

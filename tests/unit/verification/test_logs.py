@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.policy import model as policies
-from fabric.verification import expecting, gathering, model, verdict
+from fabric.verification import aggregate, expectations, model, report
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 INDEX = json.loads((FOLDER / "index.json").read_text())
@@ -19,12 +19,12 @@ def lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.log").read_text().splitlines()
 
 
-def judged(*logs, **expected) -> model.Verdict:
+def judged(*logs, **expected) -> model.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
-    return verdict.of(named, model.Expected(**expected))
+    return report.assess_logs(named, model.Expected(**expected))
 
 
-def by_name(found: model.Verdict) -> dict[str, model.Pod]:
+def by_name(found: model.Report) -> dict[str, model.Pod]:
     return {each.name: each for each in found.pods}
 
 
@@ -130,7 +130,7 @@ def test_pods_on_the_host_network_are_told_apart_by_kubectls_prefix_and_a_launch
     assert [each.name for each in judged(launched).pods] == ["w-0", "w-1"]
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------
+# --- reports ----------------------------------------------------------------------------------------------
 
 
 def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
@@ -243,7 +243,9 @@ def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
         },
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
-    assert expecting.of(document, "f") == model.Expected(rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),))
+    assert expectations.expect(document, "f") == model.Expected(
+        rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),)
+    )
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -256,7 +258,9 @@ def test_the_order_of_lines_and_how_pods_are_interleaved_decide_nothing(names, s
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
-    assert verdict.of([("log", shuffled)], model.Expected()) == verdict.of([("log", every)], model.Expected())
+    assert report.assess_logs([("log", shuffled)], model.Expected()) == report.assess_logs(
+        [("log", every)], model.Expected()
+    )
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
@@ -266,5 +270,5 @@ def test_no_text_at_all_breaks_the_reading(texts):
         *(f"h:1:2 [0] NCCL INFO {each}" for each in texts),
         *(f"h:1:2 [0] NCCL INFO NET/IB : Using {each}" for each in texts),
     ]
-    assert gathering.hear([("log", mixed)]) is not None
+    assert aggregate.collect([("log", mixed)]) is not None
     assert "\n" not in judged(mixed).line

@@ -1,18 +1,19 @@
-"""What a log should show, by the policy: how many rails, of which transport, and what their devices are called.
+"""Derives from the policy what the log of a job should show: number of rails, transport, device names.
 
-Owns that reading of a fabric. Knows no log.
+Reads the policy only, never a log.
 """
 
 from fabric.policy import model as policies
 from fabric.verification import model
 
 
-def of(document: policies.FabricPolicy, name: str) -> model.Expected:
-    """Of a fabric that has rails; each pod has all of them, as the job of `railwright verify manifest` does.
+def expect(document: policies.FabricPolicy, fabric_name: str) -> model.Expected:
+    """Return what each pod of a job on this fabric should use: all rails of the fabric.
 
-    `devicesPerRail` counts NICs on EFA only: a shared device plugin gives one HCA, however many are asked for.
+    The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out
+    one HCA for any number of requested devices.
     """
-    fabric = document.fabrics[name]
+    fabric = document.fabrics[fabric_name]
     per_rail = fabric.devices_per_rail if fabric.transport is policies.Transport.EFA else 1
     devices = [
         tuple(
