@@ -77,7 +77,7 @@ class Process:
 
 
 class LogSummary(NamedTuple):
-    """What all logs together contain."""
+    """The content of all logs together."""
 
     pods: Mapping[str, tuple[Process, ...]]  # by pod name; only pods with any line about the network
     world: int | None  # number of ranks in the largest communicator

@@ -91,7 +91,7 @@ Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | Re
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What the logs should show. `rails` None means as many as the pod with the most rails opened."""
+    """The expected content of the logs. `rails` None means as many as the pod with the most rails opened."""
 
     rails: int | None = None
     transport: str = ""  # of the policy; "" if there is no policy
@@ -99,7 +99,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What one pod used. `name` is the pod's where the log contains it, otherwise the host's."""
+    """The rails and devices that one pod used. `name` is the pod's where the log contains it, otherwise the host's."""
 
     name: str
     state: str

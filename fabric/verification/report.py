@@ -93,12 +93,12 @@ def format_ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' * (len(numbers) != 1)} {text}"
 
 
-def _rdma_line(report: model.Report) -> str:
+def _format_rdma(report: model.Report) -> str:
     start = f"RDMA on every rail: {_transports(report.pods)}, {_format_rails(report)}"
     return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _busbw(report))))
 
 
-def _tcp_line(report: model.Report) -> str:
+def _format_tcp(report: model.Report) -> str:
     on_tcp = [pod for pod in report.pods if pod.state == model.TCP]
     others = [pod for pod in report.pods if pod.state != model.TCP]
     all_of = "all of " if not others and len(on_tcp) > 1 else ""
@@ -112,7 +112,7 @@ def _tcp_line(report: model.Report) -> str:
     return line + _as_suffix(_busbw(report))
 
 
-def _partial_line(report: model.Report) -> str:
+def _format_partial(report: model.Report) -> str:
     partial = [pod for pod in report.pods if pod.state == model.PARTIAL]
     details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
     more = f", and {len(partial) - _NAMED} more pods" if len(partial) > _NAMED else ""
@@ -123,20 +123,20 @@ def _format_missing(pod: model.Pod) -> str:
     return f", missing {', '.join(pod.missing)}" if pod.missing else ""
 
 
-def _failed_line(report: model.Report) -> str:
+def _format_failure(report: model.Report) -> str:
     return f"RDMA was set up and failed: {report.why[0]}"
 
 
-def _unknown_line(report: model.Report) -> str:
+def _format_unknown(report: model.Report) -> str:
     return f"cannot tell: {'; '.join(report.why[:_NAMED])}"
 
 
 _LINES: Mapping[str, Callable[[model.Report], str]] = {
-    model.RDMA: _rdma_line,
-    model.TCP: _tcp_line,
-    model.PARTIAL: _partial_line,
-    model.FAILED: _failed_line,
-    model.UNKNOWN: _unknown_line,
+    model.RDMA: _format_rdma,
+    model.TCP: _format_tcp,
+    model.PARTIAL: _format_partial,
+    model.FAILED: _format_failure,
+    model.UNKNOWN: _format_unknown,
 }
 
 

@@ -1,0 +1,156 @@
+"""The project's words: no retired word, no citation of a missing document, functions named by verbs."""
+
+import ast
+import io
+import pathlib
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[3]
+WORDS = yaml.safe_load((ROOT / "tests" / "data" / "style" / "words.yaml").read_text())
+NAMES: dict[str, str] = WORDS["names"]
+TEXT = {re.compile(pattern): replacement for pattern, replacement in WORDS["text"].items()}
+CITATIONS = {re.compile(pattern): replacement for pattern, replacement in WORDS["citations"].items()}
+STARTS = tuple(WORDS["docstring_starts"])
+PAGE = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w-]+/)*[\w-]+\.md)\b")
+PACKAGES = ("railwright", "webhook", "extender", "certs", "fabric", "cluster", "serving", "dashboard", "cli",
+            "simulator", "preflight", "documentation")  # fmt: skip
+
+
+class Finding(NamedTuple):
+    place: str
+    problem: str
+    replacement: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}; write: {self.replacement}"
+
+
+def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]:
+    for token in tokens:
+        if token.type != tokenize.NAME:
+            continue
+        for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string):
+            if replacement := NAMES.get(part.lower()):
+                yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", replacement)
+
+
+def find_text(tokens: list[tokenize.TokenInfo], path: str, patterns: dict[re.Pattern[str], str]) -> Iterator[Finding]:
+    for token in tokens:
+        if token.type not in (tokenize.COMMENT, tokenize.STRING):
+            continue
+        for pattern, replacement in patterns.items():
+            for match in pattern.finditer(token.string):
+                line = token.start[0] + token.string[: match.start()].count("\n")
+                yield Finding(f"{path}:{line}", f"{match[0]!r}", replacement)
+
+
+def find_missing_pages(tokens: list[tokenize.TokenInfo], tree: ast.AST, path: str) -> Iterator[Finding]:
+    """Check comments and docstrings only: other strings may name files that railwright writes."""
+    texts = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    texts += [(line, text) for line, text in docstrings(tree)]
+    for line, text in texts:
+        for match in PAGE.finditer(text):
+            name = match[1].lstrip("./")
+            if not any((folder / name).exists() for folder in (ROOT, ROOT / "docs", ROOT / "tests")):
+                yield Finding(f"{path}:{line}", f"page {match[1]!r} is not in the repository", "the fact itself")
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+
+
+def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any(ast.unparse(each).endswith(("property", ".setter")) for each in node.decorator_list):
+            continue
+        first_word = node.name.strip("_").partition("_")[0]
+        is_whole = first_word == node.name.strip("_")
+        is_participle = first_word.endswith(tuple(WORDS["participle_endings"])) and len(first_word) > 4
+        if node.name in WORDS["allowed_functions"] or first_word in ("need", "needs", "feed", "seed", "embed"):
+            continue
+        if is_participle or (is_whole and first_word in WORDS["function_names"]):
+            yield Finding(f"{path}:{node.lineno}", f"function {node.name!r}", "a verb that says what the function does")
+
+
+def find_docstrings(tree: ast.AST, path: str) -> Iterator[Finding]:
+    for line, text in docstrings(tree):
+        if text.split(" ")[0].rstrip(",:") in STARTS:
+            yield Finding(f"{path}:{line}", f"docstring begins with {text[:30]!r}", "begin with a verb")
+
+
+def check(source: str, path: str) -> list[Finding]:
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    tree = ast.parse(source)
+    return [
+        *find_names(tokens, path),
+        *find_text(tokens, path, TEXT),
+        *find_text(tokens, path, CITATIONS),
+        *find_missing_pages(tokens, tree, path),
+        *find_functions(tree, path),
+        *find_docstrings(tree, path),
+    ]
+
+
+def is_pending(path: pathlib.PurePath) -> bool:
+    return any(
+        path.match(folder) if folder.endswith(".py") else path.is_relative_to(folder) for folder in WORDS["pending"]
+    )
+
+
+def sources() -> list[pathlib.PurePath]:
+    listing = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    paths = map(pathlib.PurePath, listing.splitlines())
+    return [path for path in paths if path.parts[0] in PACKAGES and not is_pending(path)]
+
+
+def test_no_retired_word_is_used():
+    findings = [str(found) for path in sources() for found in check((ROOT / path).read_text(), str(path))]
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def test_every_pending_folder_exists_and_has_something_to_rewrite():
+    for folder in WORDS["pending"]:
+        paths = [*ROOT.glob(folder if folder.endswith(".py") else f"{folder}/**/*.py")]
+        assert any(check(path.read_text(), str(path)) for path in paths), f"{folder}: remove it from `pending`"
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("told = 1\n", "name 'told'"),
+        ("class NodeLedger:\n    pass\n", "name 'NodeLedger'"),
+        ("# the gang's mates\n", "'mates'"),
+        ('"""A broken policy is mended."""\n', "'mended'"),
+        ("x = 1  # by ruling 12\n", "'ruling 12'"),
+        ('"""See nowhere.md."""\n', "page 'nowhere.md' is not in the repository"),
+        ("def of(pod):\n    pass\n", "function 'of'"),
+        ("def charged(zones):\n    pass\n", "function 'charged'"),
+        ('def f():\n    """What a node has."""\n', "docstring begins with 'What a node has.'"),
+    ],
+)
+def test_each_rule_finds_its_case(source, problem):
+    assert problem in [finding.problem for finding in check(source, "file.py")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Node:\n    @property\n    def charged(self):\n        return 1\n",
+        '"""See docs/interface.md 7.3."""\n',
+        "def feed(pod):\n    pass\n",
+    ],
+)
+def test_each_rule_spares_what_is_right(source):
+    assert check(source, "file.py") == []
