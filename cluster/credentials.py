@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from cluster import errors, kubernetes_library
+from cluster import errors, kubernetes_library, tls
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import configuration
@@ -76,7 +76,7 @@ def _unusable(kubeconfig: str | None, error: Exception) -> errors.ConfigurationE
 def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
         return True  # as aiohttp has it; there is no TLS on this connection
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    context = tls.client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
     if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify

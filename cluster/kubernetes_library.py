@@ -1,9 +1,9 @@
 """Import kubernetes_asyncio's reader of kubeconfigs without the library's model classes.
 
-`import kubernetes_asyncio` imports a class for every kind of the API: about 850 modules, 68 MiB and one to three seconds
-of CPU at the start of each server and command. Reading an account needs `kubernetes_asyncio.config` and two classes of
-`kubernetes_asyncio.client`, about 20 modules and 5 MiB. `import_config` registers the library's packages without running
-their `__init__` files, then imports `kubernetes_asyncio.config`, whose own code runs unchanged.
+`import kubernetes_asyncio` imports a class for every kind of the API: about 850 modules, 68 MiB and one to three
+seconds of CPU at the start of each server and command. Reading an account needs `kubernetes_asyncio.config` and two
+classes of `kubernetes_asyncio.client`, about 20 modules and 5 MiB. `import_config` registers the library's packages
+without running their `__init__` files, then imports `kubernetes_asyncio.config`, whose own code runs unchanged.
 """
 
 import contextlib

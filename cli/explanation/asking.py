@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from cli import kubeconfig, output
-from cluster import credentials, errors
+from cluster import credentials, errors, tls
 from fabric import names
 
 SECONDS = 30.0  # for one answer
@@ -157,7 +157,7 @@ def _trust(ca: str) -> ssl.SSLContext | bool:
     if not ca:
         return True
     try:
-        return ssl.create_default_context(cafile=ca)
+        return tls.client_context(ca)
     except (OSError, ssl.SSLError) as error:
         raise output.UnreadableError(f"--ca {ca}: {error}") from None
 
