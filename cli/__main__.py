@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from cli import commands, examples, output
+from fabric import version
 
-_VERSION = "0.1.0"
 _COMPLETE = "__complete"  # what shells call, see cli.completion
 
 
@@ -74,7 +74,7 @@ def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
         prog="kubectl railwright" if kubectl else "railwright",
         description="Gives distributed training pods the right RDMA network, and gangs the right nodes.",
     )
-    parser.add_argument("--version", action="version", version=f"railwright {_VERSION}")
+    parser.add_argument("--version", action="version", version=f"railwright {version.VERSION}")
     branches = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in known.items():
         epilog = f"example: {examples.EXAMPLES[name]}" if name in examples.EXAMPLES else None
