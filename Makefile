@@ -54,7 +54,9 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	@$(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/tools && $(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/run
 	$(BIN)/uv pip install --quiet --python $(AUDIT)/tools/bin/python --require-hashes -r requirements/audit.txt
 	$(BIN)/uv pip install --quiet --python $(AUDIT)/run/bin/python --require-hashes -r requirements/run.txt
-	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-format JSON -o $(AUDIT)/sbom.json $(AUDIT)/run/bin/python
+	@# the tool does not know versions that are read from code
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/railwright --version | cut -d ' ' -f 2)\"/" pyproject.toml > $(AUDIT)/pyproject.toml
+	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject $(AUDIT)/pyproject.toml --output-reproducible --output-format JSON -o $(AUDIT)/sbom.json $(AUDIT)/run/bin/python
 	git ls-files -z | xargs -0 $(AUDIT)/tools/bin/detect-secrets-hook $(SECRETS)
 	@failed=0; for lock in run dev; do report=$(AUDIT)/vulnerabilities-$$lock.json; \
 	echo "pip-audit of requirements/$$lock.txt"; \
