@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # The image's interpreter where the machine has it, so that what is tested is what is shipped; else the newest that is
-# supported. Looked for only when .venv is made. Override: make setup PYTHON=/path/to/python
+# supported. Looked for only when .venv is made. To choose another: make setup PYTHON=/path/to/python
 PYTHON = $(shell sh tests/support/interpreters.sh | sed -n '1s/^[^ ]* //p')
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -26,9 +26,10 @@ help: ## show this
 
 setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
 
-$(VENV)/bin/uv: requirements/dev.txt
-	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 or newer; found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+$(VENV)/bin/uv: requirements/dev.txt Containerfile Makefile
+	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 to 3.14 with venv and ensurepip (on Debian and Ubuntu: apt install python3-venv); found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@# made anew when the image has another Python than .venv
+	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$("$(PYTHON)" -V 2>&1)" || "$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@# uv itself comes from the same lock, by hash: the requirement that begins with uv== and its continuation lines
 	@awk '/^uv==/ { on = 1 } on { print } on && !/\\$$/ { exit }' requirements/dev.txt > $(VENV)/uv.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
