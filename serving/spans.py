@@ -20,8 +20,9 @@ from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.trace import export
 from opentelemetry.trace.propagation import tracecontext
 
-from serving import metrics, tracing
+from fabric import version
 from serving import routes as http
+from serving import tracing
 
 _LOG = logging.getLogger(__name__)
 _SEND_SECONDS = 3.0  # of one batch, tries included
@@ -38,10 +39,10 @@ class Spans:
     def __init__(self, endpoint: str, *, service: str) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a line a batch; `_Sender` says it once
         self._sender = _Sender(endpoint)
-        about = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: metrics.VERSION}
+        about = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: version.VERSION}
         self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(self._sender))
-        self._tracer = self._provider.get_tracer("railwright", metrics.VERSION)
+        self._tracer = self._provider.get_tracer("railwright", version.VERSION)
 
     def routes(self, offered: Sequence[http.Route]) -> Sequence[http.Route]:
         """See tracing.Tracing."""

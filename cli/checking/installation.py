@@ -7,7 +7,7 @@ from typing import Any
 from cli.checking import model
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, skip, warn
-from fabric.injection import record
+from fabric import version
 
 _INSTALL = "kubectl apply -k manifests/base"
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+\S*)$")
@@ -112,8 +112,8 @@ def _images(seen: sight.Seen) -> model.Verdict:
     tag = _TAG.search(image)
     if tag is None:
         return ok(f"{image}, whose tag tells no version")
-    if tag[1] != record.VERSION:
-        return warn(f"the cluster runs {image}, this command is {record.VERSION}: rows may judge by another release")
+    if tag[1] != version.VERSION:
+        return warn(f"the cluster runs {image}, this command is {version.VERSION}: rows may judge by another release")
     return ok(image)
 
 

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Awaitable, Callable, Sequence
 
 from cli import kubeconfig, output
-from fabric import names
+from fabric import names, version
 
 if typing.TYPE_CHECKING:  # slow to import, and `railwright --help` needs none of them
     from cli.checking import model
@@ -112,12 +112,11 @@ def _answer(
     from rich.console import Console  # noqa: PLC0415 - see above
 
     from cli.checking import picture  # noqa: PLC0415 - see above
-    from fabric.injection import record  # noqa: PLC0415
 
     if arguments.output == "json":
         output.print_json(
             picture.document(
-                results, server=client.host, namespace=arguments.namespace, version=record.VERSION, good=good
+                results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=good
             )
         )
     if arguments.output == "json" and not arguments.svg:

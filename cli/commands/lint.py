@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cli import output
+from fabric import version
 
 if TYPE_CHECKING:  # rules, policy and YAML are slow to import, and `railwright --help` needs none of them
     from cli.linting import findings
@@ -16,7 +17,6 @@ NAME = "lint"
 HELP = "check NCCL settings in manifests and nccl.conf files"
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
-_VERSION = "0.1.0"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,7 @@ def _json(report: "findings.Report") -> None:
 def _sarif(report: "findings.Report") -> None:
     from cli.linting import sarif  # noqa: PLC0415 - see above
 
-    output.print_json(sarif.log(report.located, _VERSION))
+    output.print_json(sarif.log(report.located, version.VERSION))
 
 
 _FORMS: Mapping[str, Callable[["findings.Report"], Any]] = {"text": _text, "json": _json, "sarif": _sarif}
@@ -121,7 +121,7 @@ def _rules(form: str) -> int:
     from fabric.lint import engine  # noqa: PLC0415 - see above
 
     if form == "sarif":
-        output.print_json(sarif.log((), _VERSION))
+        output.print_json(sarif.log((), version.VERSION))
         return output.OK
     rows = [
         {"code": rule.code, "name": rule.name, "severity": rule.severity, "title": rule.title,

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from cli import kubeconfig, output
-from cluster import credentials, errors
+from cluster import credentials, errors, tls
 from fabric import names
 
 SECONDS = 30.0  # for one answer
@@ -153,11 +153,9 @@ def _bearer(headers: Mapping[str, str]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _trust(ca: str) -> ssl.SSLContext | bool:
-    if not ca:
-        return True
+def _trust(ca: str) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca)
+        return tls.client_context(ca or None)
     except (OSError, ssl.SSLError) as error:
         raise output.UnreadableError(f"--ca {ca}: {error}") from None
 

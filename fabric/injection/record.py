@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fabric import names, views
+from fabric import names, version, views
 from fabric.injection import aim as aims
 from fabric.injection import model
 
-VERSION = "0.1.0"  # of the record's writer; the same as the package's, which a test holds together
 _WRITTEN = (names.INJECTION, names.NCCL_CONF)  # what a user wrote there does not stay
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 
@@ -62,7 +61,7 @@ def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, .
 
 def _text(aim: aims.Aim, part: model.Part) -> str:
     record = Record(
-        version=VERSION,
+        version=version.VERSION,
         policy=aim.policy.digest,
         fabric=aim.fabric_name,
         role=aim.role.word,

@@ -10,11 +10,12 @@ import json
 import pathlib
 import re
 import sys
-import tomllib
 
 import templates
 import values
 import yaml
+
+from fabric import version
 
 MANIFESTS = pathlib.Path(__file__).parents[1]
 CHART = MANIFESTS / "chart"
@@ -52,14 +53,13 @@ be told to do: [docs/chart.md](../../docs/chart.md).
 
 def chart_file() -> str:
     """Chart.yaml, with the version of the package."""
-    version = tomllib.loads((MANIFESTS.parent / "pyproject.toml").read_text())["project"]["version"]
-    return f"""# written by manifests/charting/build.py; the version is pyproject.toml's
+    return f"""# written by manifests/charting/build.py; the version is that of fabric/version.py
 apiVersion: v2
 name: railwright
 description: Gives distributed training pods the right RDMA network, and gangs the right nodes
 type: application
-version: {version}
-appVersion: "{version}"
+version: {version.VERSION}
+appVersion: "{version.VERSION}"
 kubeVersion: ">= 1.30.0-0"  # matchConditions and ValidatingAdmissionPolicy
 home: https://railwright.io/docs
 """

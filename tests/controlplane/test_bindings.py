@@ -77,10 +77,10 @@ async def seen(plane, namespace):
 async def installed(plane, namespace, site, schedulers, extender_door):
     """railwright on the plane, Volcano asking its extender."""
     await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    extender_door.backend = (await site.start_extender()).port
-    await schedulers.volcano(volcano.extender(f"{extender_door.url}/volcano", managed=RAILS))
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
+    extender_door.backend = extender.port
+    conf = volcano.extender(f"{extender_door.url}/volcano", managed=RAILS)
+    await asyncio.gather(site.register(namespace), schedulers.volcano(conf))
     return site
 
 

@@ -3,7 +3,7 @@
 import pages
 import yaml
 
-from fabric import names
+from fabric import names, version
 
 
 async def test_the_documented_folder_renders_to_the_base_with_the_operators_image_and_policy(plane, tmp_path):
@@ -23,7 +23,7 @@ async def test_the_documented_folder_renders_to_the_base_with_the_operators_imag
     base = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(pages.ROOT / "manifests/base"))))
     assert sorted(map(name_of, rendered)) == sorted(map(name_of, base))
     images = {c["image"] for each in rendered if each["kind"] == "Deployment" for c in containers(each)}
-    assert images == {"REGISTRY/railwright:0.1.0"}
+    assert images == {f"REGISTRY/railwright:{version.VERSION}"}
     (found,) = [each for each in rendered if name_of(each) == ("ConfigMap", names.POLICY_CONFIGMAP)]
     assert found["data"][names.POLICY_KEY] == policy
 

@@ -145,8 +145,7 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
 ):
     await arrange(plane, nodes, namespace)
     await site.policy((EXAMPLES / "360-roce" / "policy.yaml").read_text())
-    await site.start_webhook()
-    extender = await site.start_extender()
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     extender_door.backend = extender.port
     await site.register("prod")
     await site.guard("prod")  # the real admission policies let all of its pods pass

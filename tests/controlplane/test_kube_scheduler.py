@@ -1,5 +1,6 @@
 """A Deployment placed by kube-scheduler: our filter refuses, our sentence reaches the user."""
 
+import asyncio
 import json
 
 import yaml
@@ -59,8 +60,8 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
     }
     await plane.api.create(holder, namespace=namespace)
     await site.policy(POLICY)
-    await site.start_webhook()
-    extender_door.backend = (await site.start_extender()).port
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
+    extender_door.backend = extender.port
     await site.register(namespace)
     # kube-scheduler leaves the rails to us, so that nobody but us can refuse a node for them
     await schedulers.kube(kubes.entry(extender_door.url, ignored=True))
@@ -96,8 +97,8 @@ async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube
     entry = {key: value for key, value in {**example, **local}.items() if key != "tlsConfig"}
     await nodes.make("free-0", rails={RAILS[0]: 1, RAILS[1]: 1})
     await site.policy(POLICY)
-    await site.start_webhook()
-    extender_door.backend = (await site.start_extender()).port
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
+    extender_door.backend = extender.port
     await site.register(namespace)
     await schedulers.kube(entry)
     await plane.api.create(deployment(1), namespace=namespace)

@@ -1,13 +1,18 @@
-"""The API server over TLS, while its authority is replaced under us."""
+"""The API server over TLS: whose certificates are believed, and while its authority is replaced under us."""
 
+import asyncio
 import contextlib
 import datetime as dt
 import ssl
 
 import pytest
 from aiohttp import web
+from bare_certificates import key_pem, make, pem
+from cryptography import x509
 
 from certs import issue
+from cli import output
+from cli.explanation import asking
 from cluster import client as clients
 from cluster import errors
 
@@ -31,7 +36,14 @@ async def serving(folder, authority, port=0):
     """An API server with a certificate of this authority."""
     about = {"common_name": "api", "hosts": ["127.0.0.1"], "usages": {"server"}}
     leaf = issue.issue_leaf(authority, **about, now=NOW, lifetime=DAY)
-    (folder / "api.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
+    async with serving_pem(folder, leaf.certificate_pem + leaf.key_pem, port) as bound:
+        yield bound
+
+
+@contextlib.asynccontextmanager
+async def serving_pem(folder, pem, port=0):
+    """An API server with these certificates and this key."""
+    (folder / "api.pem").write_bytes(pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "api.pem")
     app = web.Application()
@@ -65,3 +77,58 @@ async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_h
             assert await client.get("/version")
     finally:
         await client.close()
+
+
+async def ask(folder, authority, served):
+    """What an API server with these certificates answers to a client that knows this authority."""
+    (folder / "ca.crt").write_bytes(pem(authority[0]))
+    async with serving_pem(folder, served) as port:
+        (folder / "kubeconfig").write_text(TEXT.format(port=port, ca=folder / "ca.crt"))
+        client = await clients.connect(str(folder / "kubeconfig"))
+        try:
+            return await client.get("/version")
+        finally:
+            await client.close()
+
+
+async def test_an_authority_without_key_identifiers_is_believed_as_kubectl_believes_it(tmp_path):
+    """EKS has such. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
+    authority = make("kubernetes", authority=True)
+    leaf, key = make("api", authority)
+    assert await ask(tmp_path, authority, pem(leaf) + key_pem(key)) == b'{"gitVersion": "v1"}'
+
+
+async def test_an_intermediate_authority_without_key_identifiers_is_believed_too(tmp_path):
+    authority = make("kubernetes", authority=True)
+    between = make("between", authority, authority=True)
+    leaf, key = make("api", between)
+    assert await ask(tmp_path, authority, pem(leaf, between[0]) + key_pem(key)) == b'{"gitVersion": "v1"}'
+
+
+AUTHORITY = make("kubernetes", authority=True)
+NO_AUTHORITY = make("a workload", AUTHORITY)  # a certificate of the authority, which may issue none
+DISHONEST = {
+    "of another authority with its name": (make("api", make("kubernetes", authority=True)), ()),
+    "of itself": (make("kubernetes"), ()),
+    "for another host": (make("api", AUTHORITY, host="127.0.0.2"), ()),
+    "expired": (make("api", AUTHORITY, until=NOW - DAY), ()),
+    "for clients only": (make("api", AUTHORITY, usage=x509.OID_CLIENT_AUTH), ()),
+    "issued by a certificate that is no authority": (make("api", NO_AUTHORITY), (NO_AUTHORITY[0],)),
+}
+
+
+@pytest.mark.parametrize("case", DISHONEST)
+async def test_every_other_flaw_of_a_certificate_is_refused_as_before(tmp_path, case):
+    (leaf, key), chain = DISHONEST[case]
+    with pytest.raises(errors.UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
+        await ask(tmp_path, AUTHORITY, pem(leaf, *chain) + key_pem(key))
+
+
+async def test_the_file_of_a_users_option_ca_is_believed_likewise(tmp_path):
+    """`railwright explain pod --extender https://... --ca FILE`, before any answer is understood."""
+    leaf, key = make("extender", AUTHORITY)
+    (tmp_path / "ca.crt").write_bytes(pem(AUTHORITY[0]))
+    async with serving_pem(tmp_path, pem(leaf) + key_pem(key)) as port:
+        way = asking.Way(f"https://127.0.0.1:{port}", "", "", str(tmp_path / "ca.crt"), "")
+        with pytest.raises(output.UnreadableError, match="status 404"):
+            await asyncio.to_thread(asking.explanation, "prod", "worker-0", way)

@@ -25,9 +25,9 @@ async def leases():
 class Standing:
     """A running candidate and what it told."""
 
-    def __init__(self, client, name: str) -> None:
+    def __init__(self, client, name: str, timings: lease.Timings = QUICK) -> None:
         self.told: list[bool] = []
-        self.election = lease.Election(client, "prod", NAME, name, timings=QUICK, changed=self.told.append)
+        self.election = lease.Election(client, "prod", NAME, name, timings=timings, changed=self.told.append)
         self.task = asyncio.create_task(self.election.run())
 
     async def kill(self) -> None:
@@ -49,8 +49,8 @@ async def stand(leases, tmp_path):
     client = await clients.connect(api_stub.kubeconfig(tmp_path, leases.port))
     running: list[Standing] = []
 
-    def started(name: str) -> Standing:
-        running.append(Standing(client, name))
+    def started(name: str, timings: lease.Timings = QUICK) -> Standing:
+        running.append(Standing(client, name, timings))
         return running[-1]
 
     yield started
@@ -154,10 +154,10 @@ async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(le
 
 
 async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_has_a_leader(leases, stand):
-    leases.slow_seconds = 0.2  # of 0.6: a look and a write together are over half of it
-    one = stand("one")
+    leases.slow_seconds = 0.4  # of 1.2: a look and a write together are over half of it
+    one = stand("one", lease.Timings(duration=2.0, renew=1.2, retry=0.1))
     await until(lambda: one.election.leading)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(3.0)
     assert one.told == [True]
 
 

@@ -4,8 +4,10 @@ import asyncio
 import datetime as dt
 import ssl
 
+import bare_certificates
 import pytest
 import shell
+from cryptography import x509
 
 from serving import metrics, tls
 
@@ -17,8 +19,6 @@ def options(certificate, key, ca=None):
 
 async def serial_seen(running, context) -> int:
     caller = await running.open(context)
-    from cryptography import x509
-
     presented = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     assert (await caller.ask(b"1")).status == 200
     await caller.close()
@@ -26,8 +26,6 @@ async def serial_seen(running, context) -> int:
 
 
 def serial_of(pair) -> int:
-    from cryptography import x509
-
     return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
 
 
@@ -129,6 +127,20 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
         clients.write_bytes(theirs.pair.certificate_pem)
         assert running.shell._certificate.reload()
         assert [await gets_in(each) for each in (trusted, foreign, None)] == [False, True, False]
+
+
+async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):
+    """That of the API server's own certificate on some clusters; Python's defaults refuse it from 3.13 on."""
+    ours, authority = shell.Authority(tmp_path), bare_certificates.make("kubernetes", authority=True)
+    certificate, key = bare_certificates.make("kube-apiserver", authority, usage=x509.OID_CLIENT_AUTH)
+    clients, caller = tmp_path / "clients.crt", tmp_path / "caller.pem"
+    clients.write_bytes(bare_certificates.pem(authority[0]))
+    caller.write_bytes(bare_certificates.pem(certificate) + bare_certificates.key_pem(key))
+    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), clients)
+    async with shell.running(shell.ECHO, *place) as running:
+        opened = await running.open(ours.context((caller, caller)))
+        assert (await opened.ask(b"1")).body == b"1"
+        await opened.close()
 
 
 async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_path):

@@ -1,11 +1,15 @@
 """Free loopback ports for programs that cannot take port 0 and tell."""
 
+import os
 import random
+import re
 import socket
 
 # Below the ranges from which kernels pick the ports of outgoing connections (Linux: 32768 and up), so that no
-# connection takes a port between our look and the program's bind.
-_RANGE = range(20000, 32000)
+# connection takes a port between our look and the program's bind. Each process of pytest-xdist has a share of its own.
+_EACH = 3000
+_WORKER = int((re.findall(r"\d+", os.environ.get("PYTEST_XDIST_WORKER", "")) or ["0"])[0])
+_RANGE = range(20000, 32000)[_WORKER % 4 * _EACH :][:_EACH]
 _given: set[int] = set()
 
 

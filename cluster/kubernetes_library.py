@@ -1,0 +1,61 @@
+"""Import kubernetes_asyncio's reader of kubeconfigs without the library's model classes.
+
+`import kubernetes_asyncio` imports a class for every kind of the API: about 850 modules, 68 MiB and one to three
+seconds of CPU at the start of each server and command. Reading an account needs `kubernetes_asyncio.config` and two
+classes of `kubernetes_asyncio.client`, about 20 modules and 5 MiB. `import_config` registers the library's packages
+without running their `__init__` files, then imports `kubernetes_asyncio.config`, whose own code runs unchanged.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+
+_LIBRARY = "kubernetes_asyncio"
+# What other modules of the library import from a package's __init__: name to the module that defines it.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    _LIBRARY: {},
+    f"{_LIBRARY}.client": {
+        "ApiClient": f"{_LIBRARY}.client.api_client",
+        "Configuration": f"{_LIBRARY}.client.configuration",
+    },
+    f"{_LIBRARY}.client.models": {},
+}
+
+
+def import_config() -> None:
+    """Import `kubernetes_asyncio.config` and `kubernetes_asyncio.client.configuration` without the model classes.
+
+    Does nothing when the library is imported already. When a release of the library is built otherwise, the packages
+    registered here are removed again, so that a plain import works, at its price.
+    """
+    if _LIBRARY in sys.modules:
+        return
+    try:
+        for package, names in _NAMES.items():
+            _register(package, names)
+        importlib.import_module(f"{_LIBRARY}.client.configuration")
+        importlib.import_module(f"{_LIBRARY}.config")
+    except (ImportError, AttributeError):
+        for name in [name for name in sys.modules if name == _LIBRARY or name.startswith(f"{_LIBRARY}.")]:
+            del sys.modules[name]
+
+
+def _register(package: str, names: Mapping[str, str]) -> None:
+    """Make the package known to the import system without running its `__init__`; its names are imported on demand."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        raise ImportError(f"no package {package}")
+    module = importlib.util.module_from_spec(spec)
+
+    def find(name: str) -> object:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(names[name]), name)
+
+    vars(module)["__getattr__"] = find
+    sys.modules[package] = module
+    parent, _, name = package.rpartition(".")
+    with contextlib.suppress(KeyError):  # the library itself has no parent
+        setattr(sys.modules[parent], name, module)
