@@ -4,10 +4,12 @@ Owns that part, so that quotas, queues and PodGroups count the devices. The pod 
 the same plan: so nothing is added twice. Knows no review and no patch.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fabric import names, views
-from fabric.injection import facts, model, plan, templates
+from fabric.injection import accelerators, facts, model, plan, templates
 from fabric.policy import model as policies
 
 # Refusals that may be none any more when the pod comes: the network is made after the workload, as package managers
@@ -28,7 +30,10 @@ def plan_for(
     template: templates.Template, policy: policies.Policy, known: facts.Facts, called: str
 ) -> Planned | model.Refusal:
     """What the template gets; `called` names its workload in messages. A refusal is one its pods would get too."""
-    outcome = plan.plan(future(template), policy, known, f"{called}: {template.title}")
+    pod = future(template)
+    if names.VOLCANO_TASK in pod.metadata.labels:
+        known = msgspec.structs.replace(known, job_accelerated=accelerated(template.job, policy.document))
+    outcome = plan.plan(pod, policy, known, f"{called}: {template.title}")
     match outcome:
         case model.NotOptedIn():
             return Planned(template, copied(template))
@@ -62,6 +67,16 @@ def future(template: templates.Template) -> views.Pod:
     containers = [msgspec.structs.replace(each, env_or_none=[*each.env, *more]) for each in pod.spec.containers]
     spec = msgspec.structs.replace(pod.spec, containers_or_none=containers)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def accelerated(job: Sequence[templates.PodTemplate], document: policies.FabricPolicy) -> bool:
+    """True where a container of some template requests an accelerator."""
+    return any(
+        not accelerators.asked(container).isdisjoint(document.accelerators)
+        for template in job
+        if template.spec is not None
+        for container in template.spec.containers
+    )
 
 
 def _of_template(change: model.AnyChange) -> bool:

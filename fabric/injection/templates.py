@@ -39,6 +39,7 @@ class Template(msgspec.Struct, frozen=True):
     inherited: str | None  # the opt-in label nearest above it
     spot: kinds.Spot
     added: kinds.Additions
+    job: Sequence[PodTemplate] = ()  # every template of the workload, this one too
 
     @property
     def pod(self) -> views.Pod:
@@ -85,7 +86,8 @@ def read(kind: kinds.Kind, body: bytes) -> Workload:
     metadata = root.metadata or _NO_METADATA
     start = kinds.Spot(metadata.name or metadata.generate_name, "", 0, root.spec or kinds.Spec())
     found = [each for site in kind.sites for each in _walk(body, site.path, _Place(site, start))]
-    return Workload(kind, metadata, tuple(found))
+    job = tuple([each.written for each in found])
+    return Workload(kind, metadata, tuple([msgspec.structs.replace(each, job=job) for each in found]))
 
 
 def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
