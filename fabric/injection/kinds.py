@@ -142,6 +142,8 @@ KINDS = (
     Kind("kubeflow.org", ("v1",), "PyTorchJob", "pytorchjobs", _plain("pytorchReplicaSpecs", EACH, adds=_kubeflow)),
     Kind("kubeflow.org", ("v1",), "TFJob", "tfjobs", _plain("tfReplicaSpecs", EACH, adds=_kubeflow)),
     Kind("kubeflow.org", ("v1",), "XGBoostJob", "xgboostjobs", _plain("xgbReplicaSpecs", EACH, adds=_kubeflow)),
+    Kind("kubeflow.org", ("v1",), "PaddleJob", "paddlejobs", _plain("paddleReplicaSpecs", EACH, adds=_kubeflow)),
+    Kind("kubeflow.org", ("v1",), "JAXJob", "jaxjobs", _plain("jaxReplicaSpecs", EACH, adds=_kubeflow)),
     # The JobSet of a Kubeflow TrainJob too. Its own webhook lets labels and the like of a suspended one change, never
     # containers (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
     Kind(
