@@ -15,7 +15,7 @@ from cli import output
 from cli.explanation import manifests, templates
 from cluster import snapshots
 from fabric import names, views
-from fabric.injection import model, plan, template_plan
+from fabric.injection import model, plan
 from fabric.policy import model as policies
 from webhook import answer, patch, pods, state, wire
 
@@ -89,8 +89,8 @@ def give(template: templates.Template, policy: policies.Policy, caches: state.St
     """The account of a template. Raises UnreadableError where the template is no pod."""
     body = review(template)
     facts = caches.facts(template.namespace)
-    if template.job:
-        accelerated = template_plan.accelerated(template.job, policy.document)
+    if template.requested is not None:
+        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
         facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
     try:
         given = pods.handle(body, policy, lambda _: facts)

@@ -5,7 +5,7 @@ are made of one and how they are called (`controllers`). Pure. Refuses to know f
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ class Template(msgspec.Struct, frozen=True):
     pods: int | None  # None where the number is decided elsewhere
     namespace: str
     pod: Tree
-    job: Sequence[written.PodTemplate] = ()  # every template of the object; none of a pod that stands alone
+    requested: frozenset[str] | None = None  # extended resources of all templates; None for a pod that stands alone
 
 
 def of(tree: Tree, namespace: str) -> list[Template] | None:
@@ -96,7 +96,7 @@ def _template(origin: controllers.Origin, namespace: str, made: controllers.Made
         _mount_keys(spec, made.keys, f"{origin.name}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     count = made.pods if isinstance(made.pods, int) else None
-    return Template(manifests.title(tree, namespace), made.part, count, namespace, pod, template.job)
+    return Template(manifests.title(tree, namespace), made.part, count, namespace, pod, template.requested)
 
 
 def _containers(spec: Tree) -> Iterator[Tree]:

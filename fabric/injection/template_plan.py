@@ -4,12 +4,10 @@ Owns that part, so that quotas, queues and PodGroups count the devices. The pod 
 the same plan: so nothing is added twice. Knows no review and no patch.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 from fabric import names, views
-from fabric.injection import accelerators, facts, model, plan, templates
+from fabric.injection import facts, model, plan, templates
 from fabric.policy import model as policies
 
 # Refusals that may be none any more when the pod comes: the network is made after the workload, as package managers
@@ -32,11 +30,12 @@ def plan_for(
     """What the template gets; `called` names its workload in messages. A refusal is one its pods would get too."""
     pod = future(template)
     if names.VOLCANO_TASK in pod.metadata.labels:
-        known = msgspec.structs.replace(known, job_accelerated=accelerated(template.job, policy.document))
+        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
+        known = msgspec.structs.replace(known, job_accelerated=accelerated)
     outcome = plan.plan(pod, policy, known, f"{called}: {template.title}")
     match outcome:
-        case model.NotOptedIn():
-            return Planned(template, copied(template))
+        case model.NotOptedIn(warnings=warnings):
+            return Planned(template, copied(template), tuple(f"{template.title}: {each}" for each in warnings))
         case model.Refusal(reason=reason, message=message) if reason in _MAY_PASS:
             return Planned(template, copied(template), (f"{message}; its pods are refused before that",))
         case model.Refusal():
@@ -67,16 +66,6 @@ def future(template: templates.Template) -> views.Pod:
     containers = [msgspec.structs.replace(each, env_or_none=[*each.env, *more]) for each in pod.spec.containers]
     spec = msgspec.structs.replace(pod.spec, containers_or_none=containers)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
-
-
-def accelerated(job: Sequence[templates.PodTemplate], document: policies.FabricPolicy) -> bool:
-    """True where a container of some template requests an accelerator."""
-    return any(
-        not accelerators.asked(container).isdisjoint(document.accelerators)
-        for template in job
-        if template.spec is not None
-        for container in template.spec.containers
-    )
 
 
 def _of_template(change: model.AnyChange) -> bool:
