@@ -92,6 +92,8 @@ def _template(origin: controllers.Origin, namespace: str, made: controllers.Made
     spec = copy.deepcopy(manifests.mapping(origin.way[-1], "spec"))
     for container in _containers(spec):
         _add(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
+        if (container_name := str(container.get("name"))) in template.added.commands:
+            container["command"] = [*template.added.commands[container_name]]
     if made.keys:
         _mount_keys(spec, made.keys, f"{origin.name}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -21,6 +21,7 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
 _RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
+_RAY_HEAD = "ray start --head"  # as Volcano's ray plugin begins the command of its head
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
 _MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
@@ -114,7 +115,14 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
         return SUBMITTER
     if names.VOLCANO_JOB in labels and _has_env(pod, _VOLCANO_MPI):
         return LAUNCHER
+    if not accelerated and names.VOLCANO_JOB in labels and _starts_ray_head(pod):
+        return HEAD
     return EXCLUDED if not accelerated and _helps_job_set(pod) else WORKER
+
+
+def _starts_ray_head(pod: views.Pod) -> bool:
+    """True where a container starts a Ray head: Volcano's ray plugin marks the head's pod by its command only."""
+    return any(_RAY_HEAD in word for each in pod.spec.containers for word in each.command or ())
 
 
 def _named_launcher(pod: views.Pod) -> bool:

@@ -60,10 +60,18 @@ def future(template: templates.Template) -> views.Pod:
     if template.label is not None:
         labels[names.FABRIC] = template.label
     metadata = msgspec.structs.replace(pod.metadata, labels_or_none=labels)
-    if not template.added.env:
+    added = template.added
+    if not added.env and not added.commands:
         return msgspec.structs.replace(pod, metadata=metadata)
-    more = [views.EnvVar(name=name, value="") for name in template.added.env]
-    containers = [msgspec.structs.replace(each, env_or_none=[*each.env, *more]) for each in pod.spec.containers]
+    more = [views.EnvVar(name=name, value="") for name in added.env]
+    containers = [
+        msgspec.structs.replace(
+            each,
+            env_or_none=[*each.env, *more] if more else each.env_or_none,
+            command=[*added.commands[each.name]] if each.name in added.commands else each.command,
+        )
+        for each in pod.spec.containers
+    ]
     spec = msgspec.structs.replace(pod.spec, containers_or_none=containers)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 

@@ -160,3 +160,43 @@ def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
     found = templates.of({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
     told = account.give(found[0], BY, account.known(None, ""))
     assert bool(told.rails) == (role == "rank")
+
+
+# --- the ray plugin ------------------------------------------------------------------------------------------
+
+
+def ray_job(head: dict, arguments: list[str] | None = None, name: str = "head") -> dict:
+    tree = job((name, head), ("worker", gpus(8, "worker")))
+    tree["spec"]["plugins"] = {"ray": arguments}
+    return tree
+
+
+def with_head_started(tree: dict, container: str) -> dict:
+    """As Volcano's ray plugin writes it into the head's pod."""
+    for each in tree["spec"]["containers"]:
+        if each["name"] == container:
+            each["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("arguments", "task", "container"),
+    [(None, "head", "head"), (["--head=boss", "-headContainer", "ray"], "boss", "ray")],
+)
+def test_the_head_of_volcanos_ray_plugin_gets_pins_and_no_rails_unless_it_computes(arguments, task, container):
+    stored = working.patched(VOLCANO, ray_job(cpu(container), arguments, task), BY)
+    assert stored["spec"]["tasks"][0]["template"]["spec"]["containers"] == [cpu(container)]
+    pod = with_head_started(pod_of(stored, 0), container)
+    after = admitting.admitted(pod, BY)
+    assert (record(after)["role"], record(after)["rails"]) == ("head", [])
+    assert env(after).keys() == PINS
+    assert devices(after["spec"]["containers"][0]) == set()
+    computing = working.patched(VOLCANO, ray_job(gpus(8, container), arguments, task), BY)
+    assert is_rank(admitting.admitted(with_head_started(pod_of(computing, 0), container), BY))
+
+
+def test_a_task_called_head_without_the_ray_plugin_is_a_rank():
+    tree = ray_job(cpu("head"))
+    tree["spec"]["plugins"] = {}
+    stored = working.patched(VOLCANO, tree, BY)
+    assert len(devices(stored["spec"]["tasks"][0]["template"]["spec"]["containers"][0])) == 2
