@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from fabric import names, views
+from fabric import names
 from fabric.injection import facts, keys, kinds, model, opt_in, template_plan, templates
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
@@ -110,7 +110,7 @@ def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.
         asked.request,
         asked.workload.kind,
         operations=operations,
-        warnings=(*_ineffective(asked), *warnings, *_outvoted(asked)),
+        warnings=(*keys.above(asked.workload, asked.before), *warnings, *_outvoted(asked)),
         audit=audit if injections else {},
     )
 
@@ -121,25 +121,6 @@ def _operations(template: templates.Template, changes: Sequence[model.AnyChange]
     if template.written.metadata is None and any(isinstance(change, model.SetLabel) for change in changes):
         return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *made]
     return made
-
-
-def _ineffective(asked: _Asked) -> Iterator[str]:
-    """Keys of ours above the templates that have no effect there, unless an update leaves them as they were."""
-    before = _above(asked.before) if asked.before is not None else {}
-    for title, (metadata, found) in _above(asked.workload).items():
-        if title in before and before[title][0] == metadata:
-            continue
-        prefix, kind = (f"{title}: ", "") if title else ("", asked.workload.kind.name)
-        yield from (prefix + each for each in keys.of_workload(metadata, kind, found))
-
-
-def _above(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
-    """By its place: the metadata of what templates stand in, and the metadata of those templates."""
-    found: dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]] = {}
-    for template in workload.templates:
-        for title, metadata in template.above:
-            found.setdefault(title, (metadata, {}))[1][template.title] = template.pod.metadata
-    return found
 
 
 def _outvoted(asked: _Asked) -> Iterator[str]:

@@ -112,7 +112,7 @@ def give(template: templates.Template, policy: policies.Policy, caches: state.St
         rails=planned.rails if isinstance(planned, model.Injection) else (),
         operations=operations,
         changes=_reasons(pod, planned),
-        warnings=planned.warnings if isinstance(planned, model.Injection) else (),
+        warnings=template.warnings + (() if isinstance(planned, model.Refusal) else planned.warnings),
         kept=record.get("kept", {}),
         skipped=record.get("skipped", {}),
         message=response.get("status", {}).get("message", ""),

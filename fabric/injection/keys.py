@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fabric import names, views
-from fabric.injection import model
+from fabric.injection import model, templates
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
@@ -29,12 +29,26 @@ def of_pod(metadata: views.ObjectMeta) -> tuple[str, ...]:
     return _bounded([*_of_pod(metadata)])
 
 
-def of_workload(metadata: views.ObjectMeta, kind: str, templates: Mapping[str, views.ObjectMeta]) -> tuple[str, ...]:
-    """The warnings about the keys of a workload, or of an object inside it, whose `kind` is "".
+def above(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[str]:
+    """The warnings about the keys of a workload, and of the objects inside it that its pod templates stand in.
 
-    `templates` are the metadata of its pod templates, by their place.
+    What an update leaves as it was `before` is not repeated: controllers update their objects often.
     """
-    return _bounded([*_of_workload(metadata, kind, templates)])
+    known = {} if before is None else _holders(before)
+    for place, (metadata, found) in _holders(workload).items():
+        if place in known and known[place][0] == metadata:
+            continue
+        prefix, kind = (f"{place}: ", "") if place else ("", workload.kind.name)
+        yield from (prefix + each for each in _bounded([*_of_workload(metadata, kind, found)]))
+
+
+def _holders(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
+    """By its place: the metadata of what templates stand in, and the metadata of those templates."""
+    found: dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]] = {}
+    for template in workload.templates:
+        for place, metadata in template.above:
+            found.setdefault(place, (metadata, {}))[1][template.title] = template.pod.metadata
+    return found
 
 
 def _of_pod(metadata: views.ObjectMeta) -> Iterator[str]:
@@ -46,13 +60,14 @@ def _of_pod(metadata: views.ObjectMeta) -> Iterator[str]:
             yield from _wrong(metadata, _ANNOTATION, key, value)
 
 
-def _of_workload(metadata: views.ObjectMeta, kind: str, templates: Mapping[str, views.ObjectMeta]) -> Iterator[str]:
+def _of_workload(metadata: views.ObjectMeta, kind: str, made: Mapping[str, views.ObjectMeta]) -> Iterator[str]:
+    """`made` are the metadata of the pod templates, by their place."""
     for word, written in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
         for key, value in written.items():
             if not key.startswith(_PREFIX):
                 continue
             if key in _OF_PODS:
-                lacking = [place for place, each in templates.items() if key not in each.annotations]
+                lacking = [place for place, each in made.items() if key not in each.annotations]
                 if lacking:
                     yield _of_templates(word, key, value, kind, lacking)
             elif key not in (_RIGHT_LABELS if word == _LABEL else _WRITTEN):

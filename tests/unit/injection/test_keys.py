@@ -9,6 +9,7 @@ from admitting import cpu, fabric, gpus, known, planned, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.explanation import account, templates
 from fabric import names, views
 from fabric.injection import keys, model
 from webhook import pods, wire
@@ -146,6 +147,20 @@ def test_typos_on_the_workload_are_told_once_however_many_templates_it_has():
     tree["spec"]["replicatedJobs"] = [{**tree["spec"]["replicatedJobs"][0], "name": f"w{at}"} for at in range(3)]
     tree["metadata"]["labels"][OURS + "fabrik"] = "f"
     assert len(told(JOBSET, tree)) == 1
+
+
+def test_explain_tells_what_admission_tells_of_the_workload():
+    tree = working.workload(VOLCANO, working.template(), name="w", label="f")
+    tree["metadata"]["annotations"] = {OURS + "rails": "2"}
+    of_pod = {OURS + "fabirc": "f"}
+    objects = [
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
+    ]
+    found = [account.give(templates.of(each, "prod")[0], BY, account.known(None, "")).warnings for each in objects]
+    assert [len(each) for each in found] == [1, 1]
+    assert "rails '2' of the Job has no effect" in found[0][0]
+    assert "did you mean label railwright.io/fabric?" in found[1][0]
 
 
 def test_an_update_that_leaves_the_keys_as_they_were_tells_nothing():
