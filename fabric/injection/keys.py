@@ -5,6 +5,7 @@ above all one that was to opt out of something. Refuses to judge values.
 """
 
 import difflib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -26,7 +27,7 @@ _CLOSE = 0.6  # of difflib's ratio: below it a suggestion is a guess
 
 def of_pod(metadata: views.ObjectMeta) -> tuple[str, ...]:
     """The warnings about the keys of a pod, or of a pod template."""
-    return _bounded([*_of_pod(metadata)])
+    return _bounded(_of_pod(metadata))
 
 
 def above(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[str]:
@@ -36,10 +37,15 @@ def above(workload: templates.Workload, before: templates.Workload | None = None
     """
     known = {} if before is None else _holders(before)
     for place, (metadata, found) in _holders(workload).items():
-        if place in known and known[place][0] == metadata:
+        if place in known and _ours(known[place][0]) == _ours(metadata):
             continue
         prefix, kind = (f"{place}: ", "") if place else ("", workload.kind.name)
-        yield from (prefix + each for each in _bounded([*_of_workload(metadata, kind, found)]))
+        yield from (prefix + each for each in _bounded(_of_workload(metadata, kind, found)))
+
+
+def _ours(metadata: views.ObjectMeta) -> list[dict[str, str]]:
+    written = (metadata.labels, metadata.annotations)
+    return [{key: value for key, value in each.items() if key.startswith(_PREFIX)} for each in written]
 
 
 def _holders(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
@@ -117,8 +123,9 @@ def _article(word: str) -> str:
     return f"an {word}" if word == _ANNOTATION else f"a {word}"
 
 
-def _bounded(sentences: Sequence[str]) -> tuple[str, ...]:
-    if len(sentences) <= _MOST + 1:
-        return tuple(sentences)
-    rest = f"{len(sentences) - _MOST} more keys of {names.DOMAIN} have no effect; correct these first"
-    return (*sentences[:_MOST], rest)
+def _bounded(sentences: Iterator[str]) -> tuple[str, ...]:
+    """The first of them; a pod may hold thousands of such keys, and the others are not looked at."""
+    found = tuple(itertools.islice(sentences, _MOST + 1))
+    if len(found) <= _MOST:
+        return found
+    return (*found[:_MOST], f"more keys of {names.DOMAIN} have no effect; correct these first")

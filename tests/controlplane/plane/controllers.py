@@ -85,7 +85,9 @@ class _Run:
 
 _RUNS: Mapping[str, _Run] = {
     "mpi-operator": _Run(_mpi_operator, (jobs.mpi_job,)),
-    "training-operator": _Run(_training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job, jobs.paddle_job, jobs.jax_job)),
+    "training-operator": _Run(
+        _training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job, jobs.paddle_job, jobs.jax_job)
+    ),
     "jobset": _Run(_by_configuration("jobset.x-k8s.io"), (jobs.job_set,)),
     "lws": _Run(_by_configuration("lws.x-k8s.io"), (jobs.leader_worker_set,)),
 }
