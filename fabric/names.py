@@ -66,6 +66,7 @@ LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: pods of t
 BATCH_JOB = "batch.kubernetes.io/job-name"
 BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
 RAY_NODE_TYPE = "ray.io/node-type"
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # annotation: the one that kubectl means; Istio sets it
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namespace
 
 # --- the preflight of a pod ------------------------------------------------------------------------------

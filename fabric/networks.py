@@ -114,21 +114,44 @@ def interfaces(selections: Sequence[Selection], cluster_wide: int) -> tuple[str,
     )
 
 
-def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary: str) -> None:
-    """Raises InvalidNetworksError where two interfaces of the pod would have one name."""
-    taken = {primary: "the pod's primary interface", LOOPBACK: "the loopback interface"}
-    taken.setdefault(CRI_INTERFACE, "the pod's cluster network")
+def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary: str, added: int = 0) -> None:
+    """Raise InvalidNetworksError where two interfaces of the pod would have one name.
+
+    The last `added` selections are those of the fabric. The error speaks of the entry that somebody can change: the
+    pod's author an entry of the text, the operator the interface of a rail.
+    """
+    reserved = {primary: "the pod's primary interface", LOOPBACK: "the loopback interface"}
+    reserved.setdefault(CRI_INTERFACE, "the pod's cluster network")
     for number in range(1, cluster_wide + 1):
-        taken[f"net{number}"] = f"network {number} of those attached to every pod"
-    for position, name in enumerate(interfaces(selections, cluster_wide), start=1):
-        if name in taken:
-            clashing = selections[position - 1]
-            how = "asks for interface" if clashing.interface else "is given the automatic name"
-            network = _shown(f"{clashing.namespace}/{clashing.name}")  # an entry of ours is not in the user's text
+        reserved[f"net{number}"] = f"network {number} of those attached to every pod"
+    named = interfaces(selections, cluster_wide)
+    written = len(selections) - added  # entries of the user's text
+    first: dict[str, int] = {}
+    for position, name in enumerate(named, start=1):
+        clash = f"{_asking(selections[position - 1])} {name!r}, which "
+        earlier = first.setdefault(name, position)
+        if position <= written and (name in reserved or earlier < position):
+            network = _shown("/".join(selections[position - 1].key))
+            other = reserved.get(name, f"the interface of entry {earlier}")
+            raise InvalidNetworksError(position, f"{clash}is {other}; name it differently (it is network {network})")
+        if name in reserved or written < earlier < position:
+            other = reserved.get(name, f"the interface of network {'/'.join(selections[earlier - 1].key)}")
             raise InvalidNetworksError(
-                position, f"{how} {name!r}, which is {taken[name]}; name it differently (it is network {network})"
+                0,
+                f"network {'/'.join(selections[position - 1].key)} of the fabric: {clash}is {other}; "
+                "correct `interface` of its rail in the policy",
             )
-        taken[name] = f"the interface of entry {position}"
+        if earlier < position:
+            raise InvalidNetworksError(
+                earlier,
+                f"{_asking(selections[earlier - 1])} {name!r}, which railwright gives to network "
+                f"{'/'.join(selections[position - 1].key)} of the fabric: its networks come after yours and take "
+                f"{', '.join(named[written:])}; give entry {earlier} another interface",
+            )
+
+
+def _asking(selection: Selection) -> str:
+    return "asks for interface" if selection.interface else "is given the automatic name"
 
 
 def check_gateways(selections: Sequence[Selection]) -> None:

@@ -221,6 +221,12 @@ class WorkloadReference(View, frozen=True):
     pod_group_replica_key: str = ""
 
 
+class PodOS(View, frozen=True):
+    """spec.os of a pod: the operating system its containers are made for."""
+
+    name: str = ""
+
+
 class PodSpec(View, frozen=True):
     """spec of a pod."""
 
@@ -232,6 +238,8 @@ class PodSpec(View, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     host_network: bool | None = None
+    host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
+    os: PodOS | None = None
     security_context: SecurityContext | None = None
     resource_claims: list[Source] | None = None
     scheduler_name: str = ""

@@ -19,7 +19,8 @@ ALONE = GangKey("")
 
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
 _NO_INDEX = 1 << 30  # pods without any index come after all that have one
-_FIRST_ROLES = ("master", "launcher", "leader", "chief", "head")  # ends of a role's name: Volcano's mpimaster is one
+_LAUNCHERS = ("master", "launcher", "driver")  # ends of a role's name: Volcano's mpimaster is one
+_FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", "head")
 
 
 class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
@@ -52,6 +53,11 @@ def rank_of(pod: views.Pod) -> Rank:
     metadata = pod.metadata
     role = 0 if _role_word(metadata.labels).endswith(_FIRST_ROLES) else 1
     return Rank(role=role, index=_index(metadata), name=metadata.name)
+
+
+def names_launcher(role: str) -> bool:
+    """True where a role or task is named like the one that starts the others; it may compute as well."""
+    return role.lower().endswith(_LAUNCHERS)
 
 
 def _by_label(label: str, source: str, *suffixes: str) -> Callable[[views.Pod], str]:

@@ -56,7 +56,8 @@ def handle(
     outcome = steps.plan(pod, policy, known)
     match outcome:
         case model.NotOptedIn():
-            return _unseen(request, pod) if opt_in.undecided(pod, policy.document, known) else _allowed(request)
+            undecided = opt_in.undecided(pod, policy.document, known)
+            return _unseen(request, pod) if undecided else _allowed(request, outcome.warnings)
         case model.Refusal():
             return _refused(request, pod, outcome)
         case model.Injection():
@@ -153,6 +154,6 @@ def _notice(
     return answer.Notice(namespace=request.namespace, owner=owner, refused=refused, sentences=told)
 
 
-def _allowed(request: wire.Request[views.Pod]) -> answer.Answer:
-    body = wire.write(request.uid, wire.Verdict())
-    return answer.Answer(body=body, outcome=answer.ALLOWED, dry_run=bool(request.dry_run))
+def _allowed(request: wire.Request[views.Pod], warnings: tuple[str, ...] = ()) -> answer.Answer:
+    body = wire.write(request.uid, wire.Verdict(warnings=warnings))
+    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))

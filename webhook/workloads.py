@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from fabric import names
-from fabric.injection import facts, kinds, model, opt_in, template_plan, templates
+from fabric.injection import facts, keys, kinds, model, opt_in, template_plan, templates
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
 
@@ -69,8 +69,13 @@ def _kind(given: wire.GroupVersionKind) -> kinds.Kind:
     kind = kinds.find(given.group, given.version, given.kind)
     if kind is None:
         told = model.quoted("/".join(part for part in (given.group, given.version, given.kind) if part))
-        allowed = model.listed(each.title for each in kinds.KINDS)
-        raise wire.MalformedError(f"request.kind is {told}; this path takes {allowed}")
+        allowed = model.listed(
+            f"{each.group}/{version}/{each.name}" for each in kinds.KINDS for version in each.versions
+        )
+        raise wire.MalformedError(
+            f"request.kind is {told}, whose pod templates railwright does not know; remove it from the rules of the "
+            f"webhook configuration that sends it: this path takes {allowed}"
+        )
     return kind
 
 
@@ -105,7 +110,7 @@ def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.
         asked.request,
         asked.workload.kind,
         operations=operations,
-        warnings=(*warnings, *_outvoted(asked)),
+        warnings=(*keys.above(asked.workload, asked.before), *warnings, *_outvoted(asked)),
         audit=audit if injections else {},
     )
 

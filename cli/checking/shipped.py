@@ -33,7 +33,8 @@ _UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)
 _PODS = frozenset({("/pods", "CREATE")})
 _WORKLOADS = (
     "apps/deployments", "apps/statefulsets", "batch/jobs", "batch.volcano.sh/jobs", "kubeflow.org/mpijobs",
-    "kubeflow.org/pytorchjobs", "kubeflow.org/tfjobs", "kubeflow.org/xgboostjobs", "jobset.x-k8s.io/jobsets",
+    "kubeflow.org/pytorchjobs", "kubeflow.org/tfjobs", "kubeflow.org/xgboostjobs",
+    "kubeflow.org/paddlejobs", "kubeflow.org/jaxjobs", "jobset.x-k8s.io/jobsets",
     "leaderworkerset.x-k8s.io/leaderworkersets", "ray.io/rayclusters",
 )  # fmt: skip
 _CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)

@@ -88,15 +88,19 @@ def review(template: templates.Template) -> bytes:
 def give(template: templates.Template, policy: policies.Policy, caches: state.State) -> Account:
     """The account of a template. Raises UnreadableError where the template is no pod."""
     body = review(template)
+    facts = caches.facts(template.namespace)
+    if template.requested is not None:
+        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
+        facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
     try:
-        given = pods.handle(body, policy, caches.facts)
+        given = pods.handle(body, policy, lambda _: facts)
         pod = msgspec.convert(template.pod, views.Pod)
     except (wire.MalformedError, msgspec.ValidationError) as error:
         raise output.UnreadableError(f"{template.owner}: its pod template is none: {error}") from None
     response = msgspec.json.decode(given.body)["response"]
     operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
     after = jsonpatch.apply_patch(template.pod, operations)
-    planned = plan.plan(pod, policy, caches.facts(template.namespace))
+    planned = plan.plan(pod, policy, facts)
     record = _record(after) if isinstance(planned, model.Injection) else {}
     return Account(
         object=template.owner,
@@ -108,7 +112,7 @@ def give(template: templates.Template, policy: policies.Policy, caches: state.St
         rails=planned.rails if isinstance(planned, model.Injection) else (),
         operations=operations,
         changes=_reasons(pod, planned),
-        warnings=planned.warnings if isinstance(planned, model.Injection) else (),
+        warnings=template.warnings + (() if isinstance(planned, model.Refusal) else planned.warnings),
         kept=record.get("kept", {}),
         skipped=record.get("skipped", {}),
         message=response.get("status", {}).get("message", ""),

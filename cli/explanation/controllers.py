@@ -176,15 +176,12 @@ def _like(group: str, name: str, row: kinds.Kind, *steps: str, instead: int = 0)
 
 _ROWS = {(kind.group, kind.name): kind for kind in kinds.KINDS}
 _DEPLOYMENT, _JOB, _RAY = _ROWS["apps", "Deployment"], _ROWS["batch", "Job"], _ROWS["ray.io", "RayCluster"]
-_PYTORCH = _ROWS["kubeflow.org", "PyTorchJob"]
 # Their pods are equipped, their templates are not. TrainJob is none: its pods come from a runtime, not from the file.
 _MORE = (
     _like("apps", "ReplicaSet", _DEPLOYMENT),
     _like("apps", "DaemonSet", _DEPLOYMENT),
     _like("", "ReplicationController", _DEPLOYMENT),
     _like("batch", "CronJob", _JOB, "spec", "jobTemplate"),
-    _like("kubeflow.org", "PaddleJob", _PYTORCH, "spec", "paddleReplicaSpecs", instead=2),
-    _like("kubeflow.org", "JAXJob", _PYTORCH, "spec", "jaxReplicaSpecs", instead=2),
     _like("ray.io", "RayJob", _RAY, "spec", "rayClusterSpec", instead=1),
     _like("ray.io", "RayService", _RAY, "spec", "rayClusterConfig", instead=1),
 )

@@ -13,7 +13,7 @@ import msgspec
 from cli import output
 from cli.explanation import controllers, manifests
 from fabric import names
-from fabric.injection import kinds
+from fabric.injection import keys, kinds
 from fabric.injection import templates as written
 
 Tree = manifests.Tree
@@ -28,6 +28,8 @@ class Template(msgspec.Struct, frozen=True):
     pods: int | None  # None where the number is decided elsewhere
     namespace: str
     pod: Tree
+    warnings: tuple[str, ...] = ()  # about the object; of the first of its templates
+    requested: frozenset[str] | None = None  # extended resources of all templates; None for a pod that stands alone
 
 
 def of(tree: Tree, namespace: str) -> list[Template] | None:
@@ -45,8 +47,12 @@ def of(tree: Tree, namespace: str) -> list[Template] | None:
     if row is None:
         return None
     kind, makes = row
-    origins = [controllers.Origin(kind, each, _way(tree, each.pointer)) for each in _read(kind, tree, where)]
-    return [_template(origin, where, made) for origin in origins for made in makes(origin)]
+    workload = _read(kind, tree, where)
+    origins = [controllers.Origin(kind, each, _way(tree, each.pointer)) for each in workload.templates]
+    found = [_template(origin, where, made) for origin in origins for made in makes(origin)]
+    if found:
+        found[0] = msgspec.structs.replace(found[0], warnings=tuple(keys.above(workload)))
+    return found
 
 
 def known() -> list[str]:
@@ -54,11 +60,11 @@ def known() -> list[str]:
     return ["Pod", *controllers.known()]
 
 
-def _read(kind: kinds.Kind, tree: Tree, namespace: str) -> tuple[written.Template, ...]:
+def _read(kind: kinds.Kind, tree: Tree, namespace: str) -> written.Workload:
     if not controllers.reached(kind):
         tree = {**tree, "metadata": _without_label(tree.get("metadata"))}
     try:
-        return written.read(kind, msgspec.json.encode(tree)).templates
+        return written.read(kind, msgspec.json.encode(tree))
     except written.UnreadableError as error:
         raise output.UnreadableError(f"{manifests.title(tree, namespace)}: {error}") from None
 
@@ -91,11 +97,13 @@ def _template(origin: controllers.Origin, namespace: str, made: controllers.Made
     spec = copy.deepcopy(manifests.mapping(origin.way[-1], "spec"))
     for container in _containers(spec):
         _add(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
+        if (container_name := str(container.get("name"))) in template.added.commands:
+            container["command"] = [*template.added.commands[container_name]]
     if made.keys:
         _mount_keys(spec, made.keys, f"{origin.name}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     count = made.pods if isinstance(made.pods, int) else None
-    return Template(owner=manifests.title(tree, namespace), part=made.part, pods=count, namespace=namespace, pod=pod)
+    return Template(manifests.title(tree, namespace), made.part, count, namespace, pod, requested=template.requested)
 
 
 def _containers(spec: Tree) -> Iterator[Tree]:

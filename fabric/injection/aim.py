@@ -44,8 +44,14 @@ def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str,
     document = policy.document
     fabric = document.fabrics[name]
     computing = accelerators.accelerated(pod, document.accelerators)
-    role = roles.role_of(pod, document.roles, accelerated=bool(computing))
     chosen = rails.choose(pod, fabric, document, known)  # a wrong annotation is refused whatever the role
+    held = holdings.weigher(name, document, chosen)
+
+    def shown_rank() -> bool:
+        """A container that has devices or mounts of the fabric was given them as a rank, with its template."""
+        return known.job_accelerated is False or any(holdings.equipped(held(each)) for each in pod.spec.containers)
+
+    role = roles.role_of(pod, document.roles, accelerated=bool(computing), shown_rank=shown_rank)
     return Aim(
         pod=pod,
         policy=policy,
@@ -53,7 +59,7 @@ def take(pod: views.Pod, policy: policies.Policy, known: facts.Facts, name: str,
         fabric_name=name,
         fabric=fabric,
         role=role,
-        targets=targets.chosen(pod, computing, holdings.weigher(name, document, chosen)),
+        targets=targets.chosen(pod, computing, held),
         rails=chosen if role.rails else (),
         wishes=wished,
     )

@@ -27,7 +27,7 @@ def attach(aim: aims.Aim) -> Attachments:
         merged = networks.merge(written, ours, aim.known.namespace)
         if merged.selections:
             networks.check_interfaces(
-                merged.selections, aim.document.cluster_wide_networks, aim.document.primary_interface
+                merged.selections, aim.document.cluster_wide_networks, aim.document.primary_interface, merged.added
             )
             networks.check_gateways(merged.selections)
     except networks.InvalidNetworksError as error:
@@ -88,10 +88,7 @@ def _check_known(aim: aims.Aim) -> None:
 
 def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iterator[str]:
     if aim.host_network and aim.role.rails:
-        yield (
-            f"spec.hostNetwork is true: fabric {aim.fabric_name} adds no networks and no NCCL_SOCKET_IFNAME; "
-            "remove hostNetwork to get rails of the pod's own"
-        )
+        yield _on_host_network(aim)
     ours = {chosen.network for chosen in aim.rails} if _wanted(aim) else set()
     for position, selection in enumerate(selections, start=1):
         if selection.gateways is not None:
@@ -105,6 +102,18 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
                 "will not start without it: "
                 f"NetworkAttachmentDefinition {selection.namespace}/{selection.name} does not exist"
             )
+
+
+def _on_host_network(aim: aims.Aim) -> str:
+    if aim.rails:
+        return (
+            f"spec.hostNetwork is true: fabric {aim.fabric_name} adds no networks and no NCCL_SOCKET_IFNAME; "
+            "remove hostNetwork to get rails of the pod's own"
+        )
+    return (
+        "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
+        "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
+    )
 
 
 def _skipped(aim: aims.Aim) -> dict[str, str]:

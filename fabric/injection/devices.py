@@ -62,14 +62,10 @@ def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator
 
 
 def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) -> Iterator[model.AddResource]:
-    if resource in drawn and len(aim.targets) > 1:
-        chosen = model.listed(aim.container(index).name for index in aim.targets)
-        raise model.RefusedError(
-            "containers",
-            f"{resource} is handed to the pod's networks once, and {len(aim.targets)} containers are chosen "
-            f"({chosen}); name one in annotation {names.CONTAINERS}",
-        )
     asked = [accelerators.amount(container, resource) for container in aim.pod.spec.containers]
+    if resource in drawn and len(aim.targets) > 1:
+        _check_decided(aim, resource, needed - sum(asked))
+        return
     elsewhere = sum(asked) - sum(asked[index] for index in aim.targets)
     for index in aim.targets:
         own = asked[index]
@@ -79,6 +75,25 @@ def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) 
         if wanted > 0 and not _has(aim, index, resource, wanted):
             reason = f"{needed} x {resource} for the rails of fabric {aim.fabric_name}"
             yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=wanted)
+
+
+def _check_decided(aim: aims.Aim, resource: str, missing: int) -> None:
+    """Raise RefusedError where several containers are chosen and a pool needs one of them.
+
+    A pool of the rails is for the container that computes. One of the user's own networks may be requested anywhere.
+    """
+    chosen = f"{len(aim.targets)} containers are chosen ({model.listed(aim.container(i).name for i in aim.targets)})"
+    if any(rail.resource == resource for rail in aim.rails):
+        raise model.RefusedError(
+            "containers",
+            f"{resource} is handed to the pod's networks once, and {chosen}; name one in annotation {names.CONTAINERS}",
+        )
+    if missing > 0:
+        raise model.RefusedError(
+            "containers",
+            f"annotation {names.NETWORKS}: a network draws on {resource}, which no container requests in full, and "
+            f"{chosen}; request {missing} of it in the container that uses the network",
+        )
 
 
 def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from fabric import names
 from fabric.injection import aim as aims
-from fabric.injection import delivery, entries, model, tables
+from fabric.injection import delivery, entries, model, tables, targets
 from fabric.nccl import derive, libraries
 from fabric.nccl import model as nccl
 
@@ -141,12 +141,13 @@ def _pins(aim: aims.Aim) -> list[model.Part]:
     pins = {each.name: tables.setting(each) for each in _pinning(aim)}
     reasons = model.Reasons({each.entry: each.reason for each in pins.values()})
     parts = []
-    for index in aim.targets:
+    for index in targets.launching(aim.pod, aim.targets):
         container = aim.container(index)
         there = entries.by_name(container)
         free = [each for each in pins.values() if not entries.excluded(there, each, pins)]
         if container.env_from:
-            parts += _with_source(aim, index, there, free, (), reasons)
+            if index in aim.targets:
+                parts += _with_source(aim, index, there, free, (), reasons)
         else:
             parts.append(_container(aim, index, there, free, free, reasons))
     return parts

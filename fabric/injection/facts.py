@@ -16,4 +16,6 @@ class Facts(msgspec.Struct, frozen=True):
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
     offered: frozenset[str] | None = None  # resources some node has allocatable
     version: int | None = None  # of networks and offers together: equal ones mean the same; None tells nothing
+    # Whether a task of the pod's Volcano Job requests an accelerator: seen with the Job's templates, not with a pod.
+    job_accelerated: bool | None = None
     watched: bool = False  # namespaces come from a cluster: one without labels here is too new to be seen

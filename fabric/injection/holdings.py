@@ -36,6 +36,12 @@ def weigher(
     return held
 
 
+def equipped(held: targets.Held) -> bool:
+    """True where a container has devices or mounts of the fabric, which are what a template is given."""
+    devices, mounts, *_ = held
+    return bool(devices or mounts)
+
+
 def _settings(name: str, document: policies.FabricPolicy, chosen: Sequence[rails.Chosen]) -> set[tuple[str, str]]:
     """Names and values as we write them, whatever the role; the list of devices is not among them."""
     fabric = document.fabrics[name]

@@ -37,6 +37,7 @@ class Additions(msgspec.Struct, frozen=True):
 
     labels: Mapping[str, str] = {}
     env: Sequence[str] = ()  # names, in every container
+    commands: Mapping[str, Sequence[str]] = {}  # by container
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -72,18 +73,22 @@ def _volcano(spot: Spot) -> Additions:
     """Volcano's pkg/controllers/job/job_controller_util.go, createJobPod; its webhook names unnamed tasks."""
     task = spot.name or f"default{spot.index}"
     plugins = spot.spec.plugins or {}
-    master = "mpi" in plugins and task == _mpi_master(plugins["mpi"] or ())
     labels = {names.VOLCANO_JOB: spot.workload, names.VOLCANO_TASK: task}
-    return Additions(labels, ("MPI_HOST",) if master else ())
+    # plugins/distributed-framework/mpi/mpi.go: the task in which mpirun is started
+    master = "mpi" in plugins and task == _argument(plugins["mpi"], "master", "master")
+    commands = {}
+    if "ray" in plugins and task == _argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
+        commands = {_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", "ray start --head --block")}
+    return Additions(labels, ("MPI_HOST",) if master else (), commands)
 
 
-def _mpi_master(arguments: Sequence[str]) -> str:
-    """The task that Volcano's mpi plugin starts mpirun in (plugins/distributed-framework/mpi/mpi.go, Go flags)."""
-    found = "master"
-    words = itertools.islice(arguments, _MOST_ARGUMENTS)
+def _argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
+    """The value of a plugin's argument, as Go's flags are written."""
+    found = default
+    words = itertools.islice(arguments or (), _MOST_ARGUMENTS)
     for word in words:
         flag, given, value = word.lstrip("-").partition("=")
-        if flag == "master":
+        if flag == name:
             found = value if given else next(words, found)
     return found
 
@@ -142,6 +147,8 @@ KINDS = (
     Kind("kubeflow.org", ("v1",), "PyTorchJob", "pytorchjobs", _plain("pytorchReplicaSpecs", EACH, adds=_kubeflow)),
     Kind("kubeflow.org", ("v1",), "TFJob", "tfjobs", _plain("tfReplicaSpecs", EACH, adds=_kubeflow)),
     Kind("kubeflow.org", ("v1",), "XGBoostJob", "xgboostjobs", _plain("xgbReplicaSpecs", EACH, adds=_kubeflow)),
+    Kind("kubeflow.org", ("v1",), "PaddleJob", "paddlejobs", _plain("paddleReplicaSpecs", EACH, adds=_kubeflow)),
+    Kind("kubeflow.org", ("v1",), "JAXJob", "jaxjobs", _plain("jaxReplicaSpecs", EACH, adds=_kubeflow)),
     # The JobSet of a Kubeflow TrainJob too. Its own webhook lets labels and the like of a suspended one change, never
     # containers (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
     Kind(

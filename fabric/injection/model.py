@@ -168,7 +168,9 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):
-    """The pod is none of our business; it stays as it is."""
+    """The pod is none of our business; it stays as it is. `warnings`: why that may not be what its author meant."""
+
+    warnings: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):

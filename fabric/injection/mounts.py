@@ -46,7 +46,7 @@ def mount(aim: aims.Aim) -> model.Part:
     if wanted.dev_infiniband and aim.rails:
         parts.append(_infiniband(aim))
     if wanted.shared_memory is not None:
-        parts.append(place(aim, _shared_memory(wanted.shared_memory), aim.targets))
+        parts.append(_shared(aim, _shared_memory(wanted.shared_memory)))
     return model.join(parts)
 
 
@@ -73,6 +73,13 @@ def place(aim: aims.Aim, wanted: Wanted, containers: tuple[int, ...]) -> model.P
 def mounts_itself(container: views.Container, wanted: Wanted) -> bool:
     """True where the container has something of its own at the path."""
     return _mounted_at(container, wanted.path) not in {None, wanted.name}
+
+
+def _shared(aim: aims.Aim, memory: Wanted) -> model.Part:
+    """Mount shared memory, unless the pod has the host's: NCCL takes ranks with another /dev/shm for another host's."""
+    if aim.pod.spec.host_ipc:
+        return model.Part(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
+    return place(aim, memory, aim.targets)
 
 
 def _infiniband(aim: aims.Aim) -> model.Part:

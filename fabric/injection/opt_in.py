@@ -11,6 +11,8 @@ from fabric.policy import model as policies
 from fabric.policy import selectors
 
 _NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every namespace, so known before any cache
+_WINDOWS = "windows"
+_OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet still sets the older one too
 
 
 def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Facts) -> str | None:
@@ -25,6 +27,7 @@ def fabric_of(pod: views.Pod, document: policies.FabricPolicy, known: facts.Fact
     if label == names.FABRIC_NONE:
         return None
     name = _resolved(label, where, document)
+    _needs_linux(name, pod)
     _may_use(name, document.fabrics[name], known)
     return name
 
@@ -70,6 +73,41 @@ def _resolved(label: str, where: str, document: policies.FabricPolicy) -> str:
         what = "is empty" if not label else f"{model.quoted(label)} is no fabric of the policy"
         raise model.RefusedError("unknown-fabric", f"{where} {what}; allowed are {allowed}")
     return label
+
+
+def _needs_linux(name: str, pod: views.Pod) -> None:
+    """Raise RefusedError for a Windows pod: the API server would name a field that its author never wrote."""
+    where = _windows(pod.spec)
+    if where is not None:
+        raise model.RefusedError(
+            "windows",
+            f"{where} is {_WINDOWS}: fabric {name} needs Linux (its devices, mounts and capabilities are Linux's); "
+            f"set label {names.FABRIC}: {names.FABRIC_NONE} on the pod",
+        )
+
+
+def _windows(spec: views.PodSpec) -> str | None:
+    """The field that keeps the pod off every node that runs Linux, None where there is none."""
+    if spec.os is not None and spec.os.name == _WINDOWS:
+        return "spec.os.name"
+    for label in _OS_LABELS:
+        if spec.node_selector and spec.node_selector.get(label) == _WINDOWS:
+            return f"spec.nodeSelector {label}"
+        if spec.affinity is not None and _all_terms_need_windows(spec.affinity, label):
+            return f"spec.affinity {label}"
+    return None
+
+
+def _all_terms_need_windows(affinity: views.Affinity, label: str) -> bool:
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    terms = (required.node_selector_terms if required else None) or ()
+    return bool(terms) and all(
+        any(
+            each.key == label and each.operator == "In" and set(each.values or ()) == {_WINDOWS}
+            for each in term.match_expressions or ()
+        )
+        for term in terms
+    )
 
 
 def _may_use(name: str, fabric: policies.Fabric, known: facts.Facts) -> None:

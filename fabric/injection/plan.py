@@ -13,6 +13,7 @@ from fabric.injection import (
     devices,
     environment,
     facts,
+    keys,
     model,
     mounts,
     opt_in,
@@ -47,7 +48,7 @@ def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts, called: st
     try:
         name = opt_in.fabric_of(pod, policy.document, known)
         if name is None:
-            return model.NotOptedIn()
+            return model.NotOptedIn(keys.of_pod(pod.metadata))
         fabric = name
         record.check_given(pod)
         return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
@@ -89,7 +90,7 @@ def _injection(aim: aims.Aim) -> model.Injection:
         containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
         rails=tuple(chosen.name for chosen in aim.rails),
         changes=(*sorted(part.changes, key=lambda change: _ORDER[type(change)]), *written),
-        warnings=part.warnings + warnings + advice,
+        warnings=keys.of_pod(aim.pod.metadata) + part.warnings + warnings + advice,
     )
 
 

@@ -74,6 +74,12 @@ def _share(pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPol
 
 def _asked(written: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
     text = written.strip()
+    if not text:
+        raise model.RefusedError(
+            "rails",
+            f"annotation {names.RAILS} is empty; the fabric has {model.listed(rail.name for rail in rails)}: write a "
+            "count, names or a range such as rail0-rail3, or remove it for all",
+        )
     if text.isascii() and text.isdigit():
         return _first(text, written, rails)
     numbers = {rail.name: number for number, rail in enumerate(rails)}

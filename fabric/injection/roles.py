@@ -1,14 +1,14 @@
 """What a pod is in its job: a rank, mpirun's launcher, or a bystander (webhooks.md 5.2, 5.3).
 
 Owns the table of framework labels. A label can only take away: whoever can write it may write the opt-in label too.
-Gang and rank are `fabric.workload`'s.
+Gang and rank are `fabric.workload`'s, and so is the name by which a launcher is told where no label marks it.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
-from fabric import names, views
+from fabric import names, views, workload
 from fabric.policy import model as policies
 
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
@@ -21,6 +21,7 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
 _RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
+_RAY_HEAD = "ray start --head"  # as Volcano's ray plugin begins the command of its head
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
 _MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
@@ -48,13 +49,27 @@ _WORKER = Role(WORKER, rails=True)
 _ACTING_LAUNCHER = Role(LAUNCHER, rails=True, pins=True)  # a rank that also starts the others
 
 
-def role_of(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role:
-    """The role of a pod; `accelerated` when an app container requests an accelerator."""
+def never_rank() -> bool:
+    """Answer for a pod of which nothing shows that it sends data."""
+    return False
+
+
+def role_of(
+    pod: views.Pod, roles: policies.Roles, *, accelerated: bool, shown_rank: Callable[[], bool] = never_rank
+) -> Role:
+    """Return the role of a pod; `accelerated` when an app container requests an accelerator.
+
+    `shown_rank` is called for a task that only its name makes a launcher: whether other facts make it a rank as well.
+    """
     task = pod.metadata.labels.get(names.VOLCANO_TASK)
     said = roles.volcano_tasks.get(task) if task else None
     if said == "never":
         return Role(EXCLUDED, rails=False, why=f"the policy's roles.volcanoTasks says never for task {task}")
     word = _word(pod, accelerated=accelerated)
+    if word == WORKER and not accelerated and _named_launcher(pod):
+        if roles.launchers != "never" and (names.CONTAINERS in pod.metadata.annotations or shown_rank()):
+            return _ACTING_LAUNCHER
+        word = LAUNCHER
     if said == "always":
         return _ACTING_LAUNCHER if word == LAUNCHER else _WORKER
     if word == WORKER:
@@ -100,7 +115,23 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
         return SUBMITTER
     if names.VOLCANO_JOB in labels and _has_env(pod, _VOLCANO_MPI):
         return LAUNCHER
+    if not accelerated and names.VOLCANO_JOB in labels and _starts_ray_head(pod):
+        return HEAD
     return EXCLUDED if not accelerated and _helps_job_set(pod) else WORKER
+
+
+def _starts_ray_head(pod: views.Pod) -> bool:
+    """True where a container starts a Ray head: Volcano's ray plugin marks the head's pod by its command only."""
+    return any(_RAY_HEAD in word for each in pod.spec.containers for word in each.command or ())
+
+
+def _named_launcher(pod: views.Pod) -> bool:
+    """True for a pod of a Volcano Job whose task is named like a launcher.
+
+    Volcano marks the master of its mpi plugin only; of a job that starts mpirun by the ssh plugin the name is all.
+    """
+    labels = pod.metadata.labels
+    return names.VOLCANO_JOB in labels and workload.names_launcher(labels.get(names.VOLCANO_TASK, ""))
 
 
 def _helps_job_set(pod: views.Pod) -> bool:

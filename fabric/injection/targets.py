@@ -1,14 +1,15 @@
-"""Which containers get the fabric: those the annotation names, else those that compute, else the first.
+"""Which containers get the fabric: those the annotation names, else those that compute, else the workload's first.
 
-Owns that choice. Only app containers can be chosen: Multus and the kubelet's device report read no others. "The first"
+Owns that choice. Only app containers can be chosen: Multus and the kubelet's device report read no others. The first
 gives way to one that holds part of the fabric already: between two calls another webhook may have put a sidecar in
 front of the container that was chosen. What a container holds is read from the container; the record is not believed.
+Known sidecars come last, and before the first comes the container that kubectl takes by default.
 """
 
 from collections.abc import Callable, Sequence
 
 from fabric import names, views
-from fabric.injection import model
+from fabric.injection import model, sidecars
 
 Held = tuple[int, ...]  # more is more
 _MOST = 256  # chosen containers: each gets a dozen operations, and no pod that runs has so many
@@ -37,8 +38,21 @@ def _chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Co
         return tuple(accelerated)
     if len(containers) == 1:
         return (0,)
-    weights = [held(container) for container in containers]
+    default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
+    weights = [(held(each), not sidecars.is_sidecar(each), each.name == default) for each in containers]
     return (weights.index(max(weights)),)
+
+
+def launching(pod: views.Pod, found: tuple[int, ...]) -> tuple[int, ...]:
+    """The containers that may run mpirun in a launcher, of which `found` were chosen.
+
+    All but known sidecars where no annotation names them: a sidecar that nobody knows may stand first, and mpirun's
+    settings are harmless to it.
+    """
+    if names.CONTAINERS in pod.metadata.annotations:
+        return found
+    others = tuple([index for index, each in enumerate(pod.spec.containers) if not sidecars.is_sidecar(each)])
+    return others if set(found) <= set(others) and len(others) <= _MOST else found
 
 
 def _named(written: str, there: Sequence[str]) -> tuple[int, ...]:

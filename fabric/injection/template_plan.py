@@ -28,10 +28,14 @@ def plan_for(
     template: templates.Template, policy: policies.Policy, known: facts.Facts, called: str
 ) -> Planned | model.Refusal:
     """What the template gets; `called` names its workload in messages. A refusal is one its pods would get too."""
-    outcome = plan.plan(future(template), policy, known, f"{called}: {template.title}")
+    pod = future(template)
+    if names.VOLCANO_TASK in pod.metadata.labels:
+        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
+        known = msgspec.structs.replace(known, job_accelerated=accelerated)
+    outcome = plan.plan(pod, policy, known, f"{called}: {template.title}")
     match outcome:
-        case model.NotOptedIn():
-            return Planned(template, copied(template))
+        case model.NotOptedIn(warnings=warnings):
+            return Planned(template, copied(template), tuple(f"{template.title}: {each}" for each in warnings))
         case model.Refusal(reason=reason, message=message) if reason in _MAY_PASS:
             return Planned(template, copied(template), (f"{message}; its pods are refused before that",))
         case model.Refusal():
@@ -56,10 +60,18 @@ def future(template: templates.Template) -> views.Pod:
     if template.label is not None:
         labels[names.FABRIC] = template.label
     metadata = msgspec.structs.replace(pod.metadata, labels_or_none=labels)
-    if not template.added.env:
+    added = template.added
+    if not added.env and not added.commands:
         return msgspec.structs.replace(pod, metadata=metadata)
-    more = [views.EnvVar(name=name, value="") for name in template.added.env]
-    containers = [msgspec.structs.replace(each, env_or_none=[*each.env, *more]) for each in pod.spec.containers]
+    more = [views.EnvVar(name=name, value="") for name in added.env]
+    containers = [
+        msgspec.structs.replace(
+            each,
+            env_or_none=[*each.env, *more] if more else each.env_or_none,
+            command=[*added.commands[each.name]] if each.name in added.commands else each.command,
+        )
+        for each in pod.spec.containers
+    ]
     spec = msgspec.structs.replace(pod.spec, containers_or_none=containers)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fabric import names, views
-from fabric.injection import kinds
+from fabric.injection import accelerators, kinds
 
 _SHOWN = 63  # characters of a member's name; a longer one is no name in Kubernetes
 
@@ -39,6 +39,8 @@ class Template(msgspec.Struct, frozen=True):
     inherited: str | None  # the opt-in label nearest above it
     spot: kinds.Spot
     added: kinds.Additions
+    above: Sequence[tuple[str, views.ObjectMeta]] = ()  # what it stands in: place and metadata, the object's first
+    requested: frozenset[str] = frozenset()  # extended resources that the containers of all templates ask for
 
     @property
     def pod(self) -> views.Pod:
@@ -85,7 +87,9 @@ def read(kind: kinds.Kind, body: bytes) -> Workload:
     metadata = root.metadata or _NO_METADATA
     start = kinds.Spot(metadata.name or metadata.generate_name, "", 0, root.spec or kinds.Spec())
     found = [each for site in kind.sites for each in _walk(body, site.path, _Place(site, start))]
-    return Workload(kind, metadata, tuple(found))
+    specs = [each.written.spec for each in found if each.written.spec is not None]
+    requested = frozenset().union(*(accelerators.asked(each) for spec in specs for each in spec.containers))
+    return Workload(kind, metadata, tuple([msgspec.structs.replace(each, requested=requested) for each in found]))
 
 
 def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
@@ -104,6 +108,7 @@ class _Place(msgspec.Struct, frozen=True):
     pointer: str = ""
     title: str = ""
     label: str | None = None
+    above: tuple[tuple[str, views.ObjectMeta], ...] = ()
 
     def member(self, key: str) -> "_Place":
         """The place of an object's member."""
@@ -128,7 +133,8 @@ def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], at: _Place) -> Iterato
     if not steps:
         written: PodTemplate | None = _decoded(_TEMPLATE, raw, at.title)
         if written is not None:
-            yield Template(at.pointer, at.title, bytes(raw), written, at.label, at.spot, at.site.adds(at.spot))
+            added = at.site.adds(at.spot)
+            yield Template(at.pointer, at.title, bytes(raw), written, at.label, at.spot, added, at.above)
         return
     members = _decoded(_MEMBERS, raw, at.title)
     step, rest = steps[0], steps[1:]
@@ -142,8 +148,9 @@ def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], at: _Place) -> Iterato
         raise UnreadableError(f"{at.title or 'the object'} is a list; expected an object")
     if "metadata" in members:
         above: _Labelled = _decoded(_LABELLED, raw, at.title)
-        label = (above.metadata or _NO_METADATA).labels.get(names.FABRIC, at.label)
-        at = msgspec.structs.replace(at, label=label)
+        metadata = above.metadata or _NO_METADATA
+        label = metadata.labels.get(names.FABRIC, at.label)
+        at = msgspec.structs.replace(at, label=label, above=(*at.above, (at.title, metadata)))
     if step in members:
         yield from _walk(members[step], rest, at.member(step))
 

@@ -69,7 +69,7 @@ def ranks(pod: views.Pod, index: int, around: Around) -> model.Ranks:
         capabilities=None if sites.to_be_injected(pod, around.ground) else _added(security),
         privileged=bool(security.privileged),
         run_as_user=of_pod.run_as_user if security.run_as_user is None else security.run_as_user,
-        mounts={mount.mount_path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts},
+        mounts=_mounts(pod, container, volumes),
         shared_memory=_shared_memory(container, volumes),
         image=container.image or None,
         images=around.images or frozenset({container.image} if container.image else ()),
@@ -187,6 +187,12 @@ def _kind(volume: views.Volume | None) -> str:
         return "memory" if volume.empty_dir.get("medium") == "Memory" else "emptyDir"
     sources = {"hostPath": volume.host_path, "secret": volume.secret, "downwardAPI": volume.downward_api}
     return next((kind for kind, source in sources.items() if source is not None), "other")
+
+
+def _mounts(pod: views.Pod, container: views.Container, volumes: Mapping[str, views.Volume]) -> dict[str, str]:
+    """The kinds of volume by path; in the host's IPC namespace the runtime mounts the host's shared memory."""
+    of_the_host = {names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}
+    return of_the_host | {mount.mount_path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts}
 
 
 def _shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:

@@ -114,6 +114,9 @@ KINDS = {
     "MPIJob": ("mpi-operator", jobs.mpi_job("one"), jobs.of_kubeflow("one"), 3),
     "PyTorchJob": ("training-operator", jobs.pytorch_job("one"), jobs.of_kubeflow("one"), 2),
     "TFJob": ("training-operator", jobs.tf_job("one"), jobs.of_kubeflow("one"), 2),
+    "XGBoostJob": ("training-operator", jobs.xgboost_job("one"), jobs.of_kubeflow("one"), 2),
+    "PaddleJob": ("training-operator", jobs.paddle_job("one"), jobs.of_kubeflow("one"), 2),
+    "JAXJob": ("training-operator", jobs.jax_job("one"), jobs.of_kubeflow("one"), 2),
     "JobSet": ("jobset", jobs.job_set("one"), "jobset.sigs.k8s.io/jobset-name=one", 3),
     "LeaderWorkerSet": ("lws", jobs.leader_worker_set("one"), "leaderworkerset.sigs.k8s.io/name=one", 3),
 }

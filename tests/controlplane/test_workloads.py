@@ -302,6 +302,8 @@ SHAPES = {
     "kubeflow.org/v1/PyTorchJob": ("pytorchjobs", {"pytorchReplicaSpecs": {"Worker": {"template": "T"}}}),
     "kubeflow.org/v1/TFJob": ("tfjobs", {"tfReplicaSpecs": {"Worker": {"template": "T"}}}),
     "kubeflow.org/v1/XGBoostJob": ("xgboostjobs", {"xgbReplicaSpecs": {"Master": {"template": "T"}}}),
+    "kubeflow.org/v1/PaddleJob": ("paddlejobs", {"paddleReplicaSpecs": {"Worker": {"template": "T"}}}),
+    "kubeflow.org/v1/JAXJob": ("jaxjobs", {"jaxReplicaSpecs": {"Worker": {"template": "T"}}}),
     "kubeflow.org/v2beta1/MPIJob": ("mpijobs", {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"template": "T"}}}),
     "jobset.x-k8s.io/v1alpha2/JobSet": (
         "jobsets",

@@ -1,7 +1,9 @@
 """Three readers of workloads and one table: what admission, `explain` and lint say of a kind is the same."""
 
+import admitting
 import pytest
 import working
+import yaml
 
 from cli.explanation import templates as explained
 from fabric.injection import kinds
@@ -66,3 +68,30 @@ def test_a_cron_jobs_label_counts_from_its_job_template_only():
         cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"jobTemplate": job}}
         (found,) = explained.of(cron, "prod")
         assert found.pod["metadata"]["labels"].get(FABRIC) == expected
+
+
+def webhooks() -> dict[str, dict]:
+    documents = yaml.safe_load_all((admitting.ROOT / "manifests" / "base" / "admission.yaml").read_text())
+    found = [each for each in documents if each["kind"] == "MutatingWebhookConfiguration"]
+    return {hook["name"]: hook for each in found for hook in each["webhooks"]}
+
+
+@pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
+def test_the_api_server_is_told_of_every_kind_that_admission_equips_and_of_no_other(name):
+    rules = webhooks()[f"{name}.railwright.io"]["rules"]
+    told = {
+        (group, version, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for resource in rule["resources"]
+    }
+    assert told == {(row.group, version, row.plural) for row in kinds.KINDS for version in row.versions}
+
+
+@EVERY
+def test_the_condition_that_looks_for_a_label_in_a_template_names_the_templates_of_every_kind(row, version):
+    conditions = {each["name"]: each["expression"] for each in webhooks()["templates.railwright.io"]["matchConditions"]}
+    for site in row.sites:
+        steps = [step for step in site.path if step not in {kinds.EACH, "spec", "template"}]
+        assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.title, steps)

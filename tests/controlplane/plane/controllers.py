@@ -20,9 +20,8 @@ from plane import api, components, jobs, operators, ports, processes, schedulers
 _MANIFEST_END = "\n---\n"
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 # mpi-operator's and training-operator's CRDs of the same name hold different versions: a cluster has one of the two
-_UNUSED_CRDS = ("jaxjobs.kubeflow.org", "paddlejobs.kubeflow.org")
-_NOT_OURS = {"training-operator": ("mpijobs.kubeflow.org", *_UNUSED_CRDS)}
-_SCHEMES = ("pytorchjob", "tfjob", "xgboostjob")
+_NOT_OURS = {"training-operator": ("mpijobs.kubeflow.org",)}
+_SCHEMES = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
 _CERTIFICATES = pathlib.Path("k8s-webhook-server") / "serving-certs"  # below TMPDIR
 _BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a test wait
 
@@ -86,7 +85,9 @@ class _Run:
 
 _RUNS: Mapping[str, _Run] = {
     "mpi-operator": _Run(_mpi_operator, (jobs.mpi_job,)),
-    "training-operator": _Run(_training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job)),
+    "training-operator": _Run(
+        _training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job, jobs.paddle_job, jobs.jax_job)
+    ),
     "jobset": _Run(_by_configuration("jobset.x-k8s.io"), (jobs.job_set,)),
     "lws": _Run(_by_configuration("lws.x-k8s.io"), (jobs.leader_worker_set,)),
 }

@@ -10,6 +10,13 @@ from plane import api, waiting
 
 Container = dict[str, Any]
 _IMAGE = "image"  # kwok pulls nothing
+_REPLICA_SPECS = {
+    "PyTorchJob": "pytorchReplicaSpecs",
+    "TFJob": "tfReplicaSpecs",
+    "XGBoostJob": "xgbReplicaSpecs",
+    "PaddleJob": "paddleReplicaSpecs",
+    "JAXJob": "jaxReplicaSpecs",
+}
 
 
 def template(container: str, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
@@ -57,6 +64,16 @@ def tf_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
 def xgboost_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
     """A job of training-operator: a master and a worker."""
     return _training_job("XGBoostJob", name, "xgboost", {"Master": 1, "Worker": 1}, labels)
+
+
+def paddle_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+    """A job of training-operator: two workers."""
+    return _training_job("PaddleJob", name, "paddle", {"Worker": 2}, labels)
+
+
+def jax_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+    """A job of training-operator: two workers."""
+    return _training_job("JAXJob", name, "jax", {"Worker": 2}, labels)
 
 
 def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
@@ -115,8 +132,8 @@ def _training_job(
         role: {"replicas": count, "restartPolicy": "Never", "template": template(container, labels=labels)}
         for role, count in replicas.items()
     }
-    field = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "XGBoostJob": "xgbReplicaSpecs"}[kind]
-    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": {field: made}}
+    spec = {_REPLICA_SPECS[kind]: made}
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _replicated(name: str, completions: int, pod: api.Object) -> api.Object:

@@ -1,7 +1,7 @@
 """Networks of rails in the pod's annotation (rulings 9 to 11)."""
 
 import pytest
-from admitting import admitted, env, fabric, known, planned, pod, record, refusal
+from admitting import RAILS, admitted, env, fabric, known, planned, pod, record, refusal
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -29,7 +29,7 @@ def test_interface_names_of_the_policy_are_asked_for():
         ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
         ("a,,b", "", "entry 2: is empty"),
         ("[{", "", "is read as JSON"),
-        ("mine@net2", "", "entry 2: is given the automatic name 'net2', which is the interface of entry 1"),
+        ("mine@net2", "", "entry 1: asks for interface 'net2', which railwright gives to network prod/lan2"),
         ("mine@eth0", "", "the pod's primary interface"),
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
     ],
@@ -85,12 +85,6 @@ def test_skip_leaves_concerns_out_and_the_record_says_so():
     assert tree == plain
 
 
-def test_a_clash_of_a_rails_network_names_it_because_the_users_text_does_not():
-    told = refusal(pod(annotations={NETWORKS: "mine@net2"}), fabric())
-    assert "entry 2" in told
-    assert "it is network 'prod/lan2'" in told
-
-
 def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
     one = '{"name":"lan2","default-route":["10.0.0.1","fd00::1"]}'
     outcome = planned(pod(annotations={NETWORKS: f"[{one}]"}), fabric())
@@ -108,3 +102,44 @@ def test_a_missing_network_is_named_with_its_rail():
     assert "`network` of rail west in the policy" in told
     skipped = pod(annotations={"railwright.io/skip": "networks"})
     assert planned(skipped, by).fabric == "f"
+
+
+R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name in ("r1", "net1"))
+
+
+@pytest.mark.parametrize(
+    ("written", "rails", "entry", "asks", "network", "taken"),
+    [
+        ("a@net2", RAILS, 1, "asks for interface 'net2'", "prod/lan2", "net2, net3"),
+        ("a,b@net4", RAILS, 2, "asks for interface 'net4'", "prod/lan3", "net3, net4"),
+        ("a@r1", R1, 1, "asks for interface 'r1'", "prod/lan2", "r1"),
+        ("a", NET1, 1, "is given the automatic name 'net1'", "prod/lan2", "net1"),
+    ],
+)
+def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_changed(
+    written, rails, entry, asks, network, taken
+):
+    message = refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
+    assert message == (
+        f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {asks}, which railwright gives to network "
+        f"{network} of the fabric: its networks come after yours and take {taken}; give entry {entry} another interface"
+    )
+
+
+@pytest.mark.parametrize("written", ["a@ok", ""])
+def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators_to_change(written):
+    by = fabric(rails="[{name: rail0, network: prod/lan2, interface: net1}]", top="clusterWideNetworks: 1")
+    message = refusal(pod(annotations={NETWORKS: written} if written else None), by)
+    expected = (
+        "network prod/lan2 of the fabric: asks for interface 'net1', which is network 1 of those attached to every"
+    )
+    assert expected in message
+    assert "correct `interface` of its rail in the policy" in message
+
+
+def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_none():
+    (warning,) = planned(pod(hostNetwork=True), fabric(transport="tcp", rails="")).warnings
+    assert warning == (
+        "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
+        "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
+    )

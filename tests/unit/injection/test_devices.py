@@ -193,3 +193,34 @@ def test_sixteen_of_one_network_are_sixteen_attachments_with_a_device_each():
     written = after["metadata"]["annotations"][NETWORKS].split(",")
     assert written == ["vf"] * 5 + ["prod/vf"] * 11
     assert amounts(after) == {"x.y/vf": "16"}
+
+
+# --- a network of the user's own beside several containers that compute --------------------------------------
+
+STORAGE = {("prod", "storage"): "x.y/storage", ("prod", "lan2"): None, ("prod", "lan3"): None}
+OF_STORAGE = {"k8s.v1.cni.cncf.io/networks": "storage"}
+
+
+def test_a_pool_that_a_sidecar_has_requested_for_the_users_network_asks_nothing_of_the_containers_that_compute():
+    sidecar = cpu("nfs", resources={"limits": {"x.y/storage": "1"}, "requests": {"x.y/storage": "1"}})
+    tree = pod(gpus(4, "a"), gpus(4, "b"), sidecar, annotations=OF_STORAGE)
+    after = admitted(tree, fabric(), known(networks=STORAGE))
+    assert [limits(after, index).get("x.y/storage") for index in (0, 1, 2)] == [None, None, "1"]
+    assert [limits(after, index).get("nvidia.com/mlx5_0") for index in (0, 1, 2)] == ["1", "1", None]
+    assert planned(after, fabric(), known(networks=STORAGE)).changes == ()
+
+
+def test_a_pool_of_the_users_network_that_nobody_requested_is_refused_with_where_to_request_it():
+    tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs"), annotations=OF_STORAGE)
+    message = refusal(tree, fabric(), known(networks=STORAGE))
+    assert "x.y/storage" in message
+    assert "request 1 of it in the container that uses the network" in message
+    assert "railwright.io/containers" not in message
+
+
+@pytest.mark.parametrize("held", ["1", "2"])
+def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
+    pool = {("prod", "lan2"): "x.y/vf", ("prod", "lan3"): "x.y/vf"}
+    by = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
+    tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs", resources={"limits": {"x.y/vf": held}}))
+    assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))

@@ -77,6 +77,7 @@ annotations = st.fixed_dictionaries(
         "railwright.io/injection": st.just("{}"),
         "railwright.io/nccl.conf": st.just("x=y\n"),
         "x/y": st.sampled_from(["z", "other"]),
+        "kubectl.kubernetes.io/default-container": st.sampled_from(["c1", "istio-proxy"]),
     },
 )
 labels = st.fixed_dictionaries(
@@ -84,6 +85,7 @@ labels = st.fixed_dictionaries(
     optional={
         "training.kubeflow.org/job-role": st.sampled_from(["launcher", "worker"]),
         "volcano.sh/job-name": st.just("j"),
+        "volcano.sh/task-spec": st.sampled_from(["mpimaster", "worker"]),
         "ray.io/node-type": st.sampled_from(["head", "worker"]),
     },
 )
@@ -91,6 +93,7 @@ specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
     optional={
         "hostNetwork": st.booleans(),
+        "hostIPC": st.booleans(),
         "nodeSelector": st.just({"gpu": "a"}),
         "volumes": st.lists(st.just({"name": "own", "emptyDir": {}}), max_size=1),
     },
@@ -100,8 +103,9 @@ specs = st.fixed_dictionaries(
 @st.composite
 def pods(draw):
     spec = draw(specs)
+    proxy = draw(st.sampled_from([None, None, 0, 1]))
     for index, container in enumerate(spec["containers"]):
-        container["name"] = f"c{index}"
+        container["name"] = "istio-proxy" if index == proxy else f"c{index}"
     metadata = {"name": "p", "namespace": "prod", "labels": draw(labels)}
     if draw(st.booleans()):
         metadata["annotations"] = draw(annotations)

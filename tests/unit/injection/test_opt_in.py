@@ -65,7 +65,7 @@ def test_default_without_a_default_fabric_is_refused():
         ("rails", "3", "the fabric has 2 rails"),
         ("rails", "rail9", "'rail9' is not a rail or a range; the fabric has rail0, rail1"),
         ("rails", "rail1-rail0", "'rail1-rail0' is reversed"),
-        ("rails", "", "'' is not a rail"),
+        ("rails", "", "annotation railwright.io/rails is empty; the fabric has rail0, rail1: write a count"),
         ("placement", "{}", "is written when a pod is bound"),
     ],
 )
@@ -112,3 +112,44 @@ def test_a_pod_named_by_its_generator_is_named_so_in_refusals():
     tree = pod(label="g")
     tree["metadata"] = {"generateName": "train-", "labels": {LABEL: "g"}}
     assert refusal(tree, fabric(), known("other")).startswith("Pod other/train-*: ")
+
+
+# --- Windows -------------------------------------------------------------------------------------------------
+
+
+def _on_windows(values: list[str], *more: dict) -> dict:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]}, *more]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+WINDOWS = {
+    "spec.os.name": {"os": {"name": "windows"}},
+    "spec.nodeSelector kubernetes.io/os": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+    "spec.nodeSelector beta.kubernetes.io/os": {"nodeSelector": {"beta.kubernetes.io/os": "windows"}},
+    "spec.affinity kubernetes.io/os": {"affinity": _on_windows(["windows"])},
+}
+LINUX = {
+    "os": {"os": {"name": "linux"}},
+    "selector": {"nodeSelector": {"kubernetes.io/os": "linux"}},
+    "either": {"affinity": _on_windows(["windows", "linux"])},
+    "another term": {"affinity": _on_windows(["windows"], {"matchExpressions": [{"key": "x", "operator": "Exists"}]})},
+    "no term": {"affinity": {"nodeAffinity": {}}},
+}
+
+
+@pytest.mark.parametrize("where", WINDOWS)
+def test_a_windows_pod_is_refused_by_name_before_the_api_server_refuses_a_field_its_author_never_wrote(where):
+    message = refusal(pod(**WINDOWS[where]), fabric())
+    assert message == (
+        f"Pod prod/p: {where} is windows: fabric f needs Linux (its devices, mounts and capabilities are Linux's); "
+        "set label railwright.io/fabric: none on the pod"
+    )
+    in_namespace = known(namespace_labels={"railwright.io/fabric": "f"})
+    assert "is windows" in refusal(pod(label=None, **WINDOWS[where]), fabric(), in_namespace)
+    assert isinstance(planned(pod(label="none", **WINDOWS[where]), fabric(), in_namespace), model.NotOptedIn)
+    assert isinstance(planned(pod(label=None, **WINDOWS[where]), fabric()), model.NotOptedIn)
+
+
+@pytest.mark.parametrize("where", LINUX)
+def test_a_pod_that_may_run_on_linux_is_injected(where):
+    assert planned(pod(**LINUX[where]), fabric()).rails == ("rail0", "rail1")

@@ -93,7 +93,7 @@ CASES = {
     ),
     "JobSet: driver without GPUs": (
         recorded("jobset-driver"),
-        Expected("excluded", False, False, "recorded/jobset/set/0", (OTHER, 0)),
+        Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
     ),
     "JobSet: worker": (
         recorded("jobset-worker"),

@@ -69,6 +69,16 @@ def test_shared_memory_is_mounted_unless_something_is():
     assert "/dev/shm itself" in record(after)["skipped"]["mounts./dev/shm"]
 
 
+def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
+    """Ranks of one node find each other by the device of their /dev/shm: one of the pod's own would part them."""
+    by = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
+    after = admitted(pod(hostIPC=True), by)
+    assert [each["mountPath"] for each in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
+    assert "spec.hostIPC" in record(after)["skipped"]["mounts./dev/shm"]
+    assert planned(after, by).changes == ()
+    assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
+
+
 def test_a_volume_of_ours_that_is_somebody_elses_is_refused():
     by = fabric("    mounts: {sharedMemory: 64Gi}\n")
     tree = pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}])

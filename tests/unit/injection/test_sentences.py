@@ -117,6 +117,15 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), gpus(8, "other")),
         **POOL,
     ),
+    "a pool of the user's network for two": Case(
+        ("x.y/vf", "no container requests in full", "2 containers", "request 1 of it in the container that uses"),
+        lambda name: pod(gpus(8, name), gpus(8, "other"), annotations={NETWORKS: "own"}),
+        networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "own"): "x.y/vf"},
+    ),
+    "windows": Case(
+        ("spec.os.name is windows", "fabric f needs Linux", "railwright.io/fabric: none"),
+        lambda name: pod(gpus(8, name), os={"name": "windows"}),
+    ),
     "quantity": Case(
         ("resource nvidia.com/gpu", "container "),
         lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
@@ -127,6 +136,7 @@ REFUSALS = {
         fabric("    preflight: {enabled: true}\n"),
     ),
     "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
+    "rails empty": Case((ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove it for all"), said("rails", " ")),
     "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
     "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),
     "no containers": Case(
@@ -161,6 +171,11 @@ REFUSALS = {
 WARNINGS = {
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
+    ),
+    "host network without rails": Case(
+        ("spec.hostNetwork is true", "NCCL_SOCKET_IFNAME is not set", "or set NCCL_SOCKET_IFNAME in the container"),
+        lambda name: pod(gpus(8, name), hostNetwork=True),
+        fabric(transport="tcp", rails=""),
     ),
     "default route": Case(
         (NETWORKS, "entry 1", "default-route", "remove it unless"),

@@ -36,6 +36,8 @@ def test_the_table_has_the_kinds_of_the_contract_and_each_once():
         ("kubeflow.org", "v1", "PyTorchJob"),
         ("kubeflow.org", "v1", "TFJob"),
         ("kubeflow.org", "v1", "XGBoostJob"),
+        ("kubeflow.org", "v1", "PaddleJob"),
+        ("kubeflow.org", "v1", "JAXJob"),
         ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
         ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
         ("ray.io", "v1", "RayCluster"),

@@ -114,3 +114,8 @@ def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
 def test_an_amount_nobody_can_read_counts_as_none(amount):
     tree = admitting.pod({"name": "c", "resources": {"limits": {"rdma/hca": amount}}})
     assert ranks(tree).devices.get("rdma/hca", 0) in {0, int(1e99)}
+
+
+@pytest.mark.parametrize(("host", "mounts"), [(True, {"/dev/shm": "hostPath"}), (False, {})])
+def test_a_pod_in_the_hosts_ipc_namespace_has_the_hosts_shared_memory(host, mounts):
+    assert ranks(admitting.pod(admitting.gpus(8), hostIPC=host)).mounts == mounts

@@ -54,7 +54,7 @@ def at(*path):
             (kind, {key: {"Worker": {"replicas": 2, "template": POD}}}, [("Worker", 2, at(key, "Worker", "template"))])
             for kind, key in (
                 ("PyTorchJob", "pytorchReplicaSpecs"), ("TFJob", "tfReplicaSpecs"), ("XGBoostJob", "xgbReplicaSpecs"),
-                ("PaddleJob", "paddleReplicaSpecs"),
+                ("PaddleJob", "paddleReplicaSpecs"), ("JAXJob", "jaxReplicaSpecs"),
             )
         ],
         (

@@ -1,0 +1,204 @@
+"""Misspelt and misplaced keys of railwright: whoever wrote one is told, for he believes that it counts."""
+
+import json
+
+import admitting
+import pytest
+import working
+from admitting import cpu, fabric, gpus, known, planned, pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.explanation import account, templates
+from fabric import names, views
+from fabric.injection import keys, model
+from webhook import pods, wire
+
+JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
+BY = fabric()
+OURS = "railwright.io/"
+
+
+def warnings(labels: dict | None = None, annotations: dict | None = None) -> tuple[str, ...]:
+    tree = pod(annotations=annotations)
+    tree["metadata"]["labels"] |= labels or {}
+    return planned(tree, BY).warnings
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("rail", "annotation railwright.io/rails"),
+        ("Rails", "annotation railwright.io/rails"),
+        ("rail-count", "annotation railwright.io/rails"),
+        ("skips", "annotation railwright.io/skip"),
+        ("container", "annotation railwright.io/containers"),
+        ("delivrey", "annotation railwright.io/delivery"),
+        ("fabrics", "label railwright.io/fabric"),
+        ("fabirc", "label railwright.io/fabric"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["label", "annotation"])
+def test_a_misspelt_key_is_told_with_what_was_meant(written, meant, kind):
+    (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
+    assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright knows no such key; did you mean {meant}?")
+
+
+def test_a_key_that_resembles_none_is_told_with_those_there_are():
+    (warning,) = warnings(annotations={OURS + "zzz": "1"})
+    assert warning == (
+        "annotation railwright.io/zzz '1' has no effect: railwright knows no such key; it reads label "
+        "railwright.io/fabric and annotations railwright.io/rails, containers, skip, delivery of a pod"
+    )
+
+
+@pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
+def test_an_annotation_written_as_a_label_is_told(key):
+    (warning,) = warnings(labels={OURS + key: "env"})
+    assert warning == f"label {OURS}{key} 'env' has no effect: railwright reads it as an annotation; move it there"
+
+
+def test_a_label_written_as_an_annotation_is_told():
+    (warning,) = warnings(annotations={OURS + "fabric": "g"})
+    assert warning == "annotation railwright.io/fabric 'g' has no effect: railwright reads it as a label; move it there"
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_key_of_namespaces_is_told_where_it_belongs(kind):
+    (warning,) = warnings(**{kind: {OURS + "uninjected": "warn"}})
+    assert "has no effect: railwright reads it as a label of the namespace; move it there" in warning
+
+
+def test_a_written_key_as_a_label_is_told_to_go():
+    (warning,) = warnings(labels={OURS + "injection": "x"})
+    assert (
+        warning
+        == "label railwright.io/injection 'x' has no effect: only railwright writes it, as an annotation; remove it"
+    )
+
+
+def test_what_is_in_its_place_is_no_matter_and_so_is_its_copy_elsewhere():
+    good = {OURS + "rails": "1", OURS + "skip": "preflight", OURS + "delivery": "env", OURS + "containers": "c"}
+    assert warnings(annotations=good) == ()
+    assert warnings(labels={OURS + "rails": "1"}, annotations={**good, OURS + "fabric": "f"}) == ()
+    assert len(warnings(labels={OURS + "rails": "2"}, annotations=good)) == 1
+    other = {"example.com/rails": "1", "railwright.io.example/rail": "1", "rails": "1"}
+    assert warnings(labels=other, annotations=other) == ()
+
+
+def test_a_pod_that_went_through_us_is_told_nothing():
+    by = fabric("    nccl: {delivery: file}\n")
+    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
+    assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
+    assert planned(once, by).warnings == ()
+
+
+def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_told():
+    tree = pod(label=None)
+    tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
+    outcome = planned(tree, BY)
+    assert outcome == model.NotOptedIn(outcome.warnings)
+    assert len(outcome.warnings) == 1
+    body = admitting.review(tree, namespace="prod")
+    response = json.loads(pods.handle(body, BY, lambda _: known()).body)["response"]
+    assert response["allowed"]
+    assert response["warnings"] == list(outcome.warnings)
+    assert "patch" not in response
+
+
+# --- templates and workloads --------------------------------------------------------------------------------
+
+
+def told(row, tree: dict, **request) -> list[str]:
+    return working.answer(working.review(row, tree, **request), BY).get("warnings", [])
+
+
+def test_a_typo_in_a_template_is_told_with_its_place():
+    tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
+    (warning,) = told(VOLCANO, tree)
+    assert warning.startswith("spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: ")
+
+
+@pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
+def test_an_annotation_of_pods_on_the_workload_is_told_to_go_to_the_template(key):
+    tree = working.workload(VOLCANO, working.template(), name="w", label="f")
+    tree["metadata"]["annotations"] = {OURS + key: "2"}
+    (warning,) = told(VOLCANO, tree)
+    assert warning == (
+        f"annotation {OURS}{key} '2' of the Job has no effect: railwright reads it on pods; move it to the annotations "
+        "of the pod template (spec.tasks[w].template.metadata)"
+    )
+    tree["spec"]["tasks"][0]["template"]["metadata"] = {
+        "annotations": {OURS + key: "c" if key == "containers" else "1"}
+    }
+    assert key in {"skip", "delivery"} or told(VOLCANO, tree) == []
+
+
+def test_keys_between_the_workload_and_its_template_are_told_too():
+    tree = working.workload(JOBSET, working.template(), name="w", label="f")
+    tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
+    (warning,) = told(JOBSET, tree)
+    assert warning.startswith("spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect")
+    assert "(spec.replicatedJobs[w].template.spec.template.metadata)" in warning
+
+
+def test_typos_on_the_workload_are_told_once_however_many_templates_it_has():
+    tree = working.workload(JOBSET, working.template(), name="w", label="f")
+    tree["spec"]["replicatedJobs"] = [{**tree["spec"]["replicatedJobs"][0], "name": f"w{at}"} for at in range(3)]
+    tree["metadata"]["labels"][OURS + "fabrik"] = "f"
+    assert len(told(JOBSET, tree)) == 1
+
+
+def test_explain_tells_what_admission_tells_of_the_workload():
+    tree = working.workload(VOLCANO, working.template(), name="w", label="f")
+    tree["metadata"]["annotations"] = {OURS + "rails": "2"}
+    of_pod = {OURS + "fabirc": "f"}
+    objects = [
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
+    ]
+    found = [account.give(templates.of(each, "prod")[0], BY, account.known(None, "")).warnings for each in objects]
+    assert [len(each) for each in found] == [1, 1]
+    assert "rails '2' of the Job has no effect" in found[0][0]
+    assert "did you mean label railwright.io/fabric?" in found[1][0]
+
+
+def test_an_update_that_leaves_the_keys_as_they_were_tells_nothing():
+    row = working.kind("Deployment.apps")
+    tree = working.workload(row, working.template(), label="f")
+    tree["metadata"]["annotations"] = {OURS + "rails": "2"}
+    assert told(row, tree, operation="UPDATE", oldObject=tree) == []
+    revised = {
+        **tree,
+        "metadata": {**tree["metadata"], "resourceVersion": "7", "labels": {OURS + "fabric": "f", "x": "y"}},
+    }
+    assert told(row, revised, operation="UPDATE", oldObject=tree) == []
+    before = {**tree, "metadata": {**tree["metadata"], "annotations": {}}}
+    assert len(told(row, tree, operation="UPDATE", oldObject=before)) == 1
+
+
+# --- bounds -------------------------------------------------------------------------------------------------
+
+
+def test_many_wrong_keys_leave_room_for_other_warnings():
+    found = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
+    assert len(found) == 4
+    assert found[-1] == "more keys of railwright.io have no effect; correct these first"
+    assert all(len(each) <= wire.MAX_WARNING for each in found)
+
+
+@given(st.text(max_size=70), st.text(max_size=40), st.booleans())
+def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
+    metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
+    found = keys.of_pod(metadata)
+    assert len(found) <= 1
+    assert all(len(each) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
+    right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
+    written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF}
+    assert bool(found) == (OURS + key not in right | written)
+
+
+def test_pods_of_others_cost_nothing():
+    assert keys.of_pod(views.ObjectMeta()) == ()
+    assert planned(pod(cpu(), label=None), BY) == model.NotOptedIn()
+    assert planned(pod(gpus(1), label=None), BY) == model.NotOptedIn()

@@ -1,0 +1,98 @@
+"""Containers that other webhooks put in front of the workload's: the fabric and mpirun's pins go past them."""
+
+import admitting
+import peers
+import pytest
+from admitting import admitted, cpu, env, fabric, gpus, planned, pod, record
+
+from fabric.injection import sidecars
+
+BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
+PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
+DEFAULT = "kubectl.kubernetes.io/default-container"
+KNOWN = ["istio-proxy", "linkerd-proxy", "csql-default-db", "fluid-fuse-0", "consul-dataplane-web", "jfs-mount-1"]
+KNOWN = sorted({*KNOWN, *sidecars.NAMES})
+SIDECARS = pytest.mark.parametrize("sidecar", KNOWN)
+
+
+def launcher(*containers: dict, **more) -> dict:
+    tree = pod(*containers, **more)
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return tree
+
+
+def container(tree: dict, name: str) -> dict:
+    (found,) = [each for each in tree["spec"]["containers"] if each["name"] == name]
+    return found
+
+
+def variables(tree: dict, name: str) -> set[str]:
+    return {each["name"] for each in container(tree, name).get("env", [])}
+
+
+@SIDECARS
+def test_a_launchers_pins_go_past_a_proxy_that_stands_first(sidecar):
+    tree = launcher(cpu(sidecar), cpu("launcher"))
+    after = admitted(tree, BY)
+    assert container(after, sidecar) == cpu(sidecar)
+    assert variables(after, "launcher") == PINS
+    assert planned(after, BY).changes == ()
+
+
+def test_a_sidecar_that_nobody_knows_cannot_keep_the_pins_from_the_launcher():
+    after = admitted(launcher(cpu("acme-agent"), cpu("launcher")), BY)
+    assert variables(after, "launcher") == PINS
+    assert planned(after, BY).changes == ()
+
+
+def test_an_unknown_sidecar_with_env_from_is_nothing_to_warn_the_launchers_author_of():
+    source = [{"configMapRef": {"name": "agent"}}]
+    outcome = planned(launcher(cpu("launcher"), cpu("acme-agent", envFrom=source)), BY)
+    assert outcome.warnings == ()
+
+
+def test_named_containers_alone_get_the_pins():
+    tree = launcher(cpu("a"), cpu("b"), annotations={"railwright.io/containers": "b"})
+    after = admitted(tree, BY)
+    assert (variables(after, "a"), variables(after, "b")) == (set(), PINS)
+
+
+@SIDECARS
+def test_the_fabric_of_a_pod_without_accelerators_goes_past_a_proxy_that_stands_first(sidecar):
+    after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
+    assert container(after, sidecar) == cpu(sidecar)
+    assert record(after)["containers"] == ["perftest"]
+    assert planned(after, BY).changes == ()
+
+
+def test_the_container_that_kubectl_takes_by_default_goes_before_the_first():
+    tree = pod(cpu("acme-agent"), cpu("perftest"), annotations={DEFAULT: "perftest"})
+    assert record(admitted(tree, BY))["containers"] == ["perftest"]
+    tree["metadata"]["annotations"][DEFAULT] = "gone"
+    assert record(admitted(tree, BY))["containers"] == ["acme-agent"]
+    of_proxy = pod(cpu("istio-proxy"), cpu("perftest"), annotations={DEFAULT: "istio-proxy"})
+    assert record(admitted(of_proxy, BY))["containers"] == ["perftest"]
+
+
+def test_a_pod_of_nothing_but_proxies_keeps_its_first_container():
+    after = admitted(pod(cpu("istio-proxy"), cpu("vault-agent")), BY)
+    assert record(after)["containers"] == ["istio-proxy"]
+    assert env(admitted(launcher(cpu("envoy")), BY)).keys() == PINS
+
+
+def test_a_proxy_with_an_accelerator_computes_and_one_that_is_named_is_meant():
+    assert record(admitted(pod(gpus(1, "envoy"), cpu("c")), BY))["containers"] == ["envoy"]
+    named = pod(cpu("envoy"), cpu("c"), annotations={"railwright.io/containers": "envoy"})
+    assert record(admitted(named, BY))["containers"] == ["envoy"]
+
+
+@pytest.mark.parametrize("late", [None, "perftest", "mesh"])
+def test_what_comes_between_two_calls_does_not_move_the_fabric(late):
+    once = admitted(pod(cpu("perftest"), cpu("other")), BY)
+    between = peers.sidecar_first(once)
+    between["spec"]["containers"].insert(0, cpu("linkerd-proxy"))
+    if late:
+        between["metadata"]["annotations"][DEFAULT] = late
+    again = admitting.planned(between, BY)
+    assert again.containers == ("perftest",)
+    assert [type(each).__name__ for each in again.changes] in ([], ["SetAnnotation"])
