@@ -1,10 +1,10 @@
 """Scores of 0..100 as the integers of 0..10 that kube-scheduler takes from an extender.
 
 Owns the mapping alone; kube-scheduler multiplies each step by ten times the extender's `weight` and adds the scores of
-its own plugins. The best node gets 10. A node that is worse by d points loses the square root of d steps, rounded: a
-quarter of a point is no difference, 1 point is one step, another leaf (24 points by default) five, 100 points ten. Plain
-tenths would lose a rail or a NUMA split; spreading the scores over the whole range would make a fraction of a point
-outweigh every preference of the user.
+its own plugins. The best node gets 10. A node that is worse by d points loses the square root of d steps, rounded:
+less than a quarter of a point is no difference, 1 point is one step, another leaf (24 points by default) five, 100
+points ten. Plain tenths would lose a rail or a NUMA split; spreading the scores over the whole range would make a
+fraction of a point outweigh every preference of the user.
 """
 
 import math
