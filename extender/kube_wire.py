@@ -12,6 +12,7 @@ from fabric import placed_pods
 from fabric.placement import priorities
 
 _ABSENT = (b"", b"null")
+_NULL = msgspec.Raw(b"null")
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
@@ -38,7 +39,28 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
     score: int
 
 
+class _Constraints(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a pod's spec tells where kube-scheduler lets it go, as written."""
+
+    node_selector: msgspec.Raw = _NULL
+    affinity: msgspec.Raw = _NULL
+    topology_spread_constraints: msgspec.Raw = _NULL
+    tolerations: msgspec.Raw = _NULL
+
+
+class _PodConstraints(msgspec.Struct, frozen=True):
+    spec: _Constraints = _Constraints()
+
+
+class _PodOfArguments(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: _PodConstraints = _PodConstraints()
+
+
+Constraints = tuple[bytes, ...]
+"""As in the pod's spec: node selector, affinity, spread constraints, tolerations."""
+
 _decode = msgspec.json.Decoder(Arguments).decode
+_decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -55,6 +77,15 @@ def read(body: bytes) -> tuple[placed_pods.Pod, list[str]]:
         )
         raise requests.MalformedError(f"NodeNames is missing: {hint}")
     return arguments.pod, arguments.node_names
+
+
+def read_constraints(body: bytes) -> Constraints:
+    """What decides to which nodes kube-scheduler offers a pod; pods with equal constraints are offered the same nodes.
+
+    Raises requests.MalformedError.
+    """
+    spec = requests.decoded(_decode_constraints, body).pod.spec
+    return tuple(map(bytes, (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)))
 
 
 def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, str]) -> bytes:

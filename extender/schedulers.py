@@ -6,6 +6,8 @@ deallocate events touch the ledger.
 
 from collections.abc import Callable
 
+import msgspec
+
 from extender import asks, explain, gangs, kube_wire, sessions, traced, unseen, volcano_wire
 from extender import state as states
 from fabric import workload
@@ -70,9 +72,11 @@ class Schedulers:
         question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.filtered(nodes, {}, {}), False
-        self._unseen.asked(question.uid, nodes, self._clock())
+        asked = self._asked(question, kube_wire.read_constraints(body))
+        self._unseen.asked(asked, self._state.fleet)
         found = self._steps.filter(question)
-        self._unseen.left(self._asked(question), found.kept)
+        left = asked.offered if len(found.kept) == len(asked.offered) else frozenset(found.kept)
+        self._unseen.left(msgspec.structs.replace(asked, left=left))
         self._counted("filter", len(nodes), found.unknown)
         self._screened("kube-scheduler", question, found)
         return kube_wire.filtered(found.kept, found.busy, found.never), bool(nodes) and not found.kept
@@ -83,7 +87,7 @@ class Schedulers:
         question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
-        with self._unseen.counted(self._state.ledger, self._state.fleet.pods, self._clock()):
+        with self._unseen.counted(self._state.ledger, self._state.fleet, self._clock()):
             scores = self._decide("kube-scheduler", "prioritize", question).scores
         return kube_wire.prioritized(scores)
 
@@ -121,7 +125,7 @@ class Schedulers:
             if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
                 return volcano_wire.EVENT_SENT_BACK
             if entry.state is ledger.State.ALLOCATED and task.pod is not None:
-                taken = self._unseen.beside(entry.node, self._state.fleet.pods, self._clock())
+                taken = self._unseen.taken(self._state.fleet, self._clock()).get(entry.node, {})
                 if lost := asks.given_away(entry, task.pod, self._policy(), self._state, taken):
                     return volcano_wire.sent_back(lost)
             self._steps.allocate(entry, scope)
@@ -157,16 +161,23 @@ class Schedulers:
             since=self._clock(),
         )
 
-    def _asked(self, question: ask.Ask) -> ledger.Entry:
-        return ledger.Entry(
+    def _asked(self, question: ask.Ask, constraints: kube_wire.Constraints) -> unseen.Asked:
+        entry = ledger.Entry(
             uid=question.uid,
-            key=f"{question.namespace}/{question.name}",
+            key=question.key,
             gang=question.gang,
             rank=question.rank,
             node="",
             requests=question.requests,
             state=ledger.State.UNCONFIRMED,
             since=self._clock(),
+        )
+        return unseen.Asked(
+            entry=entry,
+            scheduler=question.spec.scheduler_name,
+            spec=ask.slim(question.spec),
+            constraints=constraints,
+            offered=frozenset(question.nodes),
         )
 
     def _decide(self, scheduler: str, verb: str, question: ask.Ask) -> decide.Decision:
