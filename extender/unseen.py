@@ -18,7 +18,6 @@ import msgspec
 from fabric import resources, views
 from fabric.placement import eligibility, fleet, ledger
 
-SCOPE = "/scheduler"  # of entries lent to the ledger; no name of a Volcano instance holds a slash
 _KEPT = 1000  # pods; a scheduler that has one node to choose from asks nothing but filter
 _SCHEDULERS = 64  # names of schedulers remembered; a cluster runs a few, and callers may write any
 MOMENT = 0.5  # seconds in which a pod with one node to choose from is on its way there
@@ -91,7 +90,7 @@ class Unseen:
         self._placed = {uid: entry for uid, entry in self._placed.items() if _is_open(entry, cluster, now)}
         lent = [entry for entry in self._placed.values() if book.entry(entry.uid) is None]
         for entry in lent:
-            book.allocate(entry, SCOPE)
+            book.allocate(entry, ledger.KUBE_SCOPE)
         try:
             yield
         finally:

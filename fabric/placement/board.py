@@ -79,6 +79,7 @@ class Board:
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
+        announced = [entry.requests for entry in self._announced(node.name, void) if self._is_volcanos(entry)]
         zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine, void)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
@@ -92,17 +93,30 @@ class Board:
             whole=whole,
             kubelet=told[0],
             hopeless=told[1],
+            elsewhere=self.own(announced) if announced else (),
         )
 
     def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """What mates hold of the profile's devices."""
+        """What pods hold together of the profile's devices."""
         return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
 
-    def with_free(self, facts: standing.Facts, free: resources.Amounts, *, emptied: bool = False) -> standing.Facts:
-        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more."""
+    def with_free(
+        self,
+        facts: standing.Facts,
+        free: resources.Amounts,
+        *,
+        emptied: bool = False,
+        elsewhere: resources.Amounts | None = None,
+    ) -> standing.Facts:
+        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more.
+
+        `elsewhere`: what pods of other schedulers than the asking one take beside that; None leaves it as it is.
+        """
         _, devices, others = self._counted(free)
         if emptied:
             facts = facts._replace(zones=facts.whole, kubelet=facts.kubelet if facts.hopeless else "")
+        if elsewhere is not None:
+            facts = facts._replace(elsewhere=self.own([elsewhere]) if elsewhere else ())
         return facts._replace(free=devices, others=others, eligible=True)
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
@@ -139,7 +153,7 @@ class Board:
     def free_of(self, name: str, *, mine: str = "", void: Collection[str] = ()) -> resources.Amounts:
         """What is free on a node: allocatable - bound - announced, without `mine` and `void` (see `facts`)."""
         free = self._state.free(name)
-        taken = self._announced(name, void)
+        taken = [entry.requests for entry in self._announced(name, void)]
         own = self._state.pods.get(mine) if mine else None
         returned = own.requests if own is not None and own.node == name else {}
         if not taken and not returned:
@@ -152,11 +166,15 @@ class Board:
             result[resource] = result.get(resource, 0) + amount
         return result
 
-    def _announced(self, name: str, void: Collection[str]) -> list[resources.Amounts]:
-        """What pods take that are announced on a node and not seen bound yet."""
+    def _is_volcanos(self, entry: ledger.Entry) -> bool:
+        """Whether a Volcano instance has announced a pod; a board sees nodes as kube-scheduler, which is not told."""
+        return self._book.scope_of(entry.uid) != ledger.KUBE_SCOPE
+
+    def _announced(self, name: str, void: Collection[str]) -> list[ledger.Entry]:
+        """The pods that are announced on a node and not seen bound yet."""
         pods = self._state.pods
         return [
-            entry.requests
+            entry
             for entry in self._book.on_node(name)
             if entry.uid not in void and not ((bound := pods.get(entry.uid)) and bound.node)
         ]
@@ -228,7 +246,8 @@ class Board:
         if shape is None and found is None:
             return (), (), ("", False)
         rails, accelerators = kind.fabric.rails, kind.accelerators
-        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, void), without=mine)
+        announced = [entry.requests for entry in self._announced(node.name, void)]
+        zones = self._state.zones(node, shape, rails, accelerators, announced, without=mine)
         whole: numa.Zones = ()
         if shape is not None:
             whole = self._state.shaped(node, shape, rails, accelerators)

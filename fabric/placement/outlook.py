@@ -119,7 +119,8 @@ def exceptions(
         if name in owned or name in home:
             free = _offered(current, offer)
             facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid, void=gang.asked)
-            found[name] = current.index(current.with_free(facts, free, emptied=offer.emptied))
+            facts = current.with_free(facts, free, emptied=offer.emptied, elsewhere=offer.elsewhere)
+            found[name] = current.index(facts)
             continue
         pair = (kind, id(offer))
         if (index := made.get(pair)) is None:
@@ -150,7 +151,7 @@ def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resour
 def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
     """The standing of a node of this kind with what its scheduler says is free; mostly the same."""
     facts = current.standings[kind].facts
-    said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied)
+    said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied, elsewhere=offer.elsewhere)
     return kind if said == facts else current.index(said)
 
 

@@ -29,6 +29,7 @@ class Facts(NamedTuple):
     whole: numa.Zones  # the same node with nothing on it
     kubelet: str  # the sentence why its kubelet would reject such a pod; "" where it would not
     hopeless: bool  # kubelet would also on the empty node
+    elsewhere: tuple[int, ...] = ()  # taken by announced pods of other schedulers, not in `free`; () where nothing is
 
 
 class RailStanding(msgspec.Struct, frozen=True):
@@ -180,9 +181,31 @@ def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...
     """The sentence that refuses a node, and whether waiting cannot help (ruling 21)."""
     placement = kind.fabric.placement
     found = _rails_refusal(pools) if placement.rails == "required" else ("", False)
+    if not found[0] and facts.elsewhere:
+        found = _promised_refusal(kind, facts), False
     if found[0] or placement.numa != "required":
         return found
     return _numa_refusal(kind, facts)
+
+
+def _promised_refusal(kind: profile.Profile, facts: Facts) -> str:
+    """The sentence where a requested device would be free, had another scheduler not announced a pod that takes it.
+
+    Holds whatever the policy prefers: the asking scheduler cannot know of that pod, and kubelet would reject the later.
+    """
+    for name, free, elsewhere in zip(kind.devices, facts.free, facts.elsewhere, strict=True):
+        amount = kind.requests.get(name, 0)
+        if free < amount <= free + elsewhere:
+            label = next((need.label for need in kind.needs if need.resource == name), name)
+            return promised_elsewhere(label, name, free, amount)
+    return ""
+
+
+def promised_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> str:
+    """The sentence that a device of a node is to go to a pod of another scheduler; amounts in milli-units."""
+    at = f" of {node}" if node else ""
+    amounts = f"{max(0, free) // resources.UNIT} {resource} left, {needed // resources.UNIT} needed"
+    return f"railwright: {label}{at} is promised to a pod of another scheduler that is not bound yet: {amounts}"
 
 
 def _rails_refusal(pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
