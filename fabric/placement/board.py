@@ -5,6 +5,7 @@ again, so that a decision over 5,000 nodes costs what a few of them cost. Nothin
 to one; what it holds can be thrown away at any time.
 """
 
+import operator
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import ModuleType
@@ -114,7 +115,10 @@ class Board:
         """
         _, devices, others = self._counted(free)
         if emptied:
-            facts = facts._replace(zones=facts.whole, kubelet=facts.kubelet if facts.hopeless else "")
+            facts = facts._replace(zones=facts.whole)
+        unreported = self.profile.fabric.placement.numa != "required" and any(map(operator.gt, devices, facts.free))
+        if facts.kubelet and not facts.hopeless and (emptied or unreported):
+            facts = facts._replace(kubelet="")
         if elsewhere is not None:
             facts = facts._replace(elsewhere=self.own([elsewhere]) if elsewhere else ())
         return facts._replace(free=devices, others=others, eligible=True)
@@ -241,7 +245,11 @@ class Board:
     def _zones(
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str, void: Collection[str]
     ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
-        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would))."""
+        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would)).
+
+        Where the policy requires one NUMA node, kubelet is judged by the best estimate of what is free on each; else
+        only by what it has reported itself, so that no pod waits for a mere estimate.
+        """
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
             return (), (), ("", False)
@@ -255,9 +263,16 @@ class Board:
             whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
         if found is None or not kind.containers:
             return zones, whole, ("", False)
-        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers)
-        never = bool(refused) and bool(kubelet.rejected(found, whole, kind.whole_want, kind.containers))
-        return zones, whole, (refused, never)
+        if kind.fabric.placement.numa == "required":
+            refused = kubelet.rejected(found, zones, kind.requested, kind.containers)
+            never = bool(refused) and bool(kubelet.rejected(found, whole, kind.requested, kind.containers))
+            return zones, whole, (refused, never)
+        names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
+        if refused := kubelet.rejected(found, numa.whole(found, names), kind.requested, kind.containers):
+            return zones, whole, (refused, True)
+        if mine or announced or not self._state.is_reported_exactly(node.name, names):
+            return zones, whole, ("", False)
+        return zones, whole, (kubelet.rejected(found, zones, kind.requested, kind.containers), False)
 
 
 def _weight(kind: profile.Profile, term: str) -> float:

@@ -183,9 +183,9 @@ def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...
     found = _rails_refusal(pools) if placement.rails == "required" else ("", False)
     if not found[0] and facts.elsewhere:
         found = _promised_refusal(kind, facts), False
-    if found[0] or placement.numa != "required":
-        return found
-    return _numa_refusal(kind, facts)
+    if not found[0] and placement.numa == "required":
+        found = _numa_refusal(kind, facts)
+    return found if found[0] else (facts.kubelet, facts.hopeless)
 
 
 def _promised_refusal(kind: profile.Profile, facts: Facts) -> str:
@@ -237,6 +237,4 @@ def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
         when = "on this kind of node" if never else "free now"
         told = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
         return f"{told} (placement.numa: required)", never
-    if facts.kubelet:
-        return facts.kubelet, facts.hopeless
     return "", False
