@@ -157,7 +157,10 @@ def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
     """What an offer holds free: now, or where that is too little, once the releasing pods are gone."""
-    enough = all(offer.free.get(need.resource, 0) >= need.amount for need in current.profile.needs)
+    kind = current.profile
+    wanted = {need.resource: need.amount for need in kind.needs}
+    wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
+    enough = all(offer.free.get(name, 0) >= amount for name, amount in wanted.items())
     return offer.free if enough or offer.promised is None else offer.promised
 
 
