@@ -12,7 +12,7 @@ from types import ModuleType
 
 from fabric import resources, topology
 from fabric.placement import eligibility, fleet, kubelet, ledger, numa, places, profile, standing
-from fabric.placement.terms import locality, packing
+from fabric.placement.terms import completion, locality, packing
 from fabric.placement.terms import numa as numa_term
 from fabric.placement.terms import rails as rails_term
 from fabric.policy import model, selectors
@@ -190,6 +190,9 @@ class Board:
     def _base(self, stands: standing.Standing) -> float:
         if stands.refusal or self._total <= 0:
             return 0.0
+        if self.profile.alone:
+            rails = self._weights[rails_term.NAME] * rails_term.value(stands)[0]
+            return 100.0 * (rails + completion.worth(stands, self._weights)) / self._total
         return 100.0 * sum(self._weights[term.NAME] * float(term.value(stands)[0]) for term in self.terms) / self._total
 
     # --- keeping current ------------------------------------------------------------------------------

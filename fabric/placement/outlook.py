@@ -182,7 +182,7 @@ def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
             if (kind := view.index(name)) is not None:
                 counts = leaves.setdefault(current.leaves[name], {})
                 counts[kind] = counts.get(kind, 0) + 1
-        return _supplied(view, leaves)
+        return supplied(view, leaves)
     else:
         leaves = {leaf: current.supply[leaf] for leaf in view.offered_leaves()}
     for name, kind in view.exceptions.items():
@@ -192,10 +192,11 @@ def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
             counts = leaves[leaf] = dict(leaves[leaf])
             counts[old] -= 1
             counts[kind] = counts.get(kind, 0) + 1
-    return _supplied(view, leaves)
+    return supplied(view, leaves)
 
 
-def _supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
+def supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
+    """The supply of these nodes: leaf -> index of standing -> how many."""
     return planner.Supply(
         grades=[stands.grade for stands in view.board.standings],
         leaves=leaves,

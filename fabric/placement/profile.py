@@ -26,11 +26,10 @@ class Profile(msgspec.Struct, frozen=True):
     needs: tuple[rails.Need, ...]
     requests: resources.Amounts
     devices: tuple[str, ...]  # resources counted one by one: the accelerators it takes, then its pools
-    want: numa.Want  # what counts for the score: of a job that is this one pod its accelerators only
-    whole_want: numa.Want  # all that it wants, requested or not
+    want: numa.Want  # all that it wants, requested or not
     requested: numa.Want  # of that what it requests: all that kubelet has to find
     containers: tuple[numa.Want, ...]  # the same by container; () where the policy ignores NUMA nodes
-    alone: bool  # its job is this one pod: it uses no rail, so that only whole nodes and its own GPUs matter
+    alone: bool  # its job is this one pod: it completes nodes first
 
 
 def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profile:
@@ -57,8 +56,7 @@ def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profil
         needs=needs,
         requests=requests,
         devices=(*taken, *pools),
-        want=numa.Want(accelerators=accelerators, pools=()) if alone else whole,
-        whole_want=whole,
+        want=whole,
         requested=requested,
         containers=containers,
         alone=alone,
