@@ -71,10 +71,8 @@ def of(ground: Ground) -> Account:
         held = sum(_rooms(ground, 0, 0.0).values())
         return Account(fits=held >= ground.remaining, why=tuple(_too_little(ground, held)))
     if ground.alone:
-        at = f"modelled at {plan.bandwidth:.2f} of the bandwidth"
-        return Account(
-            why=(f"{at}: a job of one pod completes nodes first, and of the fullest with room none gives more",)
-        )
+        why = "a job of one pod completes nodes first, and of the fullest with room none gives more"
+        return Account(why=(f"modelled at {plan.bandwidth:.2f} of the bandwidth: {why}",))
     return Account(why=tuple(_reasons(ground)))
 
 
