@@ -46,7 +46,7 @@ def _bandwidth(grade: planner.Grade) -> planner.Value:
 
 
 def points(view: outlook.Outlook, first: float, others: float, reserve: int) -> dict[str, float]:
-    """Every node's points where the pod completes one; on top comes `first` for nodes of this reserve, else `others`."""
+    """Every node's points where the pod completes one: `first` more for nodes of this reserve, `others` for others."""
     current, nodes = view.board, view.question.nodes
     totals: dict[int | None, float] = {None: 0.0}  # a node that the cache has not seen
     for kind, stands in enumerate(current.standings):
