@@ -33,6 +33,9 @@ class Board:
         self._undivided = [
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
+        wanted = {need.resource: need.amount for need in kind.needs}
+        wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
+        self.wanted = tuple(wanted.items())  # (accelerator or pool, amount)
         self._nothing = (0,) * len(kind.devices)
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]

@@ -157,11 +157,9 @@ def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
     """What an offer holds free: now, or where that is too little, once the releasing pods are gone."""
-    kind = current.profile
-    wanted = {need.resource: need.amount for need in kind.needs}
-    wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
-    enough = all(offer.free.get(name, 0) >= amount for name, amount in wanted.items())
-    return offer.free if enough or offer.promised is None else offer.promised
+    if offer.promised is None or all(offer.free.get(name, 0) >= amount for name, amount in current.wanted):
+        return offer.free
+    return offer.promised
 
 
 def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
