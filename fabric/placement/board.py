@@ -48,6 +48,7 @@ class Board:
 
     def _clear(self) -> None:
         self.standings: list[standing.Standing] = []
+        self.orders: list[completion.Order] = []  # by standing: which a job of one pod takes first; () for others
         self.base: list[float] = []  # by standing: points of all terms but locality, 0..100 with it at 0
         self._by_facts.clear()
         self.kinds: dict[str, int] = {}  # node -> index of its standing
@@ -154,6 +155,7 @@ class Board:
             found = self._by_facts[facts] = len(self.standings)
             stands = standing.of(self.profile, facts)
             self.standings.append(stands)
+            self.orders.append(completion.order(stands) if self.profile.alone else ())
             self.base.append(self._base(stands))
         return found
 

@@ -198,10 +198,9 @@ class Desk:
             return planner.NOTHING, nothing
         near = crew.nearest(question.rank, gang.placed, view.board.leaves)
         sampled = len(question.nodes) >= outlook.FULL_OFFER
-        supply = outlook.supply(question, view)
         first = lone.choose(view) if view.board.profile.alone else None
-        if first is not None:
-            supply, sampled = first.supply, False
+        sampled = sampled and first is None
+        supply = outlook.supply(question, view) if first is None else first.supply
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)

@@ -10,7 +10,6 @@ import msgspec
 
 from fabric import topology
 from fabric.placement import outlook, planner
-from fabric.placement.terms import completion
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -23,12 +22,12 @@ class Choice(msgspec.Struct, frozen=True):
 
 def choose(view: outlook.Outlook) -> Choice | None:
     """The nodes that come first of those offered; None where none has room."""
-    standings, leaf_of, nodes = view.board.standings, view.board.leaves, view.question.nodes
-    counts = Counter(zip(map(leaf_of.get, nodes), map(view.kinds().get, nodes), strict=True))
+    standings, all_orders, nodes = view.board.standings, view.board.orders, view.question.nodes
+    counts = Counter(zip(map(view.board.leaves.get, nodes), map(view.kinds().get, nodes), strict=True))
     kinds = {kind for _, kind in counts if kind is not None and standings[kind].grade.alignments}
     if not kinds:
         return None
-    orders = {kind: completion.order(standings[kind]) for kind in kinds}
+    orders = {kind: all_orders[kind] for kind in kinds}
     first = min(orders.values())
     leaves: dict[topology.Domain, dict[int, int]] = {}
     for (leaf, kind), count in counts.items():

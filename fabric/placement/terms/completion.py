@@ -14,7 +14,11 @@ _COMPACT, _FULL = 1.0, 0.9  # GPUs that are not split outweigh any difference in
 _ALIGNED = 0.5  # of one accelerator: what the alignment of rails counts beside how full nodes are
 
 
-def order(node: standing.Standing) -> tuple[int, float, float]:
+Order = tuple[float, ...]
+"""The lower, the earlier a node is taken."""
+
+
+def order(node: standing.Standing) -> Order:
     """The lower, the earlier a node is taken."""
     return node.grade.reserve, -round(packing.share(node), 6), -numa.value(node)[0]
 
