@@ -269,7 +269,7 @@ class Board:
             whole = self._state.shaped(node, shape, rails, accelerators)
         elif found is not None:
             whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        if found is None or not kind.containers:
+        if found is None or not kind.containers or not kubelet.is_strict(found):
             return zones, whole, ("", False)
         if kind.fabric.placement.numa == "required":
             refused = kubelet.rejected(found, zones, kind.requested, kind.containers)

@@ -63,6 +63,11 @@ def topology_manager(found: views.NodeResourceTopology) -> tuple[str, str]:
     return attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
 
 
+def is_strict(found: views.NodeResourceTopology) -> bool:
+    """Whether the node's topology manager rejects pods at all; those of `none` and `best-effort` admit every one."""
+    return topology_manager(found)[0] in _STRICT
+
+
 def containers_of(spec: views.PodSpec, want: numa.Want) -> tuple[numa.Want, ...]:
     """What each container asks of a pod's want, in kubelet's order: sidecars, then app containers.
 
