@@ -4,6 +4,8 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given as given_
+from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
 from extender import schedulers, state
@@ -185,3 +187,42 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     refused = next(row for row in told.nodes if row["node"] == N)
     assert "busy" in refused["refused"] or "promised" in refused["refused"]
     assert "train/mine" in str(refused)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["place", "take back", "bind", "close"]), st.integers(0, 1), st.integers(0, 1)),
+    max_size=25,
+)
+
+
+@given_(STEPS, st.booleans(), st.integers(1, 3))
+def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(steps, required, devices):
+    """Each works on what was bound as its session began, less what it has placed since, and asks predicate first."""
+    site = Site(required=required, rails_each=devices)
+    scopes, names = ("red", "blue"), (N, OTHER)
+    placed = {scope: {} for scope in scopes}  # announced and not bound: pod -> node
+    bound: dict[str, str] = {}
+    snapshot = dict.fromkeys(scopes, 0)  # how many of the bound pods each session began with
+    for number, (what, by, where) in enumerate(steps):
+        scope, name = scopes[by], names[where]
+        known = list(bound.values())[: snapshot[scope]]
+        if what == "place":
+            tree = site.created(f"p-{number}", gpus=1)
+            held = known.count(name) + list(placed[scope].values()).count(name)
+            fits = held < devices and site.predicate(scope, tree, name, rails=held) == 0
+            if fits and site.event(scope, tree, name) == "":
+                placed[scope][f"p-{number}"] = name
+        elif what == "take back" and placed[scope]:
+            last, on = placed[scope].popitem()
+            site.event(scope, site.created(last, gpus=1), on, verb="deallocate")
+        elif what == "bind" and placed[scope]:
+            first = next(iter(placed[scope]))
+            on = placed[scope].pop(first)
+            bound[first] = on
+            state.Pods(site.state).upsert(pod(first, gpus=1, on=on))
+        elif what == "close":
+            site.verbs.volcano_close(b"{}", scope)
+            snapshot[scope] = len(bound)
+        for each in names:
+            total = sum(list(taken.values()).count(each) for taken in (*placed.values(), bound))
+            assert total <= devices, (each, placed, bound)
