@@ -49,8 +49,8 @@ class Unseen:
         entry = question.entry
         self._placed.pop(entry.uid, None)
         last = self._last.pop(question.scheduler, None)
-        if last is not None and last.entry.uid == entry.uid:
-            return  # the filter looks again
+        if last is not None and last.entry.uid == entry.uid and entry.since - last.entry.since <= NEXT:
+            return  # the filter looks again; kube-scheduler itself does not try a pod again so soon
         if self._released(entry) and last is not None and last.entry.gang == entry.gang:
             return
         if last is None or not _comparable(last, question):
@@ -67,7 +67,7 @@ class Unseen:
         """The filter has left these nodes to the pod that is asked about."""
         self._last[question.scheduler] = question
         _trim(self._last, _SCHEDULERS)
-        if question.left and question.entry.gang:
+        if question.entry.gang:
             self._tried[question.entry.uid] = question.entry.gang
             _trim(self._tried, _KEPT)
 
@@ -98,7 +98,7 @@ class Unseen:
                 book.deallocate(entry.uid)
 
     def _released(self, entry: ledger.Entry) -> bool:
-        """Whether this pod had nodes before and is asked about again; its gang has no places then.
+        """Whether this pod is asked about again; its gang has no places then that are not seen.
 
         A plugin that holds a gang's pods back until all have a node releases all of them where one has none.
         """

@@ -143,6 +143,16 @@ def test_a_gang_that_is_asked_about_anew_was_released_whole(asked):
     assert asked.remaining(mate(0), NODES[3:]) == SIZE
 
 
+def test_a_gang_whose_last_pod_found_no_node_was_released_whole_also_where_that_pod_is_asked_about_first(asked):
+    for rank in range(3):
+        asked.filter(mate(rank), NODES[rank:])
+    asked.filter(mate(3), [])
+    assert asked.remaining(mate(3), NODES[2:]) == SIZE - 2
+    asked.now += 1.5  # kube-scheduler tries no pod again within a second
+    asked.filter(mate(3), NODES)
+    assert asked.remaining(mate(3), NODES) == SIZE
+
+
 def test_a_filter_that_looks_again_is_no_second_try(asked):
     asked.filter(mate(0), NODES)
     for _ in range(3):
