@@ -1,6 +1,6 @@
 """kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1): Go spelling, no JSON tags.
 
-The only place where scores become integers of 0..10. Knows nothing of how they come about.
+Knows nothing of how scores come about.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,10 +9,10 @@ import msgspec
 
 from extender import requests
 from fabric import placed_pods
+from fabric.placement import priorities
 
 _ABSENT = (b"", b"null")
-MAX_SCORE = 10  # extenderv1.MaxExtenderPriority
-_SAME = 1e-6  # of 100: scores closer than this are one tier
+_NULL = msgspec.Raw(b"null")
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
@@ -39,7 +39,28 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
     score: int
 
 
+class _Constraints(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a pod's spec tells where kube-scheduler lets it go, as written."""
+
+    node_selector: msgspec.Raw = _NULL
+    affinity: msgspec.Raw = _NULL
+    topology_spread_constraints: msgspec.Raw = _NULL
+    tolerations: msgspec.Raw = _NULL
+
+
+class _PodConstraints(msgspec.Struct, frozen=True):
+    spec: _Constraints = _Constraints()
+
+
+class _PodOfArguments(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: _PodConstraints = _PodConstraints()
+
+
+Constraints = tuple[bytes, ...]
+"""As in the pod's spec: node selector, affinity, spread constraints, tolerations."""
+
 _decode = msgspec.json.Decoder(Arguments).decode
+_decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,35 +79,21 @@ def read(body: bytes) -> tuple[placed_pods.Pod, list[str]]:
     return arguments.pod, arguments.node_names
 
 
+def read_constraints(body: bytes) -> Constraints:
+    """What decides to which nodes kube-scheduler offers a pod; pods with equal constraints are offered the same nodes.
+
+    Raises requests.MalformedError.
+    """
+    spec = requests.decoded(_decode_constraints, body).pod.spec
+    return tuple(map(bytes, (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)))
+
+
 def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, str]) -> bytes:
     """The answer of filter: nodes kept, nodes busy now, nodes that can never hold the pod."""
     return _encode(FilterResult(node_names=list(kept), failed_nodes=busy, failed_and_unresolvable_nodes=never))
 
 
 def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize; scores of 0..100.
-
-    The best tier alone gets the 10, and the others are spread over the rest: kube-scheduler adds its own plugins'
-    scores, of which one step of ours is worth ten at weight 1, and a plan is followed only by its best node.
-    """
-    whole = _Integers(best=max(scores.values(), default=0.0), worst=min(scores.values(), default=0.0))
+    """The answer of prioritize, of scores of 0..100; how they become integers is said in `priorities`."""
+    whole = priorities.Priorities(best=max(scores.values(), default=0.0))
     return _encode(list(map(HostPriority, scores, map(whole.__getitem__, scores.values()))))
-
-
-class _Integers(dict[float, int]):
-    """Score -> its integer: 5,000 nodes have few different scores."""
-
-    def __init__(self, *, best: float, worst: float) -> None:
-        super().__init__()
-        self._best, self._range = best, best - worst
-
-    def __missing__(self, score: float) -> int:
-        found = self[score] = self._integer(score)
-        return found
-
-    def _integer(self, score: float) -> int:
-        if self._range < _SAME:
-            return min(MAX_SCORE, max(0, round(score * MAX_SCORE / 100)))
-        if self._best - score < _SAME:
-            return MAX_SCORE
-        return min(MAX_SCORE - 1, round(MAX_SCORE * (1 - (self._best - score) / self._range)))

@@ -4,11 +4,13 @@ A filter or prioritize call never commits anything: schedulers dry-run and roll 
 deallocate events touch the ledger.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from extender import asks, explain, gangs, kube_wire, sessions, traced, unseen, volcano_wire
 from extender import state as states
-from fabric import workload
+from fabric import resources, views, workload
 from fabric.placement import ask, decide, ledger
 from fabric.policy import model
 from serving import tracing as traces
@@ -70,9 +72,11 @@ class Schedulers:
         question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.filtered(nodes, {}, {}), False
-        self._unseen.asked(question.uid, nodes, self._clock())
+        asked = self._asked(question, kube_wire.read_constraints(body))
+        self._unseen.asked(asked, self._state.fleet)
         found = self._steps.filter(question)
-        self._unseen.left(self._asked(question), found.kept)
+        left = asked.offered if len(found.kept) == len(asked.offered) else frozenset(found.kept)
+        self._unseen.left(msgspec.structs.replace(asked, left=left))
         self._counted("filter", len(nodes), found.unknown)
         self._screened("kube-scheduler", question, found)
         return kube_wire.filtered(found.kept, found.busy, found.never), bool(nodes) and not found.kept
@@ -83,7 +87,7 @@ class Schedulers:
         question = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if question is None:
             return kube_wire.prioritized(dict.fromkeys(nodes, 0.0))
-        with self._unseen.counted(self._state.ledger, self._state.fleet.pods, self._clock()):
+        with self._unseen.counted(self._state.ledger, self._state.fleet, self._clock()):
             scores = self._decide("kube-scheduler", "prioritize", question).scores
         return kube_wire.prioritized(scores)
 
@@ -92,7 +96,9 @@ class Schedulers:
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = self._steps.read_prioritize(body)
-        question = self._steps.from_volcano(task, nodes, self._policy(), self._state, evicting=True)
+        question = self._steps.from_volcano(
+            task, nodes, self._policy(), self._state, scope=scope, inferred=self._inferred(), evicting=True
+        )
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_volcano(scope), "prioritize", question).scores
@@ -102,7 +108,9 @@ class Schedulers:
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
         task, node = self._steps.read_predicate(body)
-        question = self._steps.from_volcano(task, [node], self._policy(), self._state)
+        question = self._steps.from_volcano(
+            task, [node], self._policy(), self._state, scope=scope, inferred=self._inferred()
+        )
         if question is None:
             self._counted("predicate", 1, 0)
             return volcano_wire.predicated("", unresolvable=False)
@@ -120,10 +128,8 @@ class Schedulers:
             entry = self._entry(task)
             if self._sessions.sends_back(scope, entry, self._state.fleet, self._state.ledger):
                 return volcano_wire.EVENT_SENT_BACK
-            if entry.state is ledger.State.ALLOCATED and task.pod is not None:
-                taken = self._unseen.beside(entry.node, self._state.fleet.pods, self._clock())
-                if lost := asks.given_away(entry, task.pod, self._policy(), self._state, taken):
-                    return volcano_wire.sent_back(lost)
+            if lost := self._given_away(entry, task.pod, scope):
+                return volcano_wire.sent_back(lost)
             self._steps.allocate(entry, scope)
         return volcano_wire.EVENT_TAKEN
 
@@ -144,6 +150,15 @@ class Schedulers:
         self.gangs.closed()
         return volcano_wire.NOTHING
 
+    def _given_away(self, entry: ledger.Entry, pod: views.Pod | None, scope: str) -> str:
+        if entry.state is not ledger.State.ALLOCATED or pod is None:
+            return ""
+        return asks.given_away(entry, pod, self._policy(), self._state, scope=scope, inferred=self._inferred())
+
+    def _inferred(self) -> Mapping[str, resources.Amounts]:
+        """By node, what pods take that kube-scheduler is very likely placing there."""
+        return self._unseen.taken(self._state.fleet, self._clock())
+
     def _entry(self, task: volcano_wire.Task) -> ledger.Entry:
         pod = task.pod
         return ledger.Entry(
@@ -157,16 +172,23 @@ class Schedulers:
             since=self._clock(),
         )
 
-    def _asked(self, question: ask.Ask) -> ledger.Entry:
-        return ledger.Entry(
+    def _asked(self, question: ask.Ask, constraints: kube_wire.Constraints) -> unseen.Asked:
+        entry = ledger.Entry(
             uid=question.uid,
-            key=f"{question.namespace}/{question.name}",
+            key=question.key,
             gang=question.gang,
             rank=question.rank,
             node="",
             requests=question.requests,
             state=ledger.State.UNCONFIRMED,
             since=self._clock(),
+        )
+        return unseen.Asked(
+            entry=entry,
+            scheduler=question.spec.scheduler_name,
+            spec=ask.slim(question.spec),
+            constraints=constraints,
+            offered=frozenset(question.nodes),
         )
 
     def _decide(self, scheduler: str, verb: str, question: ask.Ask) -> decide.Decision:

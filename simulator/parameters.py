@@ -86,7 +86,7 @@ _SCHEDULERS = (
     ("Volcano adds", "raw, railwright's 0..100 x placement.scale (10)", "volcano pkg/scheduler/plugins/extender"),
     (
         "kube-scheduler adds",
-        f"integers 0..10 x weight {schedulers.KUBE_WEIGHT} x 10",
+        f"10 less the root of the points lost to the best, x weight {schedulers.KUBE_WEIGHT} x 10",
         "kubernetes pkg/scheduler/extender.go; the weight is our example's",
     ),
     ("one feasible node", "taken without scoring", "both schedulers"),

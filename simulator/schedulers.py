@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fabric.placement import priorities
 from simulator import kubelet, world
 
 LEAST_OFFERED, LEAST_PERCENT, BASE_PERCENT, NODES_A_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
 CORES, CORES_A_GPU = 128.0, 12.0  # of a node, and what training pods ask of them
 MEMORY, MEMORY_A_GPU = 2048.0, 200.0  # GiB
 AGENTS_CORES, AGENTS_MEMORY = 24.0, 64.0  # daemons of uneven size on every node take up to this: the noise
-KUBE_WEIGHT = 2  # as in our example configuration
-_KUBE_STEPS, _KUBE_POINTS = 10, 10  # MaxExtenderPriority; MaxNodeScore / MaxExtenderPriority
+KUBE_WEIGHT = 5  # as in our example configuration
+_KUBE_POINTS = 10  # MaxNodeScore / MaxExtenderPriority
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -64,8 +65,9 @@ class Scheduler:
         own = self._points(gpus)
         if self.settings.kind == "kube":
             step = KUBE_WEIGHT * _KUBE_POINTS
+            whole = priorities.Priorities(best=max((point for point in points if point is not None), default=0.0))
             totals = [
-                -1.0 if point is None else round(point * _KUBE_STEPS / 100) * step + own[host]
+                -1.0 if point is None else whole[point] * step + own[host]
                 for host, point in zip(offered, points, strict=True)
             ]
         else:

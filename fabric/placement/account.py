@@ -35,6 +35,7 @@ class Ground(msgspec.Struct, frozen=True):
     mates: Mapping[topology.Domain, int]  # leaf -> members already placed
     held: Held
     offered: Callable[[], Collection[topology.Domain]]  # the leaves of which the scheduler offers a node
+    alone: bool = False  # a job of one pod, which completes nodes before it looks at bandwidth
 
 
 def is_plain(plan: planner.Plan, mates: Mapping[topology.Domain, int]) -> bool:
@@ -69,6 +70,9 @@ def of(ground: Ground) -> Account:
     if not plan.complete:
         held = sum(_rooms(ground, 0, 0.0).values())
         return Account(fits=held >= ground.remaining, why=tuple(_too_little(ground, held)))
+    if ground.alone:
+        why = "a job of one pod completes nodes first, and of the fullest with room none gives more"
+        return Account(why=(f"modelled at {plan.bandwidth:.2f} of the bandwidth: {why}",))
     return Account(why=tuple(_reasons(ground)))
 
 

@@ -18,12 +18,14 @@ Pools = Mapping[tuple[str, str], str]
 class Offer(msgspec.Struct, frozen=True):
     """What a scheduler itself says of a node it offers, in its running session.
 
-    `promised` adds what is being released and not yet promised, where there is any.
+    `promised` adds what is being released and not yet promised, where there is any. Both are without what pods of
+    other schedulers are announced to take, which is `elsewhere`.
     """
 
     free: resources.Amounts
     promised: resources.Amounts | None = None
     emptied: bool = False  # True: not what is free, but what would be without the node's pods (preemption)
+    elsewhere: resources.Amounts = {}
 
 
 class Ask(msgspec.Struct, frozen=True):

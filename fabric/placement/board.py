@@ -5,13 +5,14 @@ again, so that a decision over 5,000 nodes costs what a few of them cost. Nothin
 to one; what it holds can be thrown away at any time.
 """
 
+import operator
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import ModuleType
 
 from fabric import resources, topology
 from fabric.placement import eligibility, fleet, kubelet, ledger, numa, places, profile, standing
-from fabric.placement.terms import locality, packing
+from fabric.placement.terms import completion, locality, packing
 from fabric.placement.terms import numa as numa_term
 from fabric.placement.terms import rails as rails_term
 from fabric.policy import model, selectors
@@ -32,6 +33,9 @@ class Board:
         self._undivided = [
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
+        wanted = {need.resource: need.amount for need in kind.needs}
+        wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
+        self.wanted = tuple(wanted.items())  # (accelerator or pool, amount)
         self._nothing = (0,) * len(kind.devices)
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
@@ -44,6 +48,7 @@ class Board:
 
     def _clear(self) -> None:
         self.standings: list[standing.Standing] = []
+        self.orders: list[completion.Order] = []  # by standing: which a job of one pod takes first; () for others
         self.base: list[float] = []  # by standing: points of all terms but locality, 0..100 with it at 0
         self._by_facts.clear()
         self.kinds: dict[str, int] = {}  # node -> index of its standing
@@ -79,6 +84,7 @@ class Board:
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
+        announced = [entry.requests for entry in self._announced(node.name, void) if self._is_volcanos(entry)]
         zones, whole, told = ((), (), ("", False)) if self._ignores_numa else self._zones(node, shape, mine, void)
         return standing.Facts(
             eligible=eligibility.is_eligible(node, kind.spec),
@@ -92,17 +98,33 @@ class Board:
             whole=whole,
             kubelet=told[0],
             hopeless=told[1],
+            elsewhere=self.own(announced) if announced else (),
         )
 
     def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """What mates hold of the profile's devices."""
+        """What pods hold together of the profile's devices."""
         return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
 
-    def with_free(self, facts: standing.Facts, free: resources.Amounts, *, emptied: bool = False) -> standing.Facts:
-        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more."""
+    def with_free(
+        self,
+        facts: standing.Facts,
+        free: resources.Amounts,
+        *,
+        emptied: bool = False,
+        elsewhere: resources.Amounts | None = None,
+    ) -> standing.Facts:
+        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more.
+
+        `elsewhere`: what pods of other schedulers than the asking one take beside that; None leaves it as it is.
+        """
         _, devices, others = self._counted(free)
         if emptied:
-            facts = facts._replace(zones=facts.whole, kubelet=facts.kubelet if facts.hopeless else "")
+            facts = facts._replace(zones=facts.whole)
+        unreported = self.profile.fabric.placement.numa != "required" and any(map(operator.gt, devices, facts.free))
+        if facts.kubelet and not facts.hopeless and (emptied or unreported):
+            facts = facts._replace(kubelet="")
+        if elsewhere is not None:
+            facts = facts._replace(elsewhere=self.own([elsewhere]) if elsewhere else ())
         return facts._replace(free=devices, others=others, eligible=True)
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
@@ -133,13 +155,14 @@ class Board:
             found = self._by_facts[facts] = len(self.standings)
             stands = standing.of(self.profile, facts)
             self.standings.append(stands)
+            self.orders.append(completion.order(stands) if self.profile.alone else ())
             self.base.append(self._base(stands))
         return found
 
     def free_of(self, name: str, *, mine: str = "", void: Collection[str] = ()) -> resources.Amounts:
         """What is free on a node: allocatable - bound - announced, without `mine` and `void` (see `facts`)."""
         free = self._state.free(name)
-        taken = self._announced(name, void)
+        taken = [entry.requests for entry in self._announced(name, void)]
         own = self._state.pods.get(mine) if mine else None
         returned = own.requests if own is not None and own.node == name else {}
         if not taken and not returned:
@@ -152,11 +175,15 @@ class Board:
             result[resource] = result.get(resource, 0) + amount
         return result
 
-    def _announced(self, name: str, void: Collection[str]) -> list[resources.Amounts]:
-        """What pods take that are announced on a node and not seen bound yet."""
+    def _is_volcanos(self, entry: ledger.Entry) -> bool:
+        """Whether a Volcano instance has announced a pod; a board sees nodes as kube-scheduler, which is not told."""
+        return self._book.scope_of(entry.uid) != ledger.KUBE_SCOPE
+
+    def _announced(self, name: str, void: Collection[str]) -> list[ledger.Entry]:
+        """The pods that are announced on a node and not seen bound yet."""
         pods = self._state.pods
         return [
-            entry.requests
+            entry
             for entry in self._book.on_node(name)
             if entry.uid not in void and not ((bound := pods.get(entry.uid)) and bound.node)
         ]
@@ -168,6 +195,9 @@ class Board:
     def _base(self, stands: standing.Standing) -> float:
         if stands.refusal or self._total <= 0:
             return 0.0
+        if self.profile.alone:
+            rails = self._weights[rails_term.NAME] * rails_term.value(stands)[0]
+            return 100.0 * (rails + completion.worth(stands, self._weights)) / self._total
         return 100.0 * sum(self._weights[term.NAME] * float(term.value(stands)[0]) for term in self.terms) / self._total
 
     # --- keeping current ------------------------------------------------------------------------------
@@ -223,22 +253,34 @@ class Board:
     def _zones(
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str, void: Collection[str]
     ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
-        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would))."""
+        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would)).
+
+        Where the policy requires one NUMA node, kubelet is judged by the best estimate of what is free on each; else
+        only by what it has reported itself, so that no pod waits for a mere estimate.
+        """
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
             return (), (), ("", False)
         rails, accelerators = kind.fabric.rails, kind.accelerators
-        zones = self._state.zones(node, shape, rails, accelerators, self._announced(node.name, void), without=mine)
+        announced = [entry.requests for entry in self._announced(node.name, void)]
+        zones = self._state.zones(node, shape, rails, accelerators, announced, without=mine)
         whole: numa.Zones = ()
         if shape is not None:
             whole = self._state.shaped(node, shape, rails, accelerators)
         elif found is not None:
             whole = numa.whole(found, {*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        if found is None or not kind.containers:
+        if found is None or not kind.containers or not kubelet.is_strict(found):
             return zones, whole, ("", False)
-        refused = kubelet.rejected(found, zones, kind.whole_want, kind.containers)
-        never = bool(refused) and bool(kubelet.rejected(found, whole, kind.whole_want, kind.containers))
-        return zones, whole, (refused, never)
+        if kind.fabric.placement.numa == "required":
+            refused = kubelet.rejected(found, zones, kind.requested, kind.containers)
+            never = bool(refused) and bool(kubelet.rejected(found, whole, kind.requested, kind.containers))
+            return zones, whole, (refused, never)
+        names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
+        if refused := kubelet.rejected(found, numa.whole(found, names), kind.requested, kind.containers):
+            return zones, whole, (refused, True)
+        if mine or announced or not self._state.is_reported_exactly(node.name, names):
+            return zones, whole, ("", False)
+        return zones, whole, (kubelet.rejected(found, zones, kind.requested, kind.containers), False)
 
 
 def _weight(kind: profile.Profile, term: str) -> float:

@@ -19,6 +19,7 @@ from fabric.placement import (
     crew,
     fleet,
     ledger,
+    lone,
     outlook,
     planner,
     plans,
@@ -77,6 +78,7 @@ class Decision:
                 mates=gang.mates,
                 held=view.holders,
                 offered=view.offered_leaves,
+                alone=view.board.profile.alone,
             )
         )
 
@@ -196,7 +198,9 @@ class Desk:
             return planner.NOTHING, nothing
         near = crew.nearest(question.rank, gang.placed, view.board.leaves)
         sampled = len(question.nodes) >= outlook.FULL_OFFER
-        supply = outlook.supply(question, view)
+        first = lone.choose(view) if view.board.profile.alone else None
+        sampled = sampled and first is None
+        supply = outlook.supply(question, view) if first is None else first.supply
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
@@ -208,6 +212,8 @@ class Desk:
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
+        if first is not None:
+            found = msgspec.structs.replace(found, bound=max(found.bound, first.bound))
         at = bisect.bisect_left(gang.waiting, question.rank)
         is_in = at < len(gang.waiting) and gang.waiting[at] == question.rank
         rank = question.rank if is_in else gang.waiting[0]
@@ -224,6 +230,7 @@ class Desk:
             rooms=found.rooms,
             mates=mates,
             remaining=gang.remaining,
+            completes=first is not None and first.completes,
             counted=gang.member is question.requests,
             reserve=locality.NO_RESERVE if due is None else points.least_reserve(supply, due, found),
         )

@@ -7,7 +7,7 @@ ledger's). A pod counts against its node from binding until it is gone or has en
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -153,6 +153,14 @@ class Fleet:
             return numa.charged(shaped or numa.whole(found, names), taken)
         reported = numa.charged(numa.of_topology(found, names), taken[len(held) :])
         return numa.completed(reported, numa.charged(shaped, taken)) if shaped else reported
+
+    def is_reported_exactly(self, node: str, names: Collection[str]) -> bool:
+        """Whether kubelet's report tells where the devices of these names are that bound pods hold, and only theirs."""
+        found = self._topologies.get(node)
+        held = [
+            (pod.bound_at, pod.requests) for pod in self.on_node(node) if any(name in pod.requests for name in names)
+        ]
+        return found is not None and kubelet.tells_all(found, held, names)
 
     def shaped(
         self, node: FleetNode, shape: model.NodeShape, rails: Sequence[model.Rail], accelerators: Sequence[str]

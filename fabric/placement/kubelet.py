@@ -43,11 +43,29 @@ def knows(
     return not last or not written or written > last
 
 
+def tells_all(
+    found: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
+) -> bool:
+    """True when the report is newer than the last binding and has taken exactly what the bound pods hold.
+
+    More taken is a pod that has left since, or devices that are not healthy: what is free by such a report may come
+    back any moment.
+    """
+    left, whole = _sums(numa.of_topology(found, names)), _sums(numa.whole(found, names))
+    exact = all(whole[name] - left[name] == sum(held.get(name, 0) for _, held in bound) for name in whole)
+    return exact and knows(found, bound, names)
+
+
 def topology_manager(found: views.NodeResourceTopology) -> tuple[str, str]:
     """(policy, scope) of the node's topology manager in kubelet's own words; ("", ...) where none is reported."""
     policy, scope = _DEPRECATED.get(next(iter(found.topology_policies or ()), ""), ("", CONTAINER))
     attributes = found.attributes
     return attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
+
+
+def is_strict(found: views.NodeResourceTopology) -> bool:
+    """Whether the node's topology manager rejects pods at all; those of `none` and `best-effort` admit every one."""
+    return topology_manager(found)[0] in _STRICT
 
 
 def containers_of(spec: views.PodSpec, want: numa.Want) -> tuple[numa.Want, ...]:

@@ -15,6 +15,7 @@ from fabric import resources, workload
 from fabric.placement import journal
 
 DEFAULT_SCOPE = ""
+KUBE_SCOPE = "/scheduler"  # of pods that kube-scheduler has very likely placed; no Volcano instance's name has a slash
 
 
 class State(enum.StrEnum):
@@ -46,6 +47,7 @@ class Ledger:
         self._entries: dict[str, tuple[str, Entry]] = {}
         self._by_node: dict[str, dict[str, Entry]] = {}
         self._by_gang: dict[workload.GangKey, dict[str, Entry]] = {}
+        self._by_scope: dict[str, dict[str, Entry]] = {}
         self.journal = journal.Journal()
 
     def allocate(self, entry: Entry, scope: str = DEFAULT_SCOPE) -> None:
@@ -54,6 +56,7 @@ class Ledger:
         self._entries[entry.uid] = (scope, entry)
         self._by_node.setdefault(entry.node, {})[entry.uid] = entry
         self._by_gang.setdefault(entry.gang, {})[entry.uid] = entry
+        self._by_scope.setdefault(scope, {})[entry.uid] = entry
         self.journal.touch(entry.node)
 
     def deallocate(self, uid: str) -> bool:
@@ -94,6 +97,15 @@ class Ledger:
         """Entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 
+    def scope_of(self, uid: str) -> str:
+        """The scope that announced a pod; the default one where none did."""
+        held = self._entries.get(uid)
+        return held[0] if held else DEFAULT_SCOPE
+
+    def of_others(self, scope: str) -> Iterator[Entry]:
+        """Entries of all scopes but this one."""
+        return (entry for other, held in self._by_scope.items() if other != scope for entry in held.values())
+
     def uncommitted(self, uid: str) -> frozenset[str]:
         """The pods announced in vain beside this one, itself among them, now that its scheduler asks for it again.
 
@@ -120,8 +132,8 @@ class Ledger:
         held = self._entries.pop(uid, None)
         if held is None:
             return False
-        entry = held[1]
-        for index, key in ((self._by_node, entry.node), (self._by_gang, entry.gang)):
+        scope, entry = held
+        for index, key in ((self._by_node, entry.node), (self._by_gang, entry.gang), (self._by_scope, scope)):
             index[key].pop(uid)  # type: ignore[index]  # each key belongs to its own index
             if not index[key]:  # type: ignore[index]
                 del index[key]  # type: ignore[arg-type]

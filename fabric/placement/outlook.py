@@ -119,7 +119,8 @@ def exceptions(
         if name in owned or name in home:
             free = _offered(current, offer)
             facts = current.facts(state.nodes[name], free, owned.get(name, ()), mine=question.uid, void=gang.asked)
-            found[name] = current.index(current.with_free(facts, free, emptied=offer.emptied))
+            facts = current.with_free(facts, free, emptied=offer.emptied, elsewhere=offer.elsewhere)
+            found[name] = current.index(facts)
             continue
         pair = (kind, id(offer))
         if (index := made.get(pair)) is None:
@@ -150,14 +151,15 @@ def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resour
 def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
     """The standing of a node of this kind with what its scheduler says is free; mostly the same."""
     facts = current.standings[kind].facts
-    said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied)
+    said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied, elsewhere=offer.elsewhere)
     return kind if said == facts else current.index(said)
 
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
     """What an offer holds free: now, or where that is too little, once the releasing pods are gone."""
-    enough = all(offer.free.get(need.resource, 0) >= need.amount for need in current.profile.needs)
-    return offer.free if enough or offer.promised is None else offer.promised
+    if offer.promised is None or all(offer.free.get(name, 0) >= amount for name, amount in current.wanted):
+        return offer.free
+    return offer.promised
 
 
 def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
@@ -178,7 +180,7 @@ def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
             if (kind := view.index(name)) is not None:
                 counts = leaves.setdefault(current.leaves[name], {})
                 counts[kind] = counts.get(kind, 0) + 1
-        return _supplied(view, leaves)
+        return supplied(view, leaves)
     else:
         leaves = {leaf: current.supply[leaf] for leaf in view.offered_leaves()}
     for name, kind in view.exceptions.items():
@@ -188,10 +190,11 @@ def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
             counts = leaves[leaf] = dict(leaves[leaf])
             counts[old] -= 1
             counts[kind] = counts.get(kind, 0) + 1
-    return _supplied(view, leaves)
+    return supplied(view, leaves)
 
 
-def _supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
+def supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
+    """The supply of these nodes: leaf -> index of standing -> how many."""
     return planner.Supply(
         grades=[stands.grade for stands in view.board.standings],
         leaves=leaves,

@@ -4,23 +4,16 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 from fabric import topology
-from fabric.placement import ask, board, outlook, planner
+from fabric.placement import ask, board, lone, outlook, planner
 from fabric.placement.terms import locality
 
 
 def of(question: ask.Ask, seen: outlook.Outlook, found: planner.Plan, gang: locality.GangStanding) -> dict[str, float]:
     """Every node's points: what it is worth by itself, and the tier of its leaf on top."""
     current = seen.board
-    try:
-        found_points = operator.itemgetter(*question.nodes)(current.points_of) if len(question.nodes) > 1 else ()
-        scores = dict(zip(question.nodes, found_points, strict=False))
-    except KeyError:  # a node the cache has not seen
-        scores = {}
-    if len(scores) != len(question.nodes):
-        scores = {name: current.points_of.get(name, 0.0) for name in question.nodes}
-    for name, kind in seen.exceptions.items():
-        if name in scores:
-            scores[name] = current.base[kind]
+    if gang.completes:
+        return lone.points(seen, current.points(locality.DUE), current.points(locality.PLANNED), gang.reserve)
+    scores = _by_themselves(question, seen)
     if gang.due is None:
         return scores
     usable = [not stands.refusal for stands in current.standings]
@@ -41,6 +34,22 @@ def of(question: ask.Ask, seen: outlook.Outlook, found: planner.Plan, gang: loca
         for name in names:
             if name in scores and good[index := _index(seen, name)]:
                 scores[name] += points[index]
+    return scores
+
+
+def _by_themselves(question: ask.Ask, seen: outlook.Outlook) -> dict[str, float]:
+    """What every node is worth by itself."""
+    current = seen.board
+    try:
+        found_points = operator.itemgetter(*question.nodes)(current.points_of) if len(question.nodes) > 1 else ()
+        scores = dict(zip(question.nodes, found_points, strict=False))
+    except KeyError:  # a node the cache has not seen
+        scores = {}
+    if len(scores) != len(question.nodes):
+        scores = {name: current.points_of.get(name, 0.0) for name in question.nodes}
+    for name, kind in seen.exceptions.items():
+        if name in scores:
+            scores[name] = current.base[kind]
     return scores
 
 

@@ -26,10 +26,10 @@ class Profile(msgspec.Struct, frozen=True):
     needs: tuple[rails.Need, ...]
     requests: resources.Amounts
     devices: tuple[str, ...]  # resources counted one by one: the accelerators it takes, then its pools
-    want: numa.Want  # what counts for the score: of a job that is this one pod its accelerators only
-    whole_want: numa.Want  # all that kubelet has to find
-    containers: tuple[numa.Want, ...]  # the same by container; () where the policy does not require one NUMA node
-    alone: bool  # its job is this one pod: it uses no rail, so that only whole nodes and its own GPUs matter
+    want: numa.Want  # all that it wants, requested or not
+    requested: numa.Want  # of that what it requests: all that kubelet has to find
+    containers: tuple[numa.Want, ...]  # the same by container; () where the policy ignores NUMA nodes
+    alone: bool  # its job is this one pod: it completes nodes first
 
 
 def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profile:
@@ -42,8 +42,9 @@ def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profil
     asked = tuple(sorted(requests.items()))
     accelerators = tuple((name, requests[name]) for name in taken)
     whole = numa.Want(accelerators=accelerators, pools=tuple((need.resource, need.amount) for need in needs))
-    required = question.fabric.placement.numa == "required"
-    containers = tuple(kubelet.containers_of(spec, whole)) if required else ()
+    requested = numa.Want(accelerators, tuple((name, requests[name]) for name in pools if requests.get(name, 0) > 0))
+    ignored = question.fabric.placement.numa == "ignore"
+    containers = () if ignored else kubelet.containers_of(spec, requested)
     where = (question.policy, question.fabric_name, question.fabric.rails, question.domains)
     return Profile(
         key=(*where, needs, asked, constraints, containers, alone),
@@ -55,8 +56,8 @@ def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profil
         needs=needs,
         requests=requests,
         devices=(*taken, *pools),
-        want=numa.Want(accelerators=accelerators, pools=()) if alone else whole,
-        whole_want=whole,
+        want=whole,
+        requested=requested,
         containers=containers,
         alone=alone,
     )

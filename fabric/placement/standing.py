@@ -29,6 +29,7 @@ class Facts(NamedTuple):
     whole: numa.Zones  # the same node with nothing on it
     kubelet: str  # the sentence why its kubelet would reject such a pod; "" where it would not
     hopeless: bool  # kubelet would also on the empty node
+    elsewhere: tuple[int, ...] = ()  # taken by announced pods of other schedulers, not in `free`; () where nothing is
 
 
 class RailStanding(msgspec.Struct, frozen=True):
@@ -83,7 +84,7 @@ def of(kind: profile.Profile, facts: Facts) -> Standing:
         grade=_grade(kind, facts, pools, spots, 0 if refusal or not facts.eligible else slots),
         refusal=refusal,
         unresolvable=unresolvable,
-        aligned=_alignment(kind, spots[0], _fewest_zones(kind, facts)) >= 1.0 if spots else None,
+        aligned=_alignment(kind, spots[0]) >= 1.0 if spots else None,
         packed={
             name: (free, allocatable, kind.requests.get(name, 0))
             for name, free, allocatable in zip(kind.devices, facts.free, facts.allocatable, strict=True)
@@ -117,14 +118,13 @@ def _slots(kind: profile.Profile, facts: Facts) -> list[int]:
 def _grade(
     kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...], spots: tuple[numa.Spot, ...], slots: int
 ) -> planner.Grade:
-    shares = () if kind.alone else _shares(kind, facts, pools)
+    shares = _shares(kind, facts, pools)
     untouched = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     if kind.fabric.placement.numa == "ignore" or not spots:
         alignments, compact = (1.0,) * slots, slots
     else:
-        fewest = _fewest_zones(kind, facts)
-        alignments = tuple(sorted((_alignment(kind, spot, fewest) for spot in spots[:slots]), reverse=True))
-        compact = sum(1 for spot in spots[:slots] if len(spot.zones) <= fewest)
+        alignments = tuple(sorted((_alignment(kind, spot) for spot in spots[:slots]), reverse=True))
+        compact = _compact(kind, facts, spots[:slots])
     return planner.Grade(
         shape=facts.shape,
         rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
@@ -135,23 +135,22 @@ def _grade(
     )
 
 
-def _alignment(kind: profile.Profile, spot: numa.Spot, fewest: int) -> float:
-    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node.
-
-    A job of one pod keeps all of what it uses, its GPUs' own links, on the fewest NUMA nodes that could hold it.
-    """
+def _compact(kind: profile.Profile, facts: Facts, spots: tuple[numa.Spot, ...]) -> int:
+    """How many members take no more NUMA nodes than on an empty node; of a job of one pod its GPUs alone count."""
+    want = numa.Want(accelerators=kind.want.accelerators, pools=()) if kind.alone else kind.want
     if kind.alone:
-        return 1.0 if len(spot.zones) <= fewest else bandwidth.MISALIGNED
+        spots = numa.members(facts.zones, want, len(spots))
+    ideal = numa.spot(facts.whole, want)
+    fewest = len(ideal.zones) if ideal else len(facts.zones)
+    return sum(1 for spot in spots if len(spot.zones) <= fewest)
+
+
+def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
+    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node."""
     wanted = sum(amount for _, amount in kind.want.pools) // resources.UNIT
     if spot.aligned or not wanted:
         return 1.0
     return (spot.local + bandwidth.MISALIGNED * (wanted - spot.local)) / wanted
-
-
-def _fewest_zones(kind: profile.Profile, facts: Facts) -> int:
-    """How many NUMA nodes such a pod takes on a node with nothing on it."""
-    ideal = numa.spot(facts.whole, kind.want)
-    return len(ideal.zones) if ideal else len(facts.zones)
 
 
 def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[float, ...]:
@@ -180,9 +179,31 @@ def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...
     """The sentence that refuses a node, and whether waiting cannot help (ruling 21)."""
     placement = kind.fabric.placement
     found = _rails_refusal(pools) if placement.rails == "required" else ("", False)
-    if found[0] or placement.numa != "required":
-        return found
-    return _numa_refusal(kind, facts)
+    if not found[0] and facts.elsewhere:
+        found = _promised_refusal(kind, facts), False
+    if not found[0] and placement.numa == "required":
+        found = _numa_refusal(kind, facts)
+    return found if found[0] else (facts.kubelet, facts.hopeless)
+
+
+def _promised_refusal(kind: profile.Profile, facts: Facts) -> str:
+    """The sentence where a requested device would be free, had another scheduler not announced a pod that takes it.
+
+    Holds whatever the policy prefers: the asking scheduler cannot know of that pod, and kubelet would reject the later.
+    """
+    for name, free, elsewhere in zip(kind.devices, facts.free, facts.elsewhere, strict=True):
+        amount = kind.requests.get(name, 0)
+        if free < amount <= free + elsewhere:
+            label = next((need.label for need in kind.needs if need.resource == name), name)
+            return promised_elsewhere(label, name, free, amount)
+    return ""
+
+
+def promised_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> str:
+    """The sentence that a device of a node is to go to a pod of another scheduler; amounts in milli-units."""
+    at = f" of {node}" if node else ""
+    amounts = f"{max(0, free) // resources.UNIT} {resource} left, {needed // resources.UNIT} needed"
+    return f"railwright: {label}{at} is promised to a pod of another scheduler that is not bound yet: {amounts}"
 
 
 def _rails_refusal(pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
@@ -204,7 +225,7 @@ def _rails_refusal(pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
 
 
 def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
-    want = kind.whole_want
+    want = kind.want
     if not facts.zones or not want.accelerators or not want.pools:
         return "", False
     best = numa.spot(facts.zones, want)
@@ -214,6 +235,4 @@ def _numa_refusal(kind: profile.Profile, facts: Facts) -> tuple[str, bool]:
         when = "on this kind of node" if never else "free now"
         told = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
         return f"{told} (placement.numa: required)", never
-    if facts.kubelet:
-        return facts.kubelet, facts.hopeless
     return "", False

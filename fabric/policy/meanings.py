@@ -88,7 +88,10 @@ MEANINGS: Mapping[str, str] = {
     "Placement.rails": (
         "`required`: a node on which a requested rail is not free is refused. `preferred`: it scores lower."
     ),
-    "Placement.numa": "Whether rails have to be, or should be, beside the requested GPUs.",
+    "Placement.numa": (
+        "Whether rails have to be, or should be, beside the requested GPUs. Unless `ignore`, nodes whose kubelet would "
+        "surely reject the pod (TopologyAffinityError) are refused."
+    ),
     "Placement.domains": (
         "Node labels of leaf, spine and so on, closest first. Absent: those of `preset`. `{rail}` in a label's name is "
         "each rail's, as in `example.com/leaf-{rail}`, where every rail has its leaf."

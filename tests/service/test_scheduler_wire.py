@@ -84,7 +84,8 @@ class Served:
 
     def post(self, verb: str, tree: object) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"}
-        self.connection.request("POST", f"/scheduler/{verb}", json.dumps(tree), headers)
+        path = verb if verb.startswith("/") else f"/scheduler/{verb}"
+        self.connection.request("POST", path, json.dumps(tree), headers)
         answer = self.connection.getresponse()
         return answer.status, answer.read()
 
@@ -260,3 +261,37 @@ def test_asking_commits_to_nothing(served):
             assert served.post(verb, tree)[0] == 200
     assert served.entries() == 0
     assert answers() == before
+
+
+def test_what_one_volcano_has_announced_is_busy_for_another_and_for_kube_scheduler(served):
+    """The captured allocate of a pod on gpu-5, by the path of one instance; the captured questions by other paths."""
+    event = json.loads((WIRE / "volcano-allocate.json").read_bytes())
+    asked = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
+    asked["task"]["UID"] = asked["task"]["Pod"]["metadata"]["uid"] = "theirs"
+    for node in asked["nodes"]:
+        node["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
+
+    def told(path: str, tree: dict) -> dict:
+        status, body = served.post(path, tree)
+        assert status == 200, body
+        return json.loads(body)
+
+    def predicate(scope: str, name: str) -> int:
+        node = next(each for each in asked["nodes"] if each["Name"] == name)
+        return told(f"/volcano/{scope}/predicate", {"task": asked["task"], "node": node})["code"]
+
+    assert predicate("blue", "gpu-5") == 0
+    for scope in ("red", "blue"):
+        told(f"/volcano/{scope}/session-close", {})
+    assert told("/volcano/red/allocate", event)["errorMessage"] == ""
+    try:
+        assert [predicate("blue", name) for name in ("gpu-5", "gpu-2")] == [2, 0]
+        scores = told("/volcano/blue/prioritize", asked)["nodeScore"]
+        assert scores["gpu-5"] == 0 < scores["gpu-2"]
+        mine = event["task"] | {"UID": "theirs", "Pod": asked["task"]["Pod"]}
+        assert "another scheduler" in told("/volcano/blue/allocate", {"task": mine})["errorMessage"]
+        assert list(told("filter", BODIES["filter"])["FailedNodes"]) == ["gpu-5", "gpu-6"]
+    finally:
+        told("/volcano/red/deallocate", event)
+    assert predicate("blue", "gpu-5") == 0
+    assert served.entries() == 0

@@ -25,6 +25,7 @@ class GangStanding(msgspec.Struct, frozen=True):
     remaining: int
     counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
     reserve: int = NO_RESERVE  # of nodes in the leaf that is due: those of a higher one are spared (planner.Grade)
+    completes: bool = False  # a job of one pod: a node in use, of any leaf; `reserve` is that of such nodes
     located: bool = True  # False: the policy names no domains, so that locality does not count
 
 
@@ -51,6 +52,10 @@ def _all(pods: int) -> str:
 def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, reserve: int = 0) -> tuple[float, str]:
     """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
     shown = topology.name_of(leaf)
+    if gang.completes:
+        if reserve <= gang.reserve:
+            return DUE, "a job of one pod completes a node in use, whatever its leaf"
+        return PLANNED, "other nodes are in use already and hold it without splitting its GPUs over NUMA nodes"
     value = tier(leaf, gang)
     if value >= PLANNED and not worth:
         return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"

@@ -14,9 +14,10 @@ def value(node: standing.Standing) -> tuple[float, str]:
         return 0.0, "no NUMA nodes with room for its GPUs and rails"
     best = node.spots[0]
     shown = "+".join(str(zone) for zone in best.zones)
-    if node.aligned:
-        return 1.0, f"GPUs and rails beside each other on NUMA node {shown}"
     wanted = sum(amount for _, amount in node.want.pools) // resources.UNIT
     if not wanted:
-        return 0.0, f"GPUs split over NUMA nodes {shown}"
+        compact = node.grade.compact > 0
+        return float(compact), f"GPUs on NUMA node {shown}" if compact else f"GPUs split over NUMA nodes {shown}"
+    if node.aligned:
+        return 1.0, f"GPUs and rails beside each other on NUMA node {shown}"
     return best.local / wanted / 2, f"{best.local} of {wanted} rails beside their GPUs, NUMA nodes {shown}"

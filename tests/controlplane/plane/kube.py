@@ -80,7 +80,7 @@ def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]
         "urlPrefix": f"{url}/scheduler",
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
-        "weight": 2,
+        "weight": 5,
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
         "ignorable": ignorable,

@@ -1,16 +1,20 @@
 """Both protocols on captured bodies: what comes out is what each scheduler reads."""
 
 import gc
+import itertools
 import json
 import tracemalloc
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given as given_
+from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import kube_wire, requests, schedulers, state
 from fabric import names, views
+from fabric.placement.terms import locality
 from fabric.policy import model
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -152,7 +156,7 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     assert announced() == "", "it may go elsewhere"
     door.verbs.volcano_deallocate(raw(event), "")
     door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
-    assert "rail0 of gpu-5 was given by another scheduler meanwhile" in announced()
+    assert "rail0 of gpu-5 is promised to a pod of another scheduler" in announced()
     door.now += 0.6
     assert announced() == ""
 
@@ -202,12 +206,43 @@ def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(door):
     assert max(row["Score"] for row in rows) == 10
 
 
-def test_the_best_tier_alone_gets_the_ten_however_close_the_next_one_is():
-    scores = {"best": 51.0, "as-good": 51.0, "next": 50.9, "far": 20.0, "worst": 0.0}
-    given = {row["Host"]: row["Score"] for row in json.loads(kube_wire.prioritized(scores))}
-    assert given == {"best": 10, "as-good": 10, "next": 9, "far": 4, "worst": 0}
-    assert {row["Score"] for row in json.loads(kube_wire.prioritized({"a": 40.0, "b": 40.0}))} == {4}
-    assert json.loads(kube_wire.prioritized({})) == []
+def integers(**scores: float) -> dict[str, int]:
+    return {row["Host"]: row["Score"] for row in json.loads(kube_wire.prioritized(scores))}
+
+
+def test_a_fraction_of_a_point_is_no_difference_and_what_matters_is_several():
+    assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
+    weights = model.Weights()
+    another_leaf = weights.locality * (locality.DUE - locality.PLANNED)
+    numa_split, one_rail_of_eight = weights.numa / 2, weights.rails / 8
+    told = integers(best=96, rail=96 - one_rail_of_eight, numa=96 - numa_split, leaf=96 - another_leaf, unknown=0)
+    assert told == {"best": 10, "rail": 8, "numa": 7, "leaf": 5, "unknown": 0}
+    assert integers(a=40.0, b=40.0) == {"a": 10, "b": 10}
+    assert integers(a=0.0, b=0.0) == {"a": 0, "b": 0}, "a pod that did not opt in has no opinion"
+    assert integers() == {}
+
+
+@given_(st.lists(st.floats(0, 100), min_size=1, max_size=8))
+def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
+    told = integers(**{f"n{i}": score for i, score in enumerate(scores)})
+    best = max(scores)
+    for index, score in enumerate(scores):
+        lost = told[f"n{scores.index(best)}"] - told[f"n{index}"]
+        assert 0 <= told[f"n{index}"] <= 10
+        assert abs(lost - (best - score) ** 0.5) <= 0.5 + 1e-9
+    ranked = sorted(range(len(scores)), key=scores.__getitem__)
+    assert all(told[f"n{low}"] <= told[f"n{high}"] for low, high in itertools.pairwise(ranked))
+
+
+def test_one_gpu_more_in_use_is_not_worth_all_of_kube_schedulers_scale():
+    """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
+    door = Door(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
+    for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
+        door.state.fleet.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
+    asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
+    told = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
+    assert told["gpu-1"] == 10
+    assert 9 <= told["gpu-0"] <= 10
 
 
 class Asking:

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from placing import GPU, RAILS, RESOURCES, asked, book, fleet_of, node, pod, policy
+from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
 
 from fabric import views
-from fabric.placement import decide
+from fabric.placement import ask, decide
 from fabric.policy import model
 
 SHAPE = model.NodeShape(
@@ -55,3 +55,119 @@ def test_preferred_only_scores_and_ignore_does_not_look():
 
 def test_required_filters_nothing_where_no_layout_is_known():
     assert verdicts("required", shape=None)["far"].refusal == ""
+
+
+# --- what kubelet's topology manager would surely reject --------------------------------------------------
+
+
+def report(*free: int, manager: str, scope: str = "container", written: str = "", rail: str = ""):
+    """A NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
+    rails = [{"name": rail, "capacity": "1", "allocatable": "1", "available": "1"}] if rail else []
+    managed = [{"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}}] if written else []
+    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
+    tree = {
+        "metadata": {"name": "n", "managedFields": managed},
+        "attributes": [{"name": each, "value": value} for each, value in attributes.items()],
+        "zones": [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(left)},
+                    *(rails if number == 0 else ()),
+                ],
+            }
+            for number, left in enumerate(free)
+        ],
+    }
+    return msgspec.convert(tree, views.NodeResourceTopology)
+
+
+def judged(asking, found, *, numa: str, bound=(), entries=()):
+    state = fleet_of([node("n", "leaf")], bound)
+    state.upsert_topology(found)
+    accounts = book()
+    for each in entries:
+        accounts.allocate(entry(each, "n"))
+    question = asked(asking, ["n"], policy(numa=numa))
+    screened = decide.Desk(state, accounts).screen(question)
+    (verdict,) = decide.decide(question, state, accounts).verdicts.values()
+    assert (verdict.refusal != "") == ("n" not in screened.kept)
+    return screened.never.get("n", ""), screened.busy.get("n", ""), verdict
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize(
+    ("manager", "requests", "because"),
+    [
+        ("single-numa-node", {GPU: "8"}, "no NUMA node has 8 nvidia.com/gpu free together"),
+        ("single-numa-node", {GPU: "8", RESOURCES[0]: "1"}, "no NUMA node has 8 nvidia.com/gpu, 1 nvidia.com/mlx5_0"),
+        ("restricted", {GPU: "8", RESOURCES[0]: "1"}, "the least NUMA nodes differ (8 nvidia.com/gpu on 2, 1 nvidia"),
+    ],
+)
+def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager, requests, because, scope):
+    found = report(4, 4, manager=manager, scope=scope, rail=RESOURCES[0])
+    never, busy, verdict = judged(with_requests("p", requests), found, numa="preferred")
+    assert because in never
+    assert f"kubelet would reject the pod (TopologyAffinityError): its topology manager has policy {manager}" in never
+    assert f"scope {scope}" in never
+    assert (busy, verdict.score) == ("", 0)
+    assert judged(with_requests("p", requests), found, numa="required")[0], "for this reason or for rails far away"
+    assert judged(with_requests("p", requests), found, numa="ignore")[2].refusal == ""
+
+
+@pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
+def test_what_kubelet_rejects_now_is_refused_until_devices_are_free_and_never_under_ignore(manager):
+    taken = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
+    asking, found = with_requests("p", {GPU: "4"}), report(2, 2, manager=manager)
+    never, busy, verdict = judged(asking, found, numa="preferred", bound=taken)
+    assert never == ""
+    assert "TopologyAffinityError" in busy
+    assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
+    assert verdict.score == 0
+    assert judged(asking, report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
+    assert judged(asking, found, numa="ignore", bound=taken)[2].refusal == ""
+    assert judged(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal == ""
+
+
+def test_of_each_container_its_own_devices_count_in_the_scope_container():
+    halves = [
+        views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
+    ]
+    asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
+    assert judged(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal == ""
+    assert "scope pod" in judged(asking, report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
+
+
+@pytest.mark.parametrize(
+    "doubt", ["bound since the report", "announced since the report", "a pod has left since", "none"]
+)
+def test_where_kubelets_devices_are_only_estimated_preferred_refuses_nothing(doubt):
+    """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
+    old = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
+    found, entries, bound = report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"), (), old
+    if doubt == "bound since the report":
+        bound = (*old, with_requests("c", {GPU: "1"}, on="n"))
+    elif doubt == "announced since the report":
+        entries = (with_requests("c", {GPU: "1"}),)
+    elif doubt == "a pod has left since":
+        bound = old[:1]
+    _, busy, _ = judged(with_requests("p", {GPU: "3"}), found, numa="preferred", bound=bound, entries=entries)
+    assert (busy != "") == (doubt == "none")
+
+
+def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing():
+    leaving = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
+    state = fleet_of([node("n", "leaf")], leaving)
+    state.upsert_topology(report(2, 2, manager="single-numa-node"))
+    question = asked(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+
+    def refused(free: int, promised: int | None) -> bool:
+        amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
+        later = None if promised is None else amounts | {GPU: promised * 1000}
+        offers = {"n": ask.Offer(free=amounts | {GPU: free * 1000}, promised=later)}
+        return bool(decide.Desk(state, book()).screen(msgspec.structs.replace(question, offers=offers)).busy)
+
+    assert refused(4, None)
+    assert not refused(2, 6), "once a pod has gone kubelet admits it"
+    assert not refused(6, None), "Volcano has seen a pod go before our watch has"

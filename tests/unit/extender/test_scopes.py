@@ -1,0 +1,228 @@
+"""What one scheduler has announced and the cluster does not show yet is busy for all others, whoever asks how."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given as given_
+from hypothesis import strategies as st
+from placing import GPU, LEAF, RESOURCES, node, pod, policy
+
+from extender import schedulers, state
+
+ALLOCATED, PIPELINED = 2, 4
+N, OTHER = "n-0", "n-1"
+
+
+class Site:
+    """Two nodes in a leaf, and the handlers as two Volcano instances and a kube-scheduler ask them."""
+
+    def __init__(self, *, required: bool = True, rails_each: int = 1) -> None:
+        self.state = state.State(assume_seconds=30)
+        self.now = 100.0
+        self.whole = {GPU: 8, **dict.fromkeys(RESOURCES, rails_each)}
+        for name in (N, OTHER):
+            self.state.fleet.upsert_node(node(name, "leaf", rails_each=rails_each))
+        given = policy(required=required, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+        for scope in ("red", "blue", ""):
+            self.verbs.volcano_close(b"{}", scope)
+
+    def created(self, name: str, **kinds) -> dict:
+        """The pod as JSON, seen by the watch."""
+        made = pod(name, **kinds)
+        self.state.fleet.upsert_pod(made)
+        return json.loads(msgspec.json.encode(made))
+
+    def event(self, scope: str, tree: dict, on: str, *, verb: str = "allocate", status: int = ALLOCATED) -> str:
+        task = self.task(tree) | {"NodeName": on, "Status": status}
+        answer = getattr(self.verbs, f"volcano_{verb}")(json.dumps({"task": task}).encode(), scope)
+        return json.loads(answer)["errorMessage"]
+
+    def predicate(self, scope: str, tree: dict, name: str, **taken: int) -> int:
+        asked = {"task": self.task(tree), "node": self.offered(name, **taken)}
+        return json.loads(self.verbs.volcano_predicate(json.dumps(asked).encode(), scope))["code"]
+
+    def scores(self, scope: str, tree: dict, **taken: int) -> dict[str, float]:
+        asked = {"task": self.task(tree), "nodes": [self.offered(name, **taken) for name in (N, OTHER)]}
+        return json.loads(self.verbs.volcano_prioritize(json.dumps(asked).encode(), scope))["nodeScore"]
+
+    def filter(self, tree: dict, *names: str) -> list[str]:
+        asked = {"Pod": tree, "Nodes": None, "NodeNames": list(names or (N, OTHER))}
+        return json.loads(self.verbs.filter(json.dumps(asked).encode()))["NodeNames"]
+
+    def kube_scores(self, tree: dict) -> dict[str, int]:
+        asked = {"Pod": tree, "Nodes": None, "NodeNames": [N, OTHER]}
+        return {row["Host"]: row["Score"] for row in json.loads(self.verbs.prioritize(json.dumps(asked).encode()))}
+
+    @staticmethod
+    def task(tree: dict) -> dict:
+        requests = tree["spec"]["containers"][0]["resources"]["requests"]
+        scalars = {name: int(amount) * 1000 for name, amount in requests.items()}
+        meta = tree["metadata"]
+        return {
+            "UID": meta["uid"],
+            "Name": meta["name"],
+            "Namespace": meta["namespace"],
+            "InitResreq": {"MilliCPU": 0, "Memory": 0, "ScalarResources": scalars},
+            "Pod": tree,
+        }
+
+    def offered(self, name: str, **taken: int) -> dict:
+        """A node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
+        free = {each: amount * 1000 for each, amount in self.whole.items()}
+        for resource in RESOURCES:
+            free[resource] -= 1000 * taken.get("rails", 0)
+        amounts = {"MilliCPU": 128000, "Memory": 2 << 40, "ScalarResources": free}
+        all_of_it = {**amounts, "ScalarResources": {each: amount * 1000 for each, amount in self.whole.items()}}
+        return {"Name": name, "Idle": amounts, "Allocatable": all_of_it}
+
+
+@pytest.fixture(params=[True, False], ids=["required", "preferred"])
+def site(request):
+    return Site(required=request.param)
+
+
+@pytest.mark.parametrize(("first", "second"), [("red", "blue"), ("", "blue"), ("red", "")])
+def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site, first, second):
+    mine, theirs = site.created("mine"), site.created("theirs")
+    assert site.event(first, mine, N) == ""
+    assert site.predicate(second, theirs, N) == 2
+    assert site.predicate(second, theirs, OTHER) == 0
+    scores = site.scores(second, theirs)
+    assert scores[N] == 0 < scores[OTHER]
+    assert "rail0 of n-0 is promised to a pod of another scheduler" in site.event(second, theirs, N)
+    assert site.event(second, theirs, OTHER) == ""
+
+
+def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
+    site = Site()
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N)
+    site.verbs.volcano_close(b"{}", "red")
+    assert site.predicate("blue", theirs, N) == 2
+    state.Pods(site.state).upsert(pod("mine", on=N))
+    assert len(site.state.ledger) == 0
+    assert site.predicate("blue", theirs, N) == 2, "its session began before"
+    assert site.scores("blue", theirs)[N] == 0
+    assert "was given by another scheduler meanwhile" in site.event("blue", theirs, N)
+
+
+def test_what_is_taken_back_is_free_for_the_other(site):
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N)
+    site.event("red", mine, N, verb="deallocate")
+    assert site.predicate("blue", theirs, N) == 0
+    assert site.scores("blue", theirs)[N] > 0
+    assert site.event("blue", theirs, N) == ""
+
+
+def test_kube_scheduler_does_not_get_what_a_volcano_has_announced(site):
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N)
+    assert site.filter(theirs) == [OTHER]
+    scores = site.kube_scores(theirs)
+    assert scores[N] < scores[OTHER]
+
+
+def test_volcano_does_not_get_what_kube_scheduler_is_giving(site):
+    first, second, theirs = site.created("first"), site.created("second"), site.created("theirs")
+    site.filter(first, N, OTHER)
+    site.filter(second, OTHER)
+    assert site.predicate("blue", theirs, N) == 2
+    assert site.scores("blue", theirs)[N] == 0
+    assert "promised to a pod of another scheduler" in site.event("blue", theirs, N)
+    assert site.filter(first, N, OTHER) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
+
+
+def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
+    site = Site(required=site.verbs._policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N)
+    assert site.predicate("blue", theirs, N) == 2
+    assert site.scores("blue", theirs)[N] == 0
+    assert "nvidia.com/gpu of n-0 is promised to a pod of another scheduler" in site.event("blue", theirs, N)
+    assert site.filter(theirs) == [OTHER]
+
+
+def test_of_a_shared_pool_each_gets_its_own_as_long_as_there_is_one():
+    site = Site(rails_each=2)
+    small = [site.created(f"p-{i}", gpus=1) for i in range(4)]
+    site.event("red", small[0], N)
+    assert site.predicate("blue", small[1], N) == 0
+    assert site.event("blue", small[1], N) == ""
+    assert site.predicate("blue", small[2], N, rails=1) == 2, "one by each, and blue knows of its own alone"
+    assert site.predicate("red", small[2], N, rails=1) == 2
+    assert "promised to a pod of another scheduler" in site.event("blue", small[2], N)
+
+
+def test_a_scope_is_not_refused_what_it_holds_itself(site):
+    mine, mate = site.created("w-0", group="g"), site.created("w-1", group="g")
+    site.event("red", mine, N)
+    assert site.predicate("red", mate, N) == 0, "its session says that a rail is idle"
+    assert site.scores("red", mine)[N] > 0, "nor by its own old place"
+
+
+def test_what_is_promised_for_later_in_one_scope_is_not_given_in_another_and_ends_with_the_session(site):
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N, status=PIPELINED)
+    assert site.predicate("blue", theirs, N) == 2
+    site.verbs.volcano_close(b"{}", "red")
+    assert site.predicate("blue", theirs, N) == 0
+
+
+def test_a_node_that_another_scope_is_filling_is_not_scored_as_one_to_be_emptied():
+    site = Site(rails_each=2)
+    state.Pods(site.state).upsert(pod("bound", gpus=1, on=N))
+    mine, theirs = site.created("mine", gpus=1), site.created("theirs", gpus=1)
+    site.event("red", mine, N)
+    assert site.scores("blue", theirs, rails=1)[N] == 0
+
+
+def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
+    mine, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", mine, N)
+    site.scores("blue", theirs)
+    told = site.verbs.explanations.of("train", "theirs")
+    refused = next(row for row in told.nodes if row["node"] == N)
+    assert "busy" in refused["refused"] or "promised" in refused["refused"]
+    assert "train/mine" in str(refused)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["place", "take back", "bind", "close"]), st.integers(0, 1), st.integers(0, 1)),
+    max_size=25,
+)
+
+
+@given_(STEPS, st.booleans(), st.integers(1, 3))
+def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(steps, required, devices):
+    """Each works on what was bound as its session began, less what it has placed since, and asks predicate first."""
+    site = Site(required=required, rails_each=devices)
+    scopes, names = ("red", "blue"), (N, OTHER)
+    placed = {scope: {} for scope in scopes}  # announced and not bound: pod -> node
+    bound: dict[str, str] = {}
+    snapshot = dict.fromkeys(scopes, 0)  # how many of the bound pods each session began with
+    for number, (what, by, where) in enumerate(steps):
+        scope, name = scopes[by], names[where]
+        known = list(bound.values())[: snapshot[scope]]
+        if what == "place":
+            tree = site.created(f"p-{number}", gpus=1)
+            held = known.count(name) + list(placed[scope].values()).count(name)
+            fits = held < devices and site.predicate(scope, tree, name, rails=held) == 0
+            if fits and site.event(scope, tree, name) == "":
+                placed[scope][f"p-{number}"] = name
+        elif what == "take back" and placed[scope]:
+            last, on = placed[scope].popitem()
+            site.event(scope, site.created(last, gpus=1), on, verb="deallocate")
+        elif what == "bind" and placed[scope]:
+            first = next(iter(placed[scope]))
+            on = placed[scope].pop(first)
+            bound[first] = on
+            state.Pods(site.state).upsert(pod(first, gpus=1, on=on))
+        elif what == "close":
+            site.verbs.volcano_close(b"{}", scope)
+            snapshot[scope] = len(bound)
+        for each in names:
+            total = sum(list(taken.values()).count(each) for taken in (*placed.values(), bound))
+            assert total <= devices, (each, placed, bound)

@@ -1,0 +1,160 @@
+"""Where kube-scheduler has put pods whose bindings nobody has seen: inferred only where nothing else explains it."""
+
+import json
+
+import msgspec
+import pytest
+from placing import LEAF, node, pod, policy, sized
+
+from extender import schedulers, state
+from fabric import views
+
+NODES = [f"n-{i}" for i in range(6)]
+SIZE = 4
+
+
+class Asked:
+    """The handlers, asked as kube-scheduler asks them: filter for every pod, prioritize where there is a choice."""
+
+    def __init__(self) -> None:
+        self.state = state.State(assume_seconds=30)
+        self.now = 100.0
+        for index, name in enumerate(NODES):
+            self.state.fleet.upsert_node(node(name, f"leaf-{index // 2}"))
+        self.state.fleet.upsert_pod_group(sized("train", "g", SIZE))
+        given = policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+
+    def filter(self, each: views.Pod, names: list[str], **spec: object) -> list[str]:
+        self.state.fleet.upsert_pod(each)
+        return json.loads(self.verbs.filter(body(each, names, spec)))["NodeNames"]
+
+    def remaining(self, each: views.Pod, names: list[str]) -> int:
+        """How many of its gang are still to be placed, as it is told when this pod is scored."""
+        self.verbs.prioritize(body(each, names, {}))
+        told = self.verbs.explanations.of("train", each.metadata.name)
+        assert told is not None
+        return told.remaining
+
+
+def body(each: views.Pod, names: list[str], spec: dict) -> bytes:
+    tree = json.loads(msgspec.json.encode(each))
+    tree["spec"] |= spec
+    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": names}).encode()
+
+
+def mate(rank: int, **kinds) -> views.Pod:
+    return pod(f"w-{rank}", group="g", **kinds)
+
+
+@pytest.fixture
+def asked():
+    return Asked()
+
+
+def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_last(asked):
+    asked.filter(mate(0), NODES)
+    asked.now += 0.02
+    asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
+    asked.now += 5
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+@pytest.mark.parametrize("seconds", [1.5, 7.0, 3600.0])
+def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(asked, seconds):
+    """Its gang was released, and the node taken by somebody since; a binding of its own would have been seen."""
+    asked.filter(mate(3), NODES[:2])
+    asked.now += seconds
+    asked.filter(mate(0), NODES[1:])
+    assert asked.remaining(mate(0), NODES[1:]) == SIZE
+
+
+def test_a_node_that_somebody_else_is_bound_to_is_not_missing_because_of_the_last_pod(asked):
+    asked.filter(mate(3), NODES[:2])
+    asked.state.fleet.upsert_pod(pod("other", on=NODES[0]))
+    asked.filter(mate(0), NODES[1:])
+    assert asked.remaining(mate(0), NODES[1:]) == SIZE
+
+
+def test_an_inference_ends_when_somebody_else_is_seen_bound_there(asked):
+    asked.filter(mate(0), NODES)
+    asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
+    asked.state.fleet.upsert_pod(pod("other", on=NODES[0]))
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+@pytest.mark.parametrize("change", ["cordoned", "gone", "other labels"])
+def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_one(asked, change):
+    asked.filter(mate(0), NODES)
+    if change == "cordoned":
+        asked.state.fleet.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
+    elif change == "gone":
+        asked.state.fleet.remove_node(NODES[0])
+    else:
+        asked.state.fleet.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {LEAF: "leaf-2"}},
+        {"schedulerName": "another"},
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": LEAF}]}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": LEAF, "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    ],
+    ids=["selector", "another kube-scheduler", "anti-affinity", "spread", "tolerations"],
+)
+def test_pods_that_may_go_to_different_nodes_tell_nothing_of_each_other(asked, spec):
+    asked.filter(mate(0), NODES, **spec)
+    asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+def test_pods_of_other_sizes_tell_nothing_of_each_other(asked):
+    asked.filter(mate(0, gpus=4), NODES)
+    asked.filter(mate(1, gpus=8), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_away(asked):
+    asked.filter(mate(0), NODES)
+    asked.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
+    asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
+
+
+def test_a_sample_with_other_nodes_in_it_tells_nothing(asked):
+    asked.filter(mate(0), NODES[:4])
+    asked.filter(mate(1), NODES[1:5])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+
+
+def test_a_gang_that_is_asked_about_anew_was_released_whole(asked):
+    """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
+    for rank in range(3):
+        asked.filter(mate(rank), NODES[rank:])
+    assert asked.remaining(mate(2), NODES[2:]) == SIZE - 2
+    asked.filter(mate(0), NODES[3:])
+    assert asked.remaining(mate(0), NODES[3:]) == SIZE
+
+
+def test_a_gang_whose_last_pod_found_no_node_was_released_whole_also_where_that_pod_is_asked_about_first(asked):
+    for rank in range(3):
+        asked.filter(mate(rank), NODES[rank:])
+    asked.filter(mate(3), [])
+    assert asked.remaining(mate(3), NODES[2:]) == SIZE - 2
+    asked.now += 1.5  # kube-scheduler tries no pod again within a second
+    asked.filter(mate(3), NODES)
+    assert asked.remaining(mate(3), NODES) == SIZE
+
+
+def test_a_filter_that_looks_again_is_no_second_try(asked):
+    asked.filter(mate(0), NODES)
+    for _ in range(3):
+        asked.filter(mate(1), NODES[1:])
+    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
