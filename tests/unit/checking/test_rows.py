@@ -7,6 +7,7 @@ import pathlib
 import re
 
 import installations
+import missed_pods
 import msgspec
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from installations import DAY, LEAF, NOW
 from certs import issue
 from cli.checking import catalogue, model
 from cli.checking import seen as sight
-from fabric import names
+from fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 ROWS = {row.anchor: row for group in catalogue.GROUPS for row in group.rows}
@@ -496,6 +497,36 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     results = judged(trees, namespaced_pods=pods(trained, other))
     (found,) = [each for each in results if each.state is model.State.FAIL]
     assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
+
+
+@pytest.mark.parametrize("name", missed_pods.CASES)
+def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
+    case, trees = missed_pods.CASES[name], installations.healthy()
+    trees["namespaces"] = [each for each in trees["namespaces"] if sight.name_of(each) != case.namespace]
+    labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
+    trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
+    for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
+        [excluding] = [e for e in each["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")]
+        excluding["values"] += sorted(case.excluded)
+    tree, unlabelled = missed_pods.pod(case), ()
+    if names.FABRIC in tree["metadata"].get("labels", {}):
+        trees["pods"].append(tree)
+    elif case.namespace_labels:
+        unlabelled = (msgspec.convert(tree, views.Pod),)
+    [row] = [each for each in judged(trees, namespaced_pods=unlabelled) if each.check == "uninjected"]
+    if case.label is None:
+        assert row.state is model.State.OK, row.detail
+    else:
+        assert row.state is model.State.FAIL
+        assert f"{case.namespace}/p" in row.detail
+
+
+def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
+    trees = installations.healthy()
+    mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
+    trees["pods"].append(mirror)
+    [row] = [each for each in judged(trees) if each.check == "uninjected"]
+    assert (row.state, row.detail) == (model.State.OK, "1 pod")
 
 
 def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():
