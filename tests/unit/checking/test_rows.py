@@ -14,7 +14,7 @@ import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from cli.checking import catalogue, model
+from cli.checking import catalogue, installation, model
 from cli.checking import seen as sight
 from fabric import names, views
 
@@ -527,6 +527,50 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     trees["pods"].append(mirror)
     [row] = [each for each in judged(trees) if each.check == "uninjected"]
     assert (row.state, row.detail) == (model.State.OK, "1 pod")
+
+
+def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
+    trees = installations.healthy()
+    trees["policy"] = []
+    for each in trees["deployments"]:
+        if each["metadata"]["name"] in (WEBHOOK, EXTENDER):
+            each["status"] = {"replicas": 2}
+    rows = {each.check: each for each in judged(trees)}
+    create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
+    for each in ("webhook-replicas", "extender-replicas"):
+        assert rows[each].state is model.State.FAIL
+        assert (
+            "no replica is ready without a policy, and ConfigMap railwright-policy does not exist" in rows[each].detail
+        )
+        assert create in rows[each].hint
+    assert create in rows["policy-exists"].hint
+    certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
+    verdict = installation.replicas(installations.seen(trees), certs)
+    assert "policy" not in verdict.detail, "the rotator needs none"
+
+
+def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
+    trees = installations.healthy()
+    one_replica(trees)
+    rows = {each.check: each for each in judged(trees)}
+    assert rows["webhook-availability"].state is model.State.WARN
+    assert "1 replica: no opted-in pod can be created while it restarts or its node is drained" in (
+        rows["webhook-availability"].detail
+    )
+    assert rows["webhook-budget"].state is model.State.OK
+
+
+@pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
+def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
+    trees = installations.healthy()
+    budget = named(trees, "budgets", WEBHOOK)
+    budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
+    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
+    [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
+    [(key, value)] = limit.items()
+    assert row.state is model.State.WARN
+    assert f"({key} {value}) lets no pod go" in row.detail
+    assert "maxUnavailable 1" in row.hint
 
 
 def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():
