@@ -57,7 +57,8 @@ async def test_replicas_part_where_there_are_two_nodes_and_share_the_only_one(pl
     assert await running(plane, namespace, 2) == ["one", "one"], "a node that refuses them is no second node"
     assert await rolled_out(plane, namespace, name, "1") == ["one", "one"], "nor does a rollout wait for one"
 
-    await nodes.make("two", rails={})
+    # other preferences speak against it, and outweigh the preference to part
+    await nodes.make("two", rails={}, taints=[{"key": "other", "effect": "PreferNoSchedule"}])
     for revision in ("2", "3"):
         assert await rolled_out(plane, namespace, name, revision) == ["one", "two"]
     await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 3}}, namespace)
