@@ -415,6 +415,10 @@ async def test_a_policy_of_the_values_is_put_back_while_it_is_given_and_stays_wh
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
 
 
+NO_POLICY = (
+    "no valid policy yet: there is none; create ConfigMap railwright-policy in namespace railwright-system with the key"
+    " policy.yaml"
+)
 APPLY = {  # as GitOps tools do; no conflict is forced
     "server-side": ("--server-side", "--field-manager=argocd-controller"),
     "client-side": (),
@@ -429,12 +433,21 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
     servers = rotator.replicas
     try:
         await plane.kubectl("apply", *APPLY["server-side"], "-f", "-", stdin=manifests)
-        await account.policy(POLICY)
         await rotator.start()
         await cluster.certified()
         place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
         options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
-        servers = [*servers, await plane.serve("extender", *options, account.kubeconfig("extender"), **place)]
+        extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
+        servers = [*servers, extender]
+
+        async def waits_for_a_policy():
+            async with plane.session.get(f"{extender.ops_url}/readyz") as answer:
+                assert NO_POLICY in await answer.text()
+                return True
+
+        await waiting.wait(waits_for_a_policy, describe="the extender to say that there is no policy")
+        await account.policy(POLICY)
+        await extender.ready()
         await waiting.wait(cluster.published, describe="the leader behind its Service")
         for way, options in APPLY.items():
             if way == "client-side":  # the first one leaves its annotation on every object

@@ -2,24 +2,24 @@
 and all of them where there is one, also while they are replaced.
 """
 
-import copy
-
 import pytest
 import yaml
 from plane import site, waiting
 
-DEPLOYMENTS = {
-    name: next(
-        each for each in yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text()) if each["kind"] == "Deployment"
-    )
-    for name in ("webhook", "extender", "certs")
-}
+NAMES = ("webhook", "extender", "certs")
+
+
+def shipped(name: str, kind: str) -> dict:
+    """The one object of a kind in the manifest of that name, without its namespace."""
+    documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
+    (found,) = [each for each in documents if each["kind"] == kind]
+    del found["metadata"]["namespace"]
+    return found
 
 
 def deployment(name: str) -> dict:
     """The shipped one for a namespace of tests: without what only the installation's namespace has."""
-    made = copy.deepcopy(DEPLOYMENTS[name])
-    del made["metadata"]["namespace"]
+    made = shipped(name, "Deployment")
     pod = made["spec"]["template"]["spec"]
     for key in ("serviceAccountName", "priorityClassName", "volumes"):
         pod.pop(key)
@@ -48,7 +48,7 @@ async def rolled_out(plane, namespace, name, revision, wanted=2):
     return await running(plane, namespace, wanted, revision=revision)
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_replicas_part_where_there_are_two_nodes_and_share_the_only_one(plane, namespace, nodes, name):
     refusing = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
     await nodes.make("control-plane", rails={}, taints=refusing)
@@ -63,3 +63,10 @@ async def test_replicas_part_where_there_are_two_nodes_and_share_the_only_one(pl
         assert await rolled_out(plane, namespace, name, revision) == ["one", "two"]
     await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 3}}, namespace)
     assert set(await running(plane, namespace, 3, revision="3")) == {"one", "two"}, "nor do more of them wait"
+
+    await plane.api.create(shipped(name, "PodDisruptionBudget"), namespace=namespace)
+    await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 1}}, namespace)
+    (before,) = await running(plane, namespace, 1, revision="3")
+    await plane.kubectl("drain", before, "--force", "--timeout=30s")
+    (after,) = await running(plane, namespace, 1, revision="3")
+    assert {before, after} == {"one", "two"}, "the node of the only replica can be drained"
