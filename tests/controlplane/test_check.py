@@ -82,6 +82,7 @@ class Installed:
         await self.plane.kubectl(
             "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
         )
+        await self.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
         for kind in ("Secret", "Lease", "EndpointSlice"):
             await self.api.delete_all(kind, NAMESPACE)
 
