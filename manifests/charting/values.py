@@ -50,7 +50,7 @@ class Pod(Values, frozen=True, kw_only=True):
     node_selector: Annotated[Object, says("labels of the nodes they may run on")] = {}
     tolerations: Annotated[list[Object], says("taints they bear")] = []
     affinity: Annotated[
-        Object, says("in place of the preference for nodes without another replica; the constraint stays")
+        Object, says("replaces the shipped preference for separate nodes; the spread constraint stays")
     ] = {}
     extra_args: Annotated[list[str], says("further options; `--help` of the command lists them")] = []
 
