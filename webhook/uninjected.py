@@ -71,7 +71,7 @@ class Uninjected:
         for candidate, pods in self._counts.items():
             if candidate.namespace not in excluded:
                 namespace_labels = labels_of(candidate.namespace)
-                label = missed.opted_in_by(candidate.label, candidate.requested, namespace_labels, accelerators)
+                label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
                 if label is not None:
                     pods_by_fabric[_fabric(label, document)] += pods
         return pods_by_fabric
@@ -90,7 +90,7 @@ def _candidate(pod: views.Pod) -> _Candidate | None:
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
         return None if label == names.FABRIC_NONE else _Candidate(pod.metadata.namespace, label)
-    requested = missed.requested(pod)
+    requested = missed.list_requested(pod)
     return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 

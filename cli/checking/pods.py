@@ -16,12 +16,12 @@ _LATELY = dt.timedelta(hours=1)  # as long as the API server keeps Events (--eve
 def _uninjected(seen: sight.Seen) -> model.Verdict:
     labels = {sight.name_of(each): sight.dig(each, "metadata", "labels") or {} for each in seen.all("namespaces")}
     accelerators = seen.policy.accelerators if seen.policy else ()
-    excluded = registrations.excluded_namespaces(seen)
+    excluded = registrations.find_excluded_namespaces(seen)
     unlabelled = (each for each in seen.namespaced_pods if names.FABRIC not in each.metadata.labels)
     opted_in, missing = 0, []
     for pod in (*seen.all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
-        if missed.label(pod, labels.get(namespace), accelerators, excluded) is not None:
+        if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
             missing.append(f"{namespace}/{pod.metadata.name}")
         opted_in += names.INJECTION in pod.metadata.annotations
     opted_in += len(missing)

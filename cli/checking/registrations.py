@@ -25,8 +25,8 @@ _ALL_TOGETHER = (
 _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingWebhookConfiguration"}
 
 
-def excluded_namespaces(seen: sight.Seen) -> frozenset[str]:
-    """The namespaces that the API server does not call us for when a pod is created, by name."""
+def find_excluded_namespaces(seen: sight.Seen) -> frozenset[str]:
+    """Find the namespaces that the API server does not call us for when a pod is created, by name."""
     pods = next((hook for hook in seen.hooks if hook.get("name") == shipped.PODS), {})
     named = (each for each in _expressions(pods.get("namespaceSelector")) if each[0] == shipped.NAME_LABEL)
     excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}

@@ -20,28 +20,28 @@ counts characters, hence characters here too.
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
-def label(
+def find_label(
     pod: views.Pod,
     namespace_labels: Mapping[str, str] | None,
     resources: Collection[str],
     excluded: Collection[str] = ALWAYS_EXCLUDED,
 ) -> str | None:
-    """The fabric label by which a pod opted in without being injected; None for every other pod.
+    """Find the fabric label by which a pod opted in without being injected; None for every other pod.
 
     `resources`: the policy's accelerators. `excluded`: the namespaces that the webhook is not called for.
     """
     if not lacks_injection(pod, excluded):
         return None
-    return opted_in_by(pod.metadata.labels.get(names.FABRIC), requested(pod), namespace_labels, resources)
+    return resolve_label(pod.metadata.labels.get(names.FABRIC), list_requested(pod), namespace_labels, resources)
 
 
 def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
-    """True where the webhook is called for such a pod: it is no mirror pod, and its namespace is not excluded."""
+    """Return True if the webhook is called for such a pod: it is no mirror pod, and its namespace is not excluded."""
     return MIRROR not in pod.metadata.annotations and pod.metadata.namespace not in excluded
 
 
 def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
-    """True for a pod that would have a record if it had opted in: it lives, and admission covers it."""
+    """Return True for a live pod without a record that admission covers: if it opted in, it was missed."""
     annotations = pod.metadata.annotations
     return (
         names.INJECTION not in annotations
@@ -52,13 +52,13 @@ def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
     )
 
 
-def opted_in_by(
+def resolve_label(
     own: str | None,
     asked: Collection[str],
     namespace_labels: Mapping[str, str] | None,
     resources: Collection[str] | None,
 ) -> str | None:
-    """The value of the fabric label that opts a pod in: its own, else its namespace's; None where neither does.
+    """Return the value of the fabric label that opts a pod in: its own, else its namespace's; None where neither does.
 
     `own` is the pod's label, `asked` the extended resources it requests. Without a policy (`resources` is None) any
     extended resource may be an accelerator.
@@ -70,6 +70,6 @@ def opted_in_by(
     return None if own == names.FABRIC_NONE else own
 
 
-def requested(pod: views.Pod) -> frozenset[str]:
-    """The extended resources that a pod's app containers request."""
+def list_requested(pod: views.Pod) -> frozenset[str]:
+    """List the extended resources that a pod's app containers request."""
     return frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
