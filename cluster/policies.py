@@ -15,11 +15,16 @@ from typing import Any
 import msgspec
 
 from cluster import documents, nodes, repairs, sentences
+from fabric import names
 from fabric.policy import checks, model, schema
 
 _SCHEMA = schema.build()
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _REPAIRS = 3  # a replaced section can lack nothing itself, so two rounds do; one is spare
+_NONE = (
+    f"there is none; create ConfigMap {names.POLICY_CONFIGMAP} in namespace {names.NAMESPACE} with the key"
+    f" {names.POLICY_KEY}"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +138,9 @@ class PolicyStore:
         self._tell()
 
     def withdraw(self) -> None:
-        """The ConfigMap is gone: the last good policy stays, `valid` is False."""
-        self.take(Rejected((PolicyError("", None, "the policy was deleted; create it again"),)))
+        """The ConfigMap is gone, or was not created yet: the last good policy stays, `valid` is False."""
+        message = "the policy was deleted; create it again" if self.generation else _NONE
+        self.take(Rejected((PolicyError("", None, message),)))
 
     def _tell(self) -> None:
         for callback in self._callbacks:

@@ -53,7 +53,7 @@ class Sources:
         """For readiness: "" once any policy has been in force; the last good one is good enough."""
         if self.store.current is not None:
             return ""
-        wrong = "; ".join(f"{error.path}: {error.message}" for error in self.store.errors[:3])
+        wrong = "; ".join(": ".join(filter(None, (error.path, error.message))) for error in self.store.errors[:3])
         return f"no valid policy yet{': ' + wrong if wrong else ''}"
 
     def cache_problem(self, stale_after: float | None = None) -> str:

@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = False
     lease_seconds: float = 3.0
     stale_seconds: float = 300.0
+    excluded_namespaces: frozenset[str] = frozenset()  # beside those that are excluded everywhere
     otlp_endpoint: str | None = None
 
 
@@ -248,6 +249,13 @@ _OPTIONS = (
     _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
     _Option(
         "stale_seconds", _seconds, 300.0, "SECONDS", "extender: not ready once a cache was not heard of for so long"
+    ),
+    _Option(
+        "excluded_namespaces",
+        _names,
+        frozenset(),
+        "NAME,...",
+        "webhook: namespaces that its configuration excludes, beside kube-system and its own: it counts no pods there",
     ),
     _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
 )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cluster import errors, events, resources, sources
+from fabric.injection import missed
 from fabric.lint import admission
 from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 from webhook import app, pod_events, policy_events
@@ -52,7 +53,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
 
     def refresh() -> None:
         counters.show_sources(**origin.readings())
-        without = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get)
+        excluded = missed.ALWAYS_EXCLUDED | options.excluded_namespaces
+        without = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
         counters.show_uninjected(without)
 
     checks.add("policy", origin.policy_problem)

@@ -1,16 +1,17 @@
 """Live pods that opted in and carry no record of an injection: what this whole project is there to prevent.
 
-Owns the count, by fabric. They come from times without us: created before the installation, while the webhook's
-configuration was deleted or let pods pass, or in a namespace that it does not cover. Knows no metric and no sentence.
+Owns the count by fabric, kept up with the watch; which pods count is `fabric.injection.missed`'s rule. They come from
+times without us: created before the installation, or while the webhook's configuration was deleted or let pods pass.
+Knows no metric and no sentence.
 """
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from fabric import names, views
-from fabric.injection import accelerators
+from fabric.injection import missed
 from fabric.policy import model
 
 Key = tuple[str, str]  # namespace, name
@@ -18,14 +19,15 @@ LabelsOf = Callable[[str], Mapping[str, str] | None]
 """The labels of a namespace; None where it is not known."""
 
 UNKNOWN = "unknown"  # a label that names no fabric of the policy: no label of a metric
-_ENDED = frozenset({"Succeeded", "Failed"})
-_NO_LABEL = ""  # the namespace's label decides, as it is when somebody counts
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
+    """What decides, beside namespace and policy as they are when somebody counts, whether a pod opted in."""
+
     namespace: str
-    label: str
-    asked: frozenset[str] = frozenset()  # extended resources, one of which may be an accelerator; where no label is
+    label: str | None
+    requested: frozenset[str] = frozenset()  # extended resources, read only where the pod has no label of its own
 
 
 class Uninjected:
@@ -42,48 +44,54 @@ class Uninjected:
 
     def see(self, pod: views.Pod) -> None:
         """A pod appeared or changed."""
-        of = _candidate(pod)
+        candidate = _candidate(pod)
         key = pod.metadata.namespace, pod.metadata.name
         self.forget(*key)
-        if of is not None:
-            self._of[key] = of = _shared(of)
-            self._counts[of] += 1
+        if candidate is not None:
+            self._of[key] = candidate = _shared(candidate)
+            self._counts[candidate] += 1
 
     def forget(self, namespace: str, name: str) -> None:
         """A pod is gone."""
-        if (of := self._of.pop((namespace, name), None)) is not None:
-            self._counts[of] -= 1
-            if not self._counts[of]:
-                del self._counts[of]
+        if (candidate := self._of.pop((namespace, name), None)) is not None:
+            self._counts[candidate] -= 1
+            if not self._counts[candidate]:
+                del self._counts[candidate]
 
-    def count(self, policy: model.Policy | None, labels_of: LabelsOf) -> Mapping[str, int]:
-        """How many by fabric: every fabric of the policy, 0 among the numbers, and UNKNOWN for any other label."""
+    def count(
+        self, policy: model.Policy | None, labels_of: LabelsOf, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
+    ) -> Mapping[str, int]:
+        """How many by fabric: every fabric of the policy, 0 among the numbers, and UNKNOWN for any other label.
+
+        `excluded`: the namespaces that the webhook is not called for.
+        """
         document = policy.document if policy else None
-        found = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
-        for of, pods in self._counts.items():
-            if not of.label and document and of.asked.isdisjoint(document.accelerators):
-                continue  # its namespace's label is not about it (ruling 2)
-            label = of.label or (labels_of(of.namespace) or {}).get(names.FABRIC, names.FABRIC_NONE)
-            if label != names.FABRIC_NONE:
-                found[_fabric(label, document)] += pods
-        return found
+        pods_by_fabric = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
+        accelerators = document.accelerators if document else None
+        for candidate, pods in self._counts.items():
+            if candidate.namespace not in excluded:
+                namespace_labels = labels_of(candidate.namespace)
+                label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
+                if label is not None:
+                    pods_by_fabric[_fabric(label, document)] += pods
+        return pods_by_fabric
 
 
 @functools.lru_cache(maxsize=4096)
-def _shared(of: _Candidate) -> _Candidate:
+def _shared(candidate: _Candidate) -> _Candidate:
     """One object for all equal ones: there may be as many as pods."""
-    return of
+    return candidate
 
 
 def _candidate(pod: views.Pod) -> _Candidate | None:
-    """What may opt the pod in; None where nothing does, where it is well, or has ended."""
-    if pod.status.phase in _ENDED or names.INJECTION in pod.metadata.annotations:
+    """What may opt the pod in; None where nothing does, or no record is missing on it."""
+    if not missed.lacks_injection(pod, _NOWHERE):
         return None
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
-        return _Candidate(pod.metadata.namespace, label or UNKNOWN)
-    asked = frozenset(name for each in pod.spec.containers for name in accelerators.asked(each))
-    return _Candidate(pod.metadata.namespace, _NO_LABEL, asked) if asked else None
+        return None if label == names.FABRIC_NONE else _Candidate(pod.metadata.namespace, label)
+    requested = missed.list_requested(pod)
+    return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 
 def _fabric(label: str, document: model.FabricPolicy | None) -> str:

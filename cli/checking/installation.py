@@ -7,9 +7,13 @@ from typing import Any
 from cli.checking import model
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, skip, warn
-from fabric import version
+from fabric import names, version
 
 _INSTALL = "kubectl apply -k manifests/base"
+CREATE_POLICY = (
+    "describe your rails in policy.yaml (manifests/base/policy.yaml has every key), then: "
+    f"kubectl -n {names.NAMESPACE} create configmap {names.POLICY_CONFIGMAP} --from-file={names.POLICY_KEY}"
+)
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+\S*)$")
 
 
@@ -66,13 +70,20 @@ def replicas(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
         return ok(f"{ready} of {wanted}")
     reasons = [f"{_name(pod)}: {why}" for pod in _pods(seen, deployment) for why in _waiting(pod)]
     detail = "; ".join([f"{ready} of {wanted} ready", *reasons[:3]])
+    if _name(deployment) in (sight.WEBHOOK, sight.EXTENDER) and _has_no_policy(seen):
+        without = f"no replica is ready without a policy, and ConfigMap {names.POLICY_CONFIGMAP} does not exist"
+        return fail(f"{detail}; {without}", CREATE_POLICY)
     return fail(detail, f"kubectl -n {seen.namespace} describe pods -l {_selector(deployment)}")
+
+
+def _has_no_policy(seen: sight.Seen) -> bool:
+    return seen.one("policy") is None and "policy" not in seen.unread
 
 
 def _availability(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
     wanted = sight.dig(deployment, "spec", "replicas")
     if wanted is not None and wanted < 2:
-        return warn(f"{wanted} replica: no opted-in pod can be created while it restarts")
+        return warn(f"{wanted} replica: no opted-in pod can be created while it restarts or its node is drained")
     nodes = {sight.dig(pod, "spec", "nodeName") for pod in _pods(seen, deployment)} - {None}
     if len(nodes) == 1 and len(_pods(seen, deployment)) > 1:
         return warn(
@@ -90,12 +101,14 @@ def _budget(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
         return warn(f"no PodDisruptionBudget covers {_name(deployment)}: a drain may take all replicas at once")
     budget = mine[0]
     if sight.dig(budget, "status", "disruptionsAllowed") == 0 and sight.dig(budget, "status", "currentHealthy"):
-        least = sight.dig(budget, "spec", "minAvailable")
+        keys = ("minAvailable", "maxUnavailable")
+        limits = {key: sight.dig(budget, "spec", key) for key in keys}
+        says = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
         return warn(
-            f"PodDisruptionBudget {_name(budget)} (minAvailable {least}) lets no pod go: a drain would wait for ever",
-            f"give the Deployment more replicas than that: kubectl -n {seen.namespace} scale deployment "
-            + _name(deployment) + " --replicas=2",
-        )  # fmt: skip
+            f"PodDisruptionBudget {_name(budget)} ({says}) lets no pod go: a drain would wait for ever",
+            "use the shipped one, which has maxUnavailable 1, or have more replicas ready than it asks for: "
+            f"kubectl -n {seen.namespace} edit poddisruptionbudget {_name(budget)}",
+        )
     return ok(_name(budget))
 
 

@@ -4,54 +4,30 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
-from cli.checking import model
+from cli.checking import model, registrations
 from cli.checking import seen as sight
 from cli.checking.model import Row, fail, ok, warn
-from fabric import names, views
-from fabric.injection import accelerators
+from fabric import names
+from fabric.injection import missed
 
 _LATELY = dt.timedelta(hours=1)  # as long as the API server keeps Events (--event-ttl)
-_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's image in the API: never admitted
-_OVER = ("Succeeded", "Failed")
 
 
 def _uninjected(seen: sight.Seen) -> model.Verdict:
-    opted = [*_labelled(seen), *_of_namespaces(seen)]
-    bare = [
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in opted
-        if names.INJECTION not in pod.metadata.annotations
-    ]
-    if bare:
-        return fail(f"{len(bare)} of {len(opted)}: {sight.listed(bare)}")
-    return ok(sight.counted(len(opted), "pod") if opted else "no pod has opted in")
-
-
-def _labelled(seen: sight.Seen) -> Iterator[views.Pod]:
-    for pod in seen.all("pods"):
-        if pod.metadata.labels.get(names.FABRIC) != names.FABRIC_NONE and _is_judged(pod, seen):
-            yield pod
-
-
-def _of_namespaces(seen: sight.Seen) -> Iterator[views.Pod]:
-    if seen.policy is None:
-        return
-    for pod in seen.namespaced_pods:
-        if names.FABRIC not in pod.metadata.labels and _is_judged(pod, seen) and _wants(pod, seen.policy.accelerators):
-            yield pod
-
-
-def _wants(pod: views.Pod, resources: tuple[str, ...]) -> bool:
-    return any(accelerators.names(each, name) for each in pod.spec.containers for name in resources)
-
-
-def _is_judged(pod: views.Pod, seen: sight.Seen) -> bool:
-    return (
-        pod.metadata.namespace not in ("kube-system", seen.namespace)
-        and pod.metadata.deletion_timestamp is None
-        and pod.status.phase not in _OVER
-        and _MIRROR not in pod.metadata.annotations
-    )
+    labels = {sight.name_of(each): sight.dig(each, "metadata", "labels") or {} for each in seen.all("namespaces")}
+    accelerators = seen.policy.accelerators if seen.policy else ()
+    excluded = registrations.find_excluded_namespaces(seen)
+    unlabelled = (each for each in seen.namespaced_pods if names.FABRIC not in each.metadata.labels)
+    opted_in, missing = 0, []
+    for pod in (*seen.all("pods"), *unlabelled):
+        namespace = pod.metadata.namespace
+        if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
+            missing.append(f"{namespace}/{pod.metadata.name}")
+        opted_in += names.INJECTION in pod.metadata.annotations
+    opted_in += len(missing)
+    if missing:
+        return fail(f"{len(missing)} of {opted_in}: {sight.listed(missing)}")
+    return ok(sight.counted(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
 def _refused(seen: sight.Seen) -> model.Verdict:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cli.checking import model
 from cli.checking import seen as sight
+from cli.checking.installation import CREATE_POLICY
 from cli.checking.model import Row, fail, ok, skip, warn
 from cluster import policies
 from fabric import names
@@ -19,7 +20,7 @@ def _exists(seen: sight.Seen) -> model.Verdict:
         return fail(f"{_CONFIGMAP} does not exist in namespace {seen.namespace}")
     if seen.policy_text is None:
         keys = sight.listed(sight.dig(seen.one("policy"), "data") or ()) or "nothing"
-        return fail(f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}")
+        return fail(f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"put the policy under it: {_EDIT}")
     return ok()
 
 
@@ -70,8 +71,7 @@ def _namespaces(seen: sight.Seen) -> model.Verdict:
 
 def rows() -> Iterator[Row]:
     """The group `policy`."""
-    yield Row("policy-exists", "the policy's ConfigMap exists", _exists,
-              "kubectl apply -f manifests/base/policy.yaml, then describe your rails in it", ("policy",),
+    yield Row("policy-exists", "the policy's ConfigMap exists", _exists, CREATE_POLICY, ("policy",),
               ("namespace",))  # fmt: skip
     yield Row("policy-valid", "the policy is valid", _valid, _EDIT, ("policy",), ("policy-exists",))
     yield Row("default-fabric", "there is a default fabric", _default, f"set defaultFabric: {_EDIT}", ("policy",),

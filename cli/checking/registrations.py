@@ -25,6 +25,14 @@ _ALL_TOGETHER = (
 _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingWebhookConfiguration"}
 
 
+def find_excluded_namespaces(seen: sight.Seen) -> frozenset[str]:
+    """Find the namespaces that the API server does not call us for when a pod is created, by name."""
+    pods = next((hook for hook in seen.hooks if hook.get("name") == shipped.PODS), {})
+    named = (each for each in _expressions(pods.get("namespaceSelector")) if each[0] == shipped.NAME_LABEL)
+    excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}
+    return frozenset({*shipped.EXCLUDED, seen.namespace, *excluded})
+
+
 def _exists(source: str) -> model.Judge:
     def judge(seen: sight.Seen) -> model.Verdict:
         found = seen.named(source, sight.CONFIGURATION)

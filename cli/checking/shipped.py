@@ -27,6 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 EXCLUDED = ("kube-system", names.NAMESPACE)
+PODS = "pods.railwright.io"  # the entry for pods that carry the label
 NAME_LABEL = "kubernetes.io/metadata.name"
 _LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC, "NotIn", (names.FABRIC_NONE,)))
 _UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)
@@ -41,7 +42,7 @@ _CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)
 _CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in ("CREATE", "UPDATE"))
 
 ENTRIES: Mapping[str, Entry] = {
-    "pods.railwright.io": Entry(
+    PODS: Entry(
         "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_LABELLED,
         conditions=("is-no-mirror-pod",),
     ),

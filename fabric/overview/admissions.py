@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fabric import names, views, workload
+from fabric.injection import missed
 from fabric.overview import model
 
 KEPT = 200  # rows; the table is read, not searched
@@ -38,6 +39,8 @@ class Admissions:
 
     def upsert(self, pod: views.Pod) -> None:
         """A pod that opted in appeared or changed."""
+        if names.INJECTION not in pod.metadata.annotations and not missed.is_covered(pod):
+            return
         self.put(pod.metadata.identity, _of_pod(pod))
 
     def put(self, key: str, row: model.Admission) -> None:

@@ -85,6 +85,7 @@ def document_where(name: str, condition: str) -> Change:
 
 
 IMAGE = """image: {{ include "railwright.image" . }}
+        # Not always pulled: the tag or digest of a release does not move. image.pullPolicy says otherwise.
         {{- with .Values.image.pullPolicy }}
         imagePullPolicy: {{ . }}
         {{- end }}
@@ -113,7 +114,7 @@ def pods(table: str, *arguments: str) -> list[Change]:
             rf"      {{{{- with {values}.affinity }}}}\n      affinity: {{{{- toYaml . | nindent 8 }}}}\n"
             r"      {{- else }}\n\1      {{- end }}\n",
         ),
-        replace("image: railwright:latest\n", IMAGE),
+        block(r"image: railwright:latest .*\n", IMAGE),
         block(r"^(        args:\n(?:        - .*\n)+)", rf"\1{further}{extra}"),
         block(
             r"^        resources:\n(?: {10}.*\n)+",
@@ -127,6 +128,11 @@ CLIENT_AUTH = (
     "{{- if .Values.certificates.clientAuth }}",
     "- --client-ca=/tls/ca.crt",
     "- --client-names=kube-apiserver",
+    "{{- end }}",
+)
+LEFT_OUT = (
+    "{{- with .Values.webhook.excludedNamespaces }}",
+    '- --excluded-namespaces={{ join "," . }}',
     "{{- end }}",
 )
 EXCLUDED = "kube-system, railwright-system{{ range .Values.webhook.excludedNamespaces }}, {{ . }}{{ end }}]"
@@ -166,8 +172,7 @@ TEMPLATES = (
         "webhook.yaml",
         "base/webhook.yaml",
         [
-            *pods("webhook", *CLIENT_AUTH, *OTLP),
-            replace("minAvailable: 1", "minAvailable: {{ .Values.webhook.minAvailable }}"),
+            *pods("webhook", *CLIENT_AUTH, *LEFT_OUT, *OTLP),
         ],
     ),
     Template("extender-rbac.yaml", "base/extender-rbac.yaml", [where(ENABLED)]),

@@ -49,15 +49,18 @@ class Pod(Values, frozen=True, kw_only=True):
     priority_class_name: Annotated[str, says("whose pods make room for these")] = "system-cluster-critical"
     node_selector: Annotated[Object, says("labels of the nodes they may run on")] = {}
     tolerations: Annotated[list[Object], says("taints they bear")] = []
-    affinity: Annotated[Object, says("empty: replicas on different nodes where there are several")] = {}
+    affinity: Annotated[
+        Object, says("replaces the shipped preference for separate nodes; the spread constraint stays")
+    ] = {}
     extra_args: Annotated[list[str], says("further options; `--help` of the command lists them")] = []
 
 
 class Webhook(Pod, frozen=True, kw_only=True):
     """The admission webhook."""
 
-    replicas: Annotated[Replicas, says("two or more, or nothing answers while one restarts")] = 2
-    min_available: Annotated[Replicas, says("how many a drain leaves running; fewer than replicas")] = 1
+    replicas: Annotated[
+        Replicas, says("two or more; with one, nobody answers while it restarts or its node is drained")
+    ] = 2
     resources: Annotated[Object, says("of the container")] = resources("100m", "192Mi", limit="512Mi")
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
@@ -94,10 +97,9 @@ class Certificates(Pod, frozen=True, kw_only=True):
 class Policy(Values, frozen=True, kw_only=True):
     """The ConfigMap railwright-policy."""
 
-    create: Annotated[bool, says("false: it exists already, and stays when railwright goes")] = True
     document: Annotated[
         str,
-        says("the policy as text, then owned by Helm. Empty: the commented example at first, yours after that"),
+        says("the policy as text, which each upgrade puts back. Empty: you bring the ConfigMap, never touched here"),
     ] = ""
 
 

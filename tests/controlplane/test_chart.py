@@ -24,10 +24,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 CHART, NAMESPACE = releases.CHART, names.NAMESPACE
 PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
-HOOKED = {
-    *("helm.sh/hook", "helm.sh/hook-delete-policy"),
-    *("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"),
-}
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
@@ -36,6 +32,7 @@ fabrics:
     transport: infiniband
     rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
 """
+GUARD = "ValidatingAdmissionPolicy"
 MONITORED = "metrics.serviceMonitor=true,metrics.prometheusRule=true,metrics.dashboards=true"
 MATRIX = {  # the kustomization: the chart's values for the same
     "base": ["--set=image.tag=latest"],
@@ -47,16 +44,12 @@ MATRIX = {  # the kustomization: the chart's values for the same
 
 
 def objects(text: str) -> dict[tuple, dict]:
-    """Objects by what tells them apart; without those of tests and of an uninstallation."""
+    """Objects by what tells them apart; without those of the chart's test."""
     found: dict[tuple, dict] = {}
     for each in filter(None, yaml.safe_load_all(text)):
         metadata = each["metadata"]
-        hook = metadata.get("annotations", {}).get("helm.sh/hook")
-        if hook in ("test", "post-delete"):
+        if metadata.get("annotations", {}).get("helm.sh/hook") == "test":
             continue
-        if hook is not None:  # only Helm's own words
-            assert metadata.pop("annotations").keys() <= HOOKED
-            assert metadata.pop("labels") == {"app.kubernetes.io/managed-by": "Helm"}
         key = (each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"])
         assert key not in found, f"{key} is there twice"
         found[key] = each
@@ -127,6 +120,7 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
     assert webhook["containers"][0]["args"][-2:] == ["--otlp-endpoint=http://otel:4318", "--max-body=1"]
+    assert "--excluded-namespaces=infra" in webhook["containers"][0]["args"]
     assert webhook["imagePullSecrets"] == [{"name": "registry"}]
     assert webhook["nodeSelector"] == {"role": "system"}
     assert webhook["tolerations"] == [{"operator": "Exists"}]
@@ -138,7 +132,9 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert {each["clientConfig"]["caBundle"] for each in hooks} == {"UEVN"}
     assert {each["failurePolicy"] for each in hooks} == {"Ignore"}
     assert sorted(each["timeoutSeconds"] for each in hooks) == [2, 2, 2, 9, 9, 9]
-    for each in (*hooks, by_name["ValidatingAdmissionPolicy", "railwright-injected"]["spec"]["matchConstraints"]):
+    guards = [each["spec"]["matchConstraints"] for (kind, _), each in by_name.items() if kind == GUARD]
+    assert len(guards) == 3
+    for each in (*hooks, *guards):
         assert "infra" in json.dumps(each["namespaceSelector"])
     by_namespace = by_name["ValidatingAdmissionPolicy", "railwright-injected-by-namespace"]["spec"]
     assert "['nvidia.com/gpu', 'amd.com/gpu'].exists" in by_namespace["matchConditions"][1]["expression"]
@@ -155,7 +151,7 @@ async def test_a_value_reaches_what_it_is_for(helm):
 
 @pytest.mark.plane
 async def test_what_is_switched_off_leaves_no_object(helm):
-    off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false,policy.create=false"
+    off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false"
     left = {(kind, name) for _, kind, _, name in await rendered(helm, f"--set={off}")}
     kinds = {kind for kind, _ in left}
     assert not kinds & {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy", "ConfigMap"}
@@ -169,7 +165,7 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--set=webhok.replicas=3"], "webhok"),
         (["--set=webhook.replicas=0"], "replicas"),
         (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
-        (["--set=webhook.minAvailable=2"], "give fewer than replicas"),
+        (["--set=policy.create=false"], "create"),
         (["--kube-version=1.29.0"], "1.30"),
         (["--namespace=elsewhere"], "has to be railwright-system"),
     ],
@@ -204,11 +200,11 @@ class Cluster:
         return {tuple(line.split()) for line in lines if line}
 
     async def gone(self):
-        """Wait until nothing is left of an installation."""
+        """Wait until nothing is left of an installation but the policy, which is no part of it."""
 
         async def equal():
             left = await self.listed() - self.before
-            assert not left, left
+            assert left == {("ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP)}, left
             return True
 
         await waiting.wait(equal, seconds=30, describe="nothing to be left")
@@ -262,29 +258,29 @@ async def cluster(plane, tmp_path_factory):
 
 @dataclasses.dataclass
 class Installed:
-    """The policy as it was shipped, and what runs."""
+    """What Helm said after the installation, and what runs."""
 
-    shipped: str
+    notes: str
     servers: list
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed(cluster, plane):
     """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
-    await cluster.helm.install()
-    shipped = await cluster.policy()
+    notes = await cluster.helm.install()
     account = site.Site(plane)
+    assert await cluster.api.get_or_none("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE) is None
+    await account.policy(POLICY)
     rotator = rotation.Rotation(plane, account)
     await rotator.start()
     await cluster.certified()
-    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
     place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
     options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
     extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
     await extender.ready()
     await waiting.wait(cluster.published, describe="the leader behind its Service")
     servers = [extender, *rotator.replicas]
-    yield Installed(shipped, servers)
+    yield Installed(notes, servers)
     await asyncio.gather(*(each.stop() for each in servers))
 
 
@@ -302,9 +298,14 @@ def with_token(kubeconfig, token):
     return path
 
 
-async def test_the_first_policy_is_the_commented_example(installed):
-    example = (await kustomized(site.BASE))["v1", "ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP]
-    assert installed.shipped == example["data"][names.POLICY_KEY]
+async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
+    assert "There is no policy yet" in installed.notes
+    assert "create configmap railwright-policy --from-file=policy.yaml" in installed.notes
+    assert "WARNING" not in installed.notes
+    later = await cluster.helm.upgrade("--dry-run=server", "--set=webhook.replicas=1")
+    assert "There is no policy yet" not in later
+    assert "WARNING: webhook.replicas is 1" in later
+    assert "opt in are\nrefused. Set" in later
 
 
 async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
@@ -376,33 +377,108 @@ async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, ins
 
 
 async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
+    document = tmp_path / "policy.yaml"
+    document.write_text(POLICY.replace("ib:", "other:"))
     await site.Site(cluster.plane).policy(POLICY)
     try:
-        with pytest.raises(releases.FailedError, match=r"keep it as it is with policy\.create=false"):
-            await cluster.helm.install()
-        await cluster.helm.install("--set=policy.create=false")
+        with pytest.raises(releases.FailedError, match=r"leave policy\.document empty to keep the ConfigMap"):
+            await cluster.helm.install(f"--set-file=policy.document={document}")
+        assert "There is no policy yet" not in await cluster.helm.install()
         assert await cluster.policy() == POLICY
+        with pytest.raises(releases.FailedError, match=r"leave policy\.document empty to keep the ConfigMap"):
+            await cluster.helm.upgrade(f"--set-file=policy.document={document}")
         await cluster.helm("uninstall", releases.RELEASE)
         assert await cluster.policy() == POLICY
     finally:
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
 
 
-async def test_a_policy_of_the_values_is_helms_until_it_is_kept(cluster, tmp_path):
+async def test_a_policy_of_the_values_is_put_back_while_it_is_given_and_stays_when_it_is_not(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
     document.write_text(POLICY)
-    await cluster.helm.install()
-    await cluster.helm.upgrade(f"--set-file=policy.document={document}")
-    assert await cluster.policy() == POLICY
-    with pytest.raises(releases.FailedError, match=r"helm\.sh/resource-policy=keep"):
+    given, edited = f"--set-file=policy.document={document}", {"data": {names.POLICY_KEY: "edited"}}
+    await cluster.helm.install(given)
+    try:
+        await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, edited, NAMESPACE)
+        await cluster.helm.upgrade(given)
+        assert await cluster.policy() == POLICY, "the values are the source while they hold a policy"
         await cluster.helm.upgrade("--reset-values")
-    keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
-    await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, keep, NAMESPACE)
-    await cluster.helm.upgrade("--set=policy.create=false")
-    assert await cluster.policy() == POLICY
-    await cluster.helm("uninstall", releases.RELEASE)
-    assert await cluster.policy() == POLICY
-    await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+        assert await cluster.policy() == POLICY, "a value that is taken away deletes no policy"
+        await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, edited, NAMESPACE)
+        await cluster.helm.upgrade("--reset-values")
+        assert await cluster.policy() == "edited"
+        await cluster.helm.upgrade(given)
+        assert await cluster.policy() == POLICY, "it can be given again"
+        await cluster.helm("uninstall", releases.RELEASE)
+        assert await cluster.policy() == POLICY
+    finally:
+        await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+
+
+NO_POLICY = (
+    "no valid policy yet: there is none; create ConfigMap railwright-policy in namespace railwright-system with the key"
+    " policy.yaml"
+)
+APPLY = {  # as GitOps tools do; no conflict is forced
+    "server-side": ("--server-side", "--field-manager=argocd-controller"),
+    "client-side": (),
+}
+
+
+async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing_that_others_write(plane, cluster):
+    """As Argo CD does: `helm template` and an apply, without a release. The rotator works and an extender leads."""
+    manifests = await cluster.helm("template", releases.RELEASE, str(CHART))
+    account = site.Site(plane)
+    rotator = rotation.Rotation(plane, account)
+    servers = rotator.replicas
+    try:
+        await plane.kubectl("apply", *APPLY["server-side"], "-f", "-", stdin=manifests)
+        await rotator.start()
+        await cluster.certified()
+        place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
+        options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
+        extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
+        servers = [*servers, extender]
+
+        async def waits_for_a_policy():
+            async with plane.session.get(f"{extender.ops_url}/readyz") as answer:
+                assert NO_POLICY in await answer.text()
+                return True
+
+        await waiting.wait(waits_for_a_policy, describe="the extender to say that there is no policy")
+        await account.policy(POLICY)
+        await extender.ready()
+        await waiting.wait(cluster.published, describe="the leader behind its Service")
+        for way, options in APPLY.items():
+            if way == "client-side":  # the first one leaves its annotation on every object
+                await plane.kubectl("apply", *options, "-f", "-", stdin=manifests)
+            changed = POLICY.replace("ib:", f"{way}:")
+            patch = {"data": {names.POLICY_KEY: changed}}
+            await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, patch, NAMESPACE)
+            held, versions = await cluster.state(), await _versions(plane, manifests)
+            assert held[2] == changed
+            await plane.kubectl("apply", *options, "-f", "-", stdin=manifests)
+            assert await _versions(plane, manifests) == versions, f"{way}: the second apply changes nothing"
+            assert await cluster.state() == held, way
+            assert await plane.kubectl("diff", *options, "-f", "-", stdin=manifests) == "", "no drift is shown"
+    finally:
+        await asyncio.gather(*(each.stop() for each in reversed(servers)))
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
+        await releases.clear(plane.api)
+
+
+async def _versions(plane, manifests):
+    """What tells whether an object was written: its generation, which its status does not change, else its version.
+
+    Without Leases, which their holders renew meanwhile.
+    """
+    found = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))["items"]
+    return {
+        (each["kind"], each["metadata"]["name"]): each["metadata"].get("generation")
+        or each["metadata"]["resourceVersion"]
+        for each in found
+        if each["kind"] != "Lease"
+    }
 
 
 OPTIONAL = {  # minimal definitions of what the overlays need

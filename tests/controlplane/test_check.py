@@ -56,7 +56,7 @@ class Installed:
         await self.plane.kubectl("apply", "-k", str(site.BASE))
         code, said, _ = await run("certs", "issue", "--secrets", f"--kubeconfig={self.plane.kubeconfig}")
         assert code == 0, said
-        await self.api.patch("ConfigMap", names.POLICY_CONFIGMAP, {"data": {names.POLICY_KEY: POLICY}}, NAMESPACE)
+        await site.Site(self.plane).policy(POLICY)
         await self.plane.make_namespace(NETWORKS, {names.FABRIC: "default"})
         for rail in range(2):
             await self.api.create(network(rail))
@@ -82,6 +82,7 @@ class Installed:
         await self.plane.kubectl(
             "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
         )
+        await self.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
         for kind in ("Secret", "Lease", "EndpointSlice"):
             await self.api.delete_all(kind, NAMESPACE)
 

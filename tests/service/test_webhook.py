@@ -18,7 +18,7 @@ POLICY = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stage(tmp_path):
-    async with stages.opened(tmp_path) as opened:
+    async with stages.opened(tmp_path, ["--excluded-namespaces=infra"]) as opened:
         yield opened
 
 
@@ -81,7 +81,11 @@ async def test_a_pod_that_slipped_through_is_seen_until_it_is_replaced_by_one_th
     tree = admitting.pod(label="default")
     tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
     fabric = yaml.safe_load(stage.policy_text)["defaultFabric"]
-    await stages.store(stage, [tree])
+    static = admitting.pod(label="default", annotations={"kubernetes.io/config.mirror": "x"})
+    static["metadata"] |= {"uid": "u-2", "name": "static"}
+    excluded = admitting.pod(label="default")
+    excluded["metadata"] |= {"uid": "u-3", "name": "rank-0", "namespace": "infra"}
+    await stages.store(stage, [static, excluded, tree])
     await stages._until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
     )

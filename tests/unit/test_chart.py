@@ -49,6 +49,8 @@ def test_the_defaults_and_the_shipped_values_are_valid():
         ("admissionPolicy.accelerators", ["x'] || true || ['"]),
         ("admissionPolicy.accelerators", []),
         ("policy.document", {"fabrics": {}}),
+        ("policy.create", True),
+        ("webhook.minAvailable", 1),
     ],
 )
 def test_a_key_nobody_reads_and_a_value_nothing_can_be_made_of_are_refused(path, value):
@@ -84,6 +86,20 @@ def test_an_edit_that_no_longer_fits_its_manifest_ends_the_build():
         assert before in text
         with pytest.raises(templates.StaleError, match=r"base/webhook\.yaml"):
             template.render(text.replace(before, after))
+
+
+def test_the_chart_has_no_hook_but_its_test_and_renders_a_policy_only_where_one_is_given():
+    """GitOps tools run hooks at every sync, or never: what a hook writes is put over what an operator edited."""
+    for path in sorted((CHART / "templates").rglob("*.yaml")):
+        hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))
+        assert hooks == ({"test"} if path.parent.name == "tests" else set()), path
+    text = (CHART / "templates" / "policy.yaml").read_text()
+    body = re.sub(r"\{\{- /\*.*?\*/\}\}\n", "", text, flags=re.DOTALL)
+    assert body.startswith("{{- with .Values.policy.document }}\n")
+    assert body.endswith("{{- end }}\n")
+    assert body.count("{{- end }}") == 1
+    base = yaml.safe_load((ROOT / "manifests" / "base" / "kustomization.yaml").read_text())
+    assert "policy.yaml" not in base["resources"]
 
 
 def test_no_template_writes_what_others_fill():

@@ -7,15 +7,16 @@ import pathlib
 import re
 
 import installations
+import missed_pods
 import msgspec
 import pytest
 import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from cli.checking import catalogue, model
+from cli.checking import catalogue, installation, model
 from cli.checking import seen as sight
-from fabric import names
+from fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 ROWS = {row.anchor: row for group in catalogue.GROUPS for row in group.rows}
@@ -496,6 +497,80 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     results = judged(trees, namespaced_pods=pods(trained, other))
     (found,) = [each for each in results if each.state is model.State.FAIL]
     assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
+
+
+@pytest.mark.parametrize("name", missed_pods.CASES)
+def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
+    case, trees = missed_pods.CASES[name], installations.healthy()
+    trees["namespaces"] = [each for each in trees["namespaces"] if sight.name_of(each) != case.namespace]
+    labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
+    trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
+    for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
+        [excluding] = [e for e in each["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")]
+        excluding["values"] += sorted(case.excluded)
+    tree, unlabelled = missed_pods.pod(case), ()
+    if names.FABRIC in tree["metadata"].get("labels", {}):
+        trees["pods"].append(tree)
+    elif case.namespace_labels:
+        unlabelled = (msgspec.convert(tree, views.Pod),)
+    [row] = [each for each in judged(trees, namespaced_pods=unlabelled) if each.check == "uninjected"]
+    if case.label is None:
+        assert row.state is model.State.OK, row.detail
+    else:
+        assert row.state is model.State.FAIL
+        assert f"{case.namespace}/p" in row.detail
+
+
+def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
+    trees = installations.healthy()
+    mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
+    trees["pods"].append(mirror)
+    [row] = [each for each in judged(trees) if each.check == "uninjected"]
+    assert (row.state, row.detail) == (model.State.OK, "1 pod")
+
+
+def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
+    trees = installations.healthy()
+    trees["policy"] = []
+    for each in trees["deployments"]:
+        if each["metadata"]["name"] in (WEBHOOK, EXTENDER):
+            each["status"] = {"replicas": 2}
+    rows = {each.check: each for each in judged(trees)}
+    create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
+    for each in ("webhook-replicas", "extender-replicas"):
+        assert rows[each].state is model.State.FAIL
+        assert (
+            "no replica is ready without a policy, and ConfigMap railwright-policy does not exist" in rows[each].detail
+        )
+        assert create in rows[each].hint
+    assert create in rows["policy-exists"].hint
+    certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
+    verdict = installation.replicas(installations.seen(trees), certs)
+    assert "policy" not in verdict.detail, "the rotator needs none"
+
+
+def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
+    trees = installations.healthy()
+    one_replica(trees)
+    rows = {each.check: each for each in judged(trees)}
+    assert rows["webhook-availability"].state is model.State.WARN
+    assert "1 replica: no opted-in pod can be created while it restarts or its node is drained" in (
+        rows["webhook-availability"].detail
+    )
+    assert rows["webhook-budget"].state is model.State.OK
+
+
+@pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
+def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
+    trees = installations.healthy()
+    budget = named(trees, "budgets", WEBHOOK)
+    budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
+    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
+    [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
+    [(key, value)] = limit.items()
+    assert row.state is model.State.WARN
+    assert f"({key} {value}) lets no pod go" in row.detail
+    assert "maxUnavailable 1" in row.hint
 
 
 def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cluster import policies, policy_map
+from cluster import policies, policy_map, sources
 from fabric import names, views
 
 GOOD = (
@@ -23,6 +23,20 @@ def long(device: str) -> str:
 def device(store: policies.PolicyStore) -> str:
     assert store.current is not None
     return store.current.document.fabrics["ib"].rails[0].device
+
+
+def test_a_policy_that_never_was_is_told_otherwise_than_one_that_was_deleted():
+    origin = sources.Sources(policies.PolicyStore(), None)
+    origin.policy_map.replace([])
+    assert origin.policy_problem() == (
+        "no valid policy yet: there is none; create ConfigMap railwright-policy in namespace railwright-system with the"
+        " key policy.yaml"
+    )
+    origin.policy_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    assert origin.policy_problem() == ""
+    origin.policy_map.remove(config_map(""))
+    assert origin.store.errors[0].message == "the policy was deleted; create it again"
+    assert origin.policy_problem() == "", "the last good one is in force"
 
 
 def test_a_short_policy_is_in_force_at_once():

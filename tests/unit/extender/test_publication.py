@@ -103,7 +103,7 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert "--leader-elect" in container["args"]
     assert {each["name"] for each in container["env"]} == set(leading._PARTS.values())
     [budget] = documents("extender.yaml", "PodDisruptionBudget")
-    assert budget["spec"]["minAvailable"] == 1
+    assert budget["spec"]["maxUnavailable"] == 1
 
 
 async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_address_alone(tmp_path):

@@ -41,6 +41,14 @@ def test_a_pod_that_slipped_through_stands_out():
     assert "no record" in row.message
 
 
+def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through():
+    mirror = msgspec.structs.replace(
+        pod("static", record=None).metadata, annotations_or_none={"kubernetes.io/config.mirror": "x"}
+    )
+    system = msgspec.structs.replace(pod("system", record=None).metadata, namespace="kube-system")
+    assert rows(*(msgspec.structs.replace(pod("p"), metadata=each) for each in (mirror, system))) == []
+
+
 def test_a_record_that_cannot_be_read_fails_nobody():
     assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {model.UNINJECTED}
 

@@ -3,6 +3,7 @@ T5, T8, T9, T14, T18).
 """
 
 import pathlib
+import re
 from collections.abc import Iterator
 
 import jsonpatch
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from fabric import names
+from fabric.injection import missed
 from serving import limits, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -134,9 +136,60 @@ def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():
 def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_room(name):
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if chosen_by(b["spec"]["selector"], labels)]
-    assert {"minAvailable", "maxUnavailable"} & budget.keys()
+    assert budget["maxUnavailable"] == 1, "minAvailable 1 holds up the drain of a node that has the only replica"
+    assert "minAvailable" not in budget
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "not ready for a bad policy: every drain would wait"
     assert pod_of(name)["priorityClassName"].startswith("system-")
+
+
+@every_deployment
+def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_them_all(name):
+    """What kube-scheduler makes of it: tests/controlplane/test_spread.py."""
+    (hosts,) = [
+        each for each in pod_of(name)["topologySpreadConstraints"] if each["topologyKey"] == "kubernetes.io/hostname"
+    ]
+    assert (hosts["maxSkew"], hosts["whenUnsatisfiable"]) == (1, "DoNotSchedule")
+    assert hosts["nodeTaintsPolicy"] == "Honor", "a control plane's tainted node would count as a free one"
+    assert hosts["matchLabelKeys"] == ["pod-template-hash"], "a rollout could end with both on one node"
+    assert hosts["labelSelector"] == DEPLOYMENTS[name]["selector"]
+    affinity = pod_of(name)["affinity"]["podAntiAffinity"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity, "it would stop a rollout on one node"
+
+
+@every_deployment
+def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
+    """All its fatal findings of version 1.20: no limit of CPU, no ephemeral storage, and the image's tag."""
+    (container,) = pod_of(name)["containers"]
+    resources = container["resources"]
+    assert resources["requests"].keys() == {"cpu", "memory"}
+    assert resources["limits"].keys() == {"memory"}
+    assert container["image"] == "railwright:latest"
+    source = (BASE / f"{name.removeprefix('railwright-')}.yaml").read_text()
+    (why,) = re.findall(r"^((?: +#.*\n)+) +resources:", source, flags=re.MULTILINE)
+    assert "No limit of CPU: " in why
+    assert "No request or limit of ephemeral storage: " in why
+    assert re.search(r"image: railwright:latest  # \w+", source)
+
+
+def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none_when_it_fails():
+    (policy,) = [
+        each["spec"]
+        for each in objects("ValidatingAdmissionPolicy")
+        if each["metadata"]["name"] == "railwright-written-keys"
+    ]
+    assert policy["failurePolicy"] == "Ignore"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert set(rule["resources"]) == {"pods", "pods/ephemeralcontainers", "pods/resize"}
+    assert rule["operations"] == ["UPDATE"]
+
+
+def test_what_counts_as_no_room_for_a_record_is_one_number():
+    for each in objects("ValidatingAdmissionPolicy"):
+        if each["metadata"]["name"].startswith("railwright-injected"):
+            (validation,) = each["spec"]["validations"]
+            assert f".sum() > {missed.FULL}" in validation["expression"]
+            left = left_out(each["spec"]["matchConstraints"]["namespaceSelector"])
+            assert left == missed.ALWAYS_EXCLUDED
 
 
 def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
@@ -147,7 +200,8 @@ def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
     labels = spec["template"]["metadata"]["labels"]
     (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-    (zones,) = pod["topologySpreadConstraints"]
+    (zones,) = [each for each in pod["topologySpreadConstraints"] if each["topologyKey"].endswith("/zone")]
+    assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
     assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
     assert chosen_by(zones["labelSelector"], labels)
     options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})

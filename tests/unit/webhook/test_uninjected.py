@@ -1,10 +1,13 @@
 """Opted-in pods that were not injected are seen, whatever brought them there; pods that are well are not."""
 
 import admitting
+import missed_pods
 import pytest
 
 from cluster import resources
 from fabric import names
+from fabric.injection import missed
+from serving import metrics
 from webhook import __main__ as webhook
 from webhook import state as states
 from webhook import uninjected
@@ -95,6 +98,29 @@ def test_before_a_policy_every_label_is_unknown():
 def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resource, amount):
     container = admitting.cpu(resources={"requests": {resource: amount}, "limits": {resource: amount}})
     assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
+
+
+@pytest.mark.parametrize("name", missed_pods.CASES)
+def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
+    case = missed_pods.CASES[name]
+    found, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
+    found.see(admitting.view(missed_pods.pod(case)))
+    labels = {case.namespace: case.namespace_labels}
+    shown.show_uninjected(found.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
+    fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
+    for each in ("f", "unknown"):
+        value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": each})
+        assert value == (each == fabric), each
+
+
+def test_a_pod_leaves_the_count_once_it_is_being_deleted():
+    found = uninjected.Uninjected()
+    tree = admitting.pod()
+    found.see(admitting.view(tree))
+    assert found.count(admitting.fabric(), {}.get)["f"] == 1
+    tree["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found.see(admitting.view(tree))
+    assert found.count(admitting.fabric(), {}.get)["f"] == 0
 
 
 def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
