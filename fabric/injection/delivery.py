@@ -80,11 +80,11 @@ def in_its_place(container: views.Container) -> str | None:
     Over a volume at /etc the runtime would have to make the file in the user's volume, and fails where that is
     read-only, as ConfigMaps and Secrets are.
     """
-    if not container.volume_mounts_or_none:
+    if not container.volume_mounts_or_none and not container.volume_devices:
         return None
     if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
         return names.NCCL_CONF_PATH
-    return _PARENT if any(each.mount_path.rstrip("/") == _PARENT for each in container.volume_mounts) else None
+    return _PARENT if any(each.path == _PARENT for each in container.volume_mounts) else None
 
 
 def _unset(aim: aims.Aim, mounted: Sequence[int], carried: tuple[tables.Setting, ...]) -> tuple[tables.Setting, ...]:

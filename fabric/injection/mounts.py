@@ -128,9 +128,9 @@ NCCL_CONF_FILE = Wanted(
 
 
 def _mounted_at(container: views.Container, path: str) -> str | None:
-    """The volume mounted at a path."""
-    for each in container.volume_mounts:
-        if each.mount_path == path or (each.mount_path.rstrip("/") or "/") == path:
+    """The volume at a path, mounted or as a block device: the API server allows one of the two at a path."""
+    for each in (*container.volume_mounts, *(container.volume_devices or ())):
+        if each.path == path:
             return each.name
     return None
 

@@ -172,7 +172,7 @@ def _mounts(aim: aims.Aim, so_far: Sequence[model.Part]) -> Iterator[Mapping[str
     for mount in aim.container(target).volume_mounts:
         if mount.name == mounts.NCCL_CONF:
             yield mounts.NCCL_CONF_FILE.mount
-        elif mount.mount_path.rstrip("/") == names.DEV_INFINIBAND:
+        elif mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}
 
 

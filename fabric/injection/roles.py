@@ -79,7 +79,7 @@ def ssh_launched(pod: views.Pod) -> bool:
     keys |= {_TRAINER_SSH_VOLUME} if names.JOBSET in labels else set()
     keys |= {f"{job}-ssh"} if job else set()
     return any(
-        mount.name in secrets and (mount.name in keys or f"{mount.mount_path}/".startswith(f"{names.SSH_HOME}/"))
+        mount.name in secrets and (mount.name in keys or f"{mount.path}/".startswith(f"{names.SSH_HOME}/"))
         for container in pod.spec.containers
         for mount in container.volume_mounts
     )

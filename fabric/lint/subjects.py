@@ -69,7 +69,7 @@ def ranks(pod: views.Pod, index: int, around: Around) -> model.Ranks:
         capabilities=None if sites.to_be_injected(pod, around.ground) else _added(security),
         privileged=bool(security.privileged),
         run_as_user=of_pod.run_as_user if security.run_as_user is None else security.run_as_user,
-        mounts={mount.mount_path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts},
+        mounts={mount.path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts},
         shared_memory=_shared_memory(container, volumes),
         image=container.image or None,
         images=around.images or frozenset({container.image} if container.image else ()),
@@ -155,7 +155,7 @@ def _value(entry: views.EnvVar) -> str | None:
 def _mounted_file(pod: views.Pod, container: views.Container) -> Iterable[model.Setting]:
     """The lines of our annotation, where the container mounts it as /etc/nccl.conf."""
     text = pod.metadata.annotations.get(names.NCCL_CONF)
-    if not text or all(mount.mount_path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
+    if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
         return ()
     return file_settings(text)
 
@@ -192,7 +192,7 @@ def _kind(volume: views.Volume | None) -> str:
 def _shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:
     for mount in container.volume_mounts:
         volume = volumes.get(mount.name)
-        if mount.mount_path.rstrip("/") == names.DEV_SHM and volume is not None and _kind(volume) == "memory":
+        if mount.path == names.DEV_SHM and volume is not None and _kind(volume) == "memory":
             limit = (volume.empty_dir or {}).get("sizeLimit")
             return 0 if limit is None else _bytes(limit)
     return None
