@@ -118,22 +118,24 @@ def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
     """All that the warnings follow from, besides the policy; what differs between mates is not in it."""
     spec = aim.pod.spec
     annotations = aim.pod.metadata.annotations
-    return _encode(
-        (
-            aim.fabric_name,
-            aim.role.rails,
-            aim.known.namespace,
-            [(chosen.rail.name, chosen.resource) for chosen in aim.rails],
-            aim.targets,
-            annotations.get(names.NETWORKS),
-            annotations.get(names.NCCL_CONF),
-            sites.unforeseen(annotations),
-            (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
-            likeness.volumes(spec),
-            [_part(spec.containers[index]) for index in aim.targets],
-            [*_done(changes)],
-        )
+    followed = (
+        aim.fabric_name,
+        aim.role.rails,
+        aim.known.namespace,
+        [(chosen.rail.name, chosen.resource) for chosen in aim.rails],
+        aim.targets,
+        annotations.get(names.NETWORKS),
+        annotations.get(names.NCCL_CONF),
+        sites.unforeseen(annotations),
+        (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
+        likeness.volumes(spec),
+        [_part(spec.containers[index]) for index in aim.targets],
+        [*_done(changes)],
     )
+    try:
+        return _encode(followed)
+    except OverflowError:  # a number beyond 64 bits
+        return repr(followed).encode(errors="backslashreplace")
 
 
 def _part(container: views.Container) -> tuple[object, ...]:

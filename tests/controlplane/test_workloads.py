@@ -261,14 +261,24 @@ async def test_the_same_manifest_again_changes_nothing(plane, controllers, names
 
 
 def unchanged(kind: str) -> dict:
-    """A manifest that is applied twice; Volcano's and JobSet's own validators refuse a changed template."""
+    """A manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
+
+    Their validators refuse a changed template, and a manifest without those defaults also where railwright is not.
+    """
     match kind:
         case "Job":
             return batch_job()
         case "Volcano Job":
             return volcano_job("t", 1)
         case "JobSet":
-            return {**jobs.job_set("t"), "metadata": {"name": "t", "labels": {FABRIC: "ib"}}}
+            made = {**jobs.job_set("t"), "metadata": {"name": "t", "labels": {FABRIC: "ib"}}}
+            for job in made["spec"]["replicatedJobs"]:
+                job["template"]["metadata"] = {}
+                job["template"]["spec"]["completionMode"] = "Indexed"
+            made["spec"]["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+            made["spec"]["startupPolicy"] = {"startupPolicyOrder": "AnyOrder"}
+            made["spec"]["successPolicy"] = {"operator": "All"}
+            return made
         case _:
             return app(kind)
 
