@@ -76,8 +76,7 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
 def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
     by = fabric(rails="[{name: rail0, network: prod/vf}]")
     (warning,) = planned(pod(), by, known(networks=None)).warnings
-    assert "rail rail0" in warning
-    assert "prod/vf" in warning
+    assert warning.startswith("no device is requested for rail0")
     assert planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None)).warnings == ()
 
 

@@ -174,16 +174,38 @@ WARNINGS = {
         lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
     ),
     "no resource is known": Case(
-        ("rail rail0", "name its `resource` in the policy"), by=fabric(rails=NEUTRAL), networks=None
+        ("no device is requested for rail0", "ask the operator to set `resource` of the rail in the policy of fabric"),
+        by=fabric(rails=NEUTRAL),
+        networks=None,
     ),
     "another pool": Case(
-        ("rail rail0", "correct its `resource` in the policy", "nvidia.com/mlx5_0", "draws on x.y/vf"),
+        ("rail0: the policy requests nvidia.com/mlx5_0", "draws on x.y/vf", "ask the operator to correct `resource`"),
         networks={("prod", "lan2"): "x.y/vf", ("prod", "lan3"): None},
     ),
     "no node offers it": Case(
-        ("check the device plugin, or `resource` of the rail", "no node offers"),
+        ("no node offers ddd", "which rail0 needs", "ask the operator to check the device plugin and `resource` of"),
         by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
         offered=frozenset(),
+    ),
+    "no node offers what the user's network draws on": Case(
+        (
+            "no node offers x.y/vf now",
+            "on which network prod/",
+            f"correct annotation {NETWORKS}, or ask for its device",
+        ),
+        lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
+        networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},
+        offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
+    ),
+    "no node offers what is left over": Case(
+        ("container c", "requests x.y/old, which no node offers now", "remove the request if it is left from an older"),
+        lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "8", "x.y/old": "1"}}}),
+        offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
+    ),
+    "devices left out": Case(
+        ("railwright.io/skip leaves out devices", "too few of nvidia.com/mlx5_0", "request them, or add networks"),
+        said("skip", "devices"),
+        **POOL,
     ),
     "capability": Case(
         ("level restricted", "IPC_LOCK: it is not added", "run the pod in a privileged namespace"),
@@ -301,9 +323,13 @@ def written(tree: ast.AST) -> tuple[set[str], set[str]]:
             refusals |= pieces(node)
         elif _tells(node):
             warnings |= pieces(node)
-        elif isinstance(node, ast.FunctionDef) and node.name in {"_warnings", "_unreached"}:
+        elif isinstance(node, ast.FunctionDef) and node.name in _TELLING:
             warnings |= {text for each in ast.walk(node) if isinstance(each, ast.Yield) for text in pieces(each)}
     return refusals, warnings
+
+
+# Functions of which every sentence is a warning.
+_TELLING = {"_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn"}
 
 
 def _tells(node: ast.AST) -> bool:
