@@ -263,6 +263,7 @@ class PodSpec(View, frozen=True):
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    host_users: bool | None = None  # False: a user namespace of the pod's own
     overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
     resources: ResourceRequirements | None = None  # of the whole pod: cpu, memory and huge pages
 

@@ -64,7 +64,7 @@ def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Itera
         yield from ("--rail", ",".join(part for part in parts if part))
     if aim.fabric.preflight.mtu is not None:
         yield from ("--mtu", str(aim.fabric.preflight.mtu))
-    if not _runs_as_root(aim):
+    if not aim.runs_as_root(aim.targets[0]):
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
 
@@ -82,15 +82,6 @@ def _interfaces(aim: aims.Aim, selections: Sequence[networks.Selection]) -> list
             free.remove(pair)
         found.append(pair[1] if pair else "")
     return found
-
-
-def _runs_as_root(aim: aims.Aim) -> bool:
-    """False where pod or container say otherwise; an image's own user is not known."""
-    pod = aim.pod.spec.security_context or _NO_CONTEXT
-    own = aim.container(aim.targets[0]).security_context or _NO_CONTEXT
-    user = pod.run_as_user if own.run_as_user is None else own.run_as_user
-    other = pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
-    return not user and not other
 
 
 # --- what it is given -------------------------------------------------------------------------------------

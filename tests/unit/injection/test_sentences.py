@@ -65,6 +65,18 @@ def enforcing(level: str) -> dict:
     return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
 
 
+def launching(name: str) -> dict:
+    tree = admitting_launcher(cpu(name))
+    tree["metadata"]["annotations"] = {"railwright.io/containers": name}
+    return tree
+
+
+def admitting_launcher(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return tree
+
+
 NO_DEFAULT = admitting.policy(
     "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\n"
     "fabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
@@ -218,6 +230,27 @@ WARNINGS = {
         lambda name: pod(gpus(8, name, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
+    "a capability in a user namespace": Case(
+        (
+            "spec.hostUsers is false: IPC_LOCK has no effect",
+            "remove hostUsers, or ask the operator for LimitMEMLOCK",
+        ),
+        lambda name: pod(gpus(8, name), hostUsers=False),
+        fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+    ),
+    "a capability of another user than root": Case(
+        ("does not run as root: IPC_LOCK has no effect", "run it as root, or ask the operator for LimitMEMLOCK"),
+        lambda name: pod(gpus(8, name, securityContext={"runAsNonRoot": True})),
+        fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+    ),
+    "containers of a launcher": Case(
+        (
+            "railwright.io/containers",
+            "a launcher without accelerators sends no data",
+            "if one is a rank, request an accel",
+        ),
+        launching,
+    ),
     "privilege": Case(
         ("level baseline", "privileged: it is not set", "run the pod in a privileged namespace"),
         by=fabric("    security: {privileged: true}\n"),
@@ -275,12 +308,6 @@ WARNINGS = {
 }
 
 
-def admitting_launcher(container: dict) -> dict:
-    tree = pod(container)
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return tree
-
-
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
 @pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
 def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
@@ -329,7 +356,7 @@ def written(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 # Functions of which every sentence is a warning.
-_TELLING = {"_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn"}
+_TELLING = {"_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn", "_without_effect"}
 
 
 def _tells(node: ast.AST) -> bool:
