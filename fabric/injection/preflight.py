@@ -15,7 +15,7 @@ def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Seque
     """The init container, behind those the pod has; `so_far` is what the other concerns do. Raises RefusedError."""
     if not aim.role.rails:
         return model.NOTHING
-    if why := _why_not(aim):
+    if why := _why_not(aim, so_far):
         return model.Part(skipped={"preflight": why})
     if any(_is_ours(each) for each in aim.pod.spec.init_containers or ()):
         return model.Part(entries=("preflight",))
@@ -29,12 +29,16 @@ def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Seque
     return model.Part(changes=(change,), entries=("preflight",), warnings=warnings)
 
 
-def _why_not(aim: aims.Aim) -> str:
+def _why_not(aim: aims.Aim, so_far: Sequence[model.Part]) -> str:
     if "preflight" in aim.wishes.skip:
         return f"by annotation {names.SKIP}"
     if not aim.fabric.preflight.enabled:
         return "disabled by policy"
-    return "" if aim.rails else "no rails"
+    if not aim.rails:
+        return "no rails"
+    if "devices" in aim.wishes.skip and not preflight_container.has_devices(aim, so_far):
+        return f"annotation {names.SKIP} leaves out the devices that it would check"
+    return ""
 
 
 def _is_ours(container: views.InitContainer) -> bool:

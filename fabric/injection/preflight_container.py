@@ -51,6 +51,15 @@ def build(
     return container
 
 
+def has_devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> bool:
+    """True where the container would see RDMA devices: by its resources, by a mount or by privilege."""
+    if "privileged" in _security(aim, so_far) or any(
+        mount["name"] != mounts.NCCL_CONF for mount in _mounts(aim, so_far)
+    ):
+        return True
+    return bool(_devices(aim, so_far))
+
+
 # --- what it is told --------------------------------------------------------------------------------------
 
 

@@ -347,3 +347,22 @@ def test_an_example_of_a_site_works_with_it():
     after = admitted(pod(label="roce"), by)
     assert [each.interface for each in told(after).rail] == ["net1", "net2", "net3", "net4"]
     assert env(after)["NCCL_IB_HCA"] == preflight(after)["env"][0]["value"]
+
+
+@pytest.mark.parametrize(
+    ("more", "own", "checked"),
+    [
+        ("", {}, False),
+        ("", {"nvidia.com/mlx5_0": "1"}, True),
+        ("    mounts: {devInfiniband: true}\n", {}, True),
+        ("    security: {privileged: true}\n", {}, True),
+        ("    nccl: {delivery: file}\n", {}, False),
+    ],
+)
+def test_where_devices_are_left_out_nothing_is_checked_that_the_container_cannot_see(more, own, checked):
+    container = gpus(8)
+    container["resources"]["limits"] |= own
+    tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
+    assert bool(tree["spec"].get("initContainers")) == checked
+    if not checked:
+        assert "leaves out the devices" in record(tree)["skipped"]["preflight"]
