@@ -21,8 +21,8 @@ _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = (
-    "railwright has no valid policy yet: no devices are added to the templates, and their pods are refused until it "
-    "has one; correct ConfigMap railwright-policy"
+    "railwright has no policy in force yet: no devices are added to the templates, and their pods are refused until it "
+    "has one; if it is not just starting, the operator sees why with `railwright check`"
 )
 
 FactsOf = Callable[[str], facts.Facts]

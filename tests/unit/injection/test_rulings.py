@@ -63,7 +63,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
 def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
     tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
     warnings = planned(tree, fabric(), known(networks={})).warnings
-    assert any("NetworkAttachmentDefinition prod/lan2 does not exist" in warning for warning in warnings)
+    assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
 
 
 def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():

@@ -182,7 +182,7 @@ WARNINGS = {
         ),
     ),
     "a network of the user's that is not there": Case(
-        (NETWORKS, "entry 1", "create it or correct the entry"),
+        (NETWORKS, "of entry 1 does not exist, and the pod's sandbox", "create it or correct the entry"),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
     ),
     "no resource is known": Case(
@@ -279,16 +279,16 @@ WARNINGS = {
         fabric("    forceEnv: [NCCL_IB_HCA]\n", top=SHAPES, rails=UNNAMED),
     ),
     "env from": Case(
-        ("has envFrom", "set there or in env", "GLOO_SOCKET_IFNAME"),
+        ("has envFrom", "no file carries GLOO_SOCKET_IFNAME", "set them in env or in its source"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
     ),
     "forced and env from": Case(
-        ("has envFrom", "remove NCCL_IB_HCA from what it brings", "which beats it"),
+        ("the policy forces NCCL_IB_HCA==mlx5", "what envFrom may bring for NCCL_IB_HCA", "remove it there"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
         fabric("    forceEnv: [NCCL_IB_HCA]\n"),
     ),
     "pins and env from": Case(
-        ("has envFrom", "set there or in env", "OMPI_"),
+        ("has envFrom", "no file carries OMPI_", "set them in env or in its source"),
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
     ),
     "forged file": Case(

@@ -322,7 +322,7 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
     tree = working.workload(DEPLOYMENT, working.template(), label="f")
     given_ = working.answer(working.review(DEPLOYMENT, tree), None)
     assert patched(tree, given_)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
-    assert "no valid policy yet" in given_["warnings"][0]
+    assert "no policy in force yet" in given_["warnings"][0]
     for template in (working.template(label="none"), working.template(cpu())):
         plain = working.workload(DEPLOYMENT, template)
         assert working.answer(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
