@@ -20,13 +20,12 @@ def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Seque
     if any(_is_ours(each) for each in aim.pod.spec.init_containers or ()):
         return model.Part(entries=("preflight",))
     _check_name(aim)
-    mode, warnings = preflight_container.mode(aim, so_far)
     change = model.AddInitContainer(
         entry="preflight",
         reason=f"a rail of fabric {aim.fabric_name} that does not work stops the pod before NCCL crawls over TCP",
-        init_container=preflight_container.build(aim, selections, so_far, mode),
+        init_container=preflight_container.build(aim, selections, so_far),
     )
-    return model.Part(changes=(change,), entries=("preflight",), warnings=warnings)
+    return model.Part(changes=(change,), entries=("preflight",))
 
 
 def _why_not(aim: aims.Aim, so_far: Sequence[model.Part]) -> str:

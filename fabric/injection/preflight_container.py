@@ -15,7 +15,6 @@ from fabric.injection import aim as aims
 
 Kind = TypeVar("Kind", bound=model.Change)
 PROGRAM = ("railwright", "preflight")
-WARN, FAIL = "warn", "fail"
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every ten (opensm's sweep_interval); an address' GID takes less than one
 _USER = 65532  # that of the image, said here because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
@@ -23,22 +22,12 @@ _GID_INDEX = "NCCL_IB_GID_INDEX"
 _NO_CONTEXT = views.SecurityContext()
 
 
-def mode(aim: aims.Aim, so_far: Sequence[model.Part]) -> tuple[str, tuple[str, ...]]:
-    """Whether a broken rail stops the pod, and a warning where that was said in another word."""
-    said = _value(aim, so_far, names.PREFLIGHT_MODE) or aim.fabric.env.get(names.PREFLIGHT_MODE, FAIL)
-    if said in {WARN, FAIL}:
-        return said, ()
-    return FAIL, (f"{names.PREFLIGHT_MODE} {model.quoted(said)} is neither {WARN} nor {FAIL}; {FAIL} is taken",)
-
-
-def build(
-    aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part], wanted: str
-) -> Mapping[str, Any]:
+def build(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part]) -> Mapping[str, Any]:
     """The container. `so_far` is what the other concerns do to the pod."""
     container: dict[str, Any] = {
         "name": names.PREFLIGHT_CONTAINER,
         "image": aim.fabric.preflight.image,
-        "command": [*PROGRAM, *_arguments(aim, selections), *(["--warn"] if wanted == WARN else [])],
+        "command": [*PROGRAM, *_arguments(aim, selections), *_on_failure(aim)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(aim, so_far),
         "securityContext": _security(aim, so_far),
@@ -61,6 +50,11 @@ def has_devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> bool:
 
 
 # --- what it is told --------------------------------------------------------------------------------------
+
+
+def _on_failure(aim: aims.Aim) -> Iterator[str]:
+    if aim.fabric.preflight.on_failure == "warn":
+        yield "--warn"
 
 
 def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:

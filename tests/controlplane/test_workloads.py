@@ -301,9 +301,7 @@ async def test_an_update_that_leaves_the_template_alone_is_not_patched_whatever_
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and_explained(
-    plane, namespace, installed
-):
+async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and_explained(plane, namespace, installed):
     manifest = volcano_job("fixed", 1)
     created = await plane.api.create(manifest, namespace=namespace)
     change = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
