@@ -287,3 +287,11 @@ def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_c
     assert warning.startswith("annotation railwright.io/containers 'c' gives no container the fabric: a launcher")
     del tree["metadata"]["annotations"]
     assert planned(tree, fabric()).warnings == ()
+
+
+@pytest.mark.parametrize("written", ["file", " file", "file\n"])
+def test_blanks_around_the_word_of_delivery_count_as_little_as_in_lists(written):
+    assert (
+        "railwright.io/nccl.conf"
+        in admitted(pod(annotations={"railwright.io/delivery": written}), fabric())["metadata"]["annotations"]
+    )
