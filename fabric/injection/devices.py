@@ -112,14 +112,10 @@ def _warnings(aim: aims.Aim, selections: Sequence[networks.Selection], wanted: M
 
 
 def _of_the_policy(aim: aims.Aim) -> Iterator[str]:
-    """What only the operator can mend, in a sentence each; `fabric.policy.shortcomings` tells him rail by rail.
-
-    Where some rails of a pod have a resource, the others may get their devices with it: plugins of shared devices give
-    all of them for one.
-    """
+    """What only the operator can mend, in one sentence each; `fabric.policy.shortcomings` tells it to the operator."""
     known = aim.known.networks or {}
     lacking = [each for each in aim.rails if each.resource is None and each.network is not None]
-    if lacking and len(lacking) == len(aim.rails) and not aim.fabric.mounts.dev_infiniband:
+    if lacking and not aim.fabric.mounts.dev_infiniband:
         yield (
             f"no device is requested for {model.some(each.name for each in lacking)}, because neither the policy nor a "
             "network names a resource for it; ask the operator to set `resource` of the rail in the policy of fabric "
@@ -161,8 +157,14 @@ def _left_over(aim: aims.Aim, known: Collection[str]) -> Iterator[str]:
     """Devices that a container requests and no node offers: often of a template made under an older policy."""
     for container in aim.pod.spec.containers:
         asked = sorted(name for name in accelerators.asked(container) if name not in known)
+        asked = [name for name in asked if not name.startswith(_DEVICE_CLASS)]
         if asked:
             yield (
                 f"container {container.name} requests {model.some(asked)}, which no node offers now, and the pod waits "
                 "for one that does; remove the request if it is left from an older template"
             )
+
+
+_DEVICE_CLASS = (
+    "deviceclass.resource.kubernetes.io/"  # a DeviceClass as a resource's name: no node's allocatable has it
+)
