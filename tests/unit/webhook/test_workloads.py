@@ -254,6 +254,17 @@ def test_a_workload_that_did_not_opt_in_is_given_nothing_back():
     assert update(VOLCANO, written, old).keys() == {"uid", "allowed"}
 
 
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_additions_too(row):
+    at = admitting.known(namespace_labels={FABRIC: "f"})
+    written = working.workload(row, working.template(), name="Worker")
+    old = patched(written, working.answer(working.review(row, written), BY, at))
+    assert old != written
+    body = working.review(row, written, operation="UPDATE", oldObject=old)
+    assert patched(written, working.answer(body, BY, at)) == old
+    assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
+
+
 def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_back_and_the_others_are_explained():
     written = working.workload(VOLCANO, working.template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
