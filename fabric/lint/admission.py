@@ -24,7 +24,14 @@ _UNREAD = ("the pod is too large to be linted during admission; `railwright lint
 _POLICIES = 2  # the one in force, and the one a test or a comparison uses beside it
 # Of names lint looks at: a look-up is several times faster than trying each prefix, and a name too many is harmless.
 _BEGINNINGS = frozenset(prefix[:3] for prefix in commands.RELEVANT)
-_encode = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def _encode(followed: tuple[object, ...]) -> bytes:
+    try:
+        return _pack(followed)
+    except OverflowError:  # a number beyond 64 bits
+        return repr(followed).encode(errors="backslashreplace")
 
 
 class _Memory:
@@ -118,24 +125,22 @@ def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
     """All that the warnings follow from, besides the policy; what differs between mates is not in it."""
     spec = aim.pod.spec
     annotations = aim.pod.metadata.annotations
-    followed = (
-        aim.fabric_name,
-        aim.role.rails,
-        aim.known.namespace,
-        [(chosen.rail.name, chosen.resource) for chosen in aim.rails],
-        aim.targets,
-        annotations.get(names.NETWORKS),
-        annotations.get(names.NCCL_CONF),
-        sites.unforeseen(annotations),
-        (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
-        likeness.volumes(spec),
-        [_part(spec.containers[index]) for index in aim.targets],
-        [*_done(changes)],
+    return _encode(
+        (
+            aim.fabric_name,
+            aim.role.rails,
+            aim.known.namespace,
+            [(chosen.rail.name, chosen.resource) for chosen in aim.rails],
+            aim.targets,
+            annotations.get(names.NETWORKS),
+            annotations.get(names.NCCL_CONF),
+            sites.unforeseen(annotations),
+            (spec.host_network, bool(spec.resource_claims), spec.node_selector, spec.affinity, spec.security_context),
+            likeness.volumes(spec),
+            [_part(spec.containers[index]) for index in aim.targets],
+            [*_done(changes)],
+        )
     )
-    try:
-        return _encode(followed)
-    except OverflowError:  # a number beyond 64 bits
-        return repr(followed).encode(errors="backslashreplace")
 
 
 def _part(container: views.Container) -> tuple[object, ...]:
