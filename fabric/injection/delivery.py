@@ -36,7 +36,13 @@ def route(aim: aims.Aim) -> Route:
     mode = aim.wishes.delivery or aim.fabric.nccl.delivery
     per_node = known.per_node and _node_decides(aim, rails, found)
     everywhere = mode != "env" or roles.ssh_launched(aim.pod)
-    with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
+    with_source = tuple(
+        [
+            index
+            for index in aim.targets
+            if entries.may_come_from_a_source(aim.container(index), found.all, found.beside)
+        ]
+    )
     if not (everywhere or per_node or with_source):
         return Route(found, found.all)
     wanted = aim.targets if everywhere or per_node else with_source

@@ -45,7 +45,7 @@ def _rank(aim: aims.Aim, index: int, route: delivery.Route) -> list[model.Part]:
         beside = [each for each in route.found.beside if libraries.library_of(each.name) in shown]
         known = tuple([each for each in (*known, *beside) if not entries.excluded(there, each, ours)])
         adding = (*adding, *beside)
-    if not container.env_from:
+    if not entries.may_come_from_a_source(container, route.found.all, route.found.beside):
         return [_container(aim, index, there, known, adding, route.found.reasons)]
     return _with_source(aim, index, there, known, route.found.carried, route.found.reasons)
 
@@ -146,7 +146,7 @@ def _pins(aim: aims.Aim) -> list[model.Part]:
         container = aim.container(index)
         there = entries.by_name(container)
         free = [each for each in pins.values() if not entries.excluded(there, each, pins)]
-        if container.env_from:
+        if entries.may_come_from_a_source(container, pins.values()):
             parts += _with_source(aim, index, there, free, (), reasons)
         else:
             parts.append(_container(aim, index, there, free, free, reasons))

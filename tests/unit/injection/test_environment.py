@@ -341,3 +341,16 @@ def test_a_file_of_the_users_is_told_once_and_no_name_is_called_impossible_for_a
     assert "no file carries GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME; set them in env" in envfrom
     assert "NCCL_" not in envfrom
     assert "mounts /etc/nccl.conf itself; remove that mount" in file
+
+
+@pytest.mark.parametrize(
+    ("prefix", "by_env"),
+    [("APP_", True), ("NCCL_IB_", False), ("GLOO_", False), ("", False), (None, False), (7, False), ("nccl_", True)],
+)
+def test_a_source_with_a_prefix_brings_no_variable_that_begins_otherwise(prefix, by_env):
+    tree = pod(
+        gpus(8, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}, {"prefix": prefix, "secretRef": {"name": "s"}}])
+    )
+    after = admitted(tree, fabric())
+    assert (env(after).get("NCCL_IB_HCA") == "=mlx5_0,mlx5_1") == by_env
+    assert (CONF in after["metadata"]["annotations"]) != by_env
