@@ -39,18 +39,12 @@ def lacks_only_additions(
     try:
         new, old = _completed(_ANYTHING.decode(template.raw)), _completed(_ANYTHING.decode(stored.raw))
         manifest = None if applied is None else _completed(_ANYTHING.decode(applied.raw))
+        if stored.inherited is not None and template.inherited == stored.inherited:  # then the label may be a copy
+            _take_back_label(old, new)
+        _take_back_parts(old, new, manifest, resources)
+        return bool(old == new)
     except _UNREADABLE:
         return False
-    if stored.inherited is not None and template.inherited == stored.inherited:  # then the label may be a copy
-        _take_back_label(old, new)
-    old["spec"]["volumes"] = _without(old["spec"]["volumes"], new["spec"]["volumes"])
-    theirs, authors = _by_name(new), None if manifest is None else _by_name(manifest)
-    for name, container in _by_name(old).items():
-        if name in theirs:
-            container["volumeMounts"] = _without(container["volumeMounts"], theirs[name]["volumeMounts"])
-            author = authors[name]["resources"] if authors is not None and name in authors else None
-            _take_back_devices(container["resources"], theirs[name]["resources"], author, resources)
-    return bool(old == new)
 
 
 def applied_templates(workload: templates.Workload) -> Mapping[str, templates.Template]:
@@ -70,12 +64,23 @@ def _take_back_label(old: Tree, new: Tree) -> None:
         old["metadata"]["labels"].pop(names.FABRIC, None)
 
 
+def _take_back_parts(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
+    """Take our volumes, mounts and devices out of the stored template as far as the new one lacks them."""
+    old["spec"]["volumes"] = _without(old["spec"]["volumes"], new["spec"]["volumes"])
+    theirs, authors = _by_name(new), None if manifest is None else _by_name(manifest)
+    for name, container in _by_name(old).items():
+        if name in theirs:
+            container["volumeMounts"] = _without(container["volumeMounts"], theirs[name]["volumeMounts"])
+            author = authors[name]["resources"] if authors is not None and name in authors else None
+            _take_back_devices(container["resources"], theirs[name]["resources"], author, resources)
+
+
 def _take_back_devices(old: Tree, new: Tree, author: Tree | None, resources: Collection[str]) -> None:
     """Give each device that was added, or whose request was raised, the amount that the new template has."""
     for resource in [name for name in old["limits"] if "/" in name]:
         amount = _amount(old["limits"][resource])
-        if amount is None or amount != _amount(old["requests"].get(resource)):
-            continue  # what railwright adds is request and limit
+        if not amount or amount != _amount(old["requests"].get(resource)):
+            continue  # what railwright adds is request and limit, and never "0", which is an author's opt-out
         is_known = resource in resources or (author is not None and _asks_less(author, resource, amount))
         if is_known and _asks_less(new, resource, amount):
             for part in _PARTS:

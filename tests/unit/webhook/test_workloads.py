@@ -207,6 +207,16 @@ def test_a_partial_request_is_completed_again(row):
     assert patched(written, update(row, written, old, by)) == old
 
 
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_an_opt_out_of_a_device_that_is_removed_is_a_change_of_the_author(row):
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    opted_out = copy.deepcopy(written)
+    for part in ("limits", "requests"):
+        working.container(row, opted_out)["resources"][part]["nvidia.com/mlx5_0"] = "0"
+    old = patched(opted_out, working.answer(working.review(row, opted_out), BY))
+    assert "patch" not in update(row, written, old)
+
+
 CHANGES = {
     "another image": lambda template: template["spec"]["containers"][0].update(image="other"),
     "no accelerator": lambda template: template["spec"]["containers"][0].update(resources={}),
