@@ -71,7 +71,6 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 
 # --- the preflight of a pod ------------------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
-PREFLIGHT_MODE = "RAILWRIGHT_PREFLIGHT"  # variable: fail (default) | warn
 
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"

@@ -6,6 +6,7 @@ whether a network exists; what a user wrote is never rewritten, only added to.
 """
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -236,14 +237,24 @@ def _fits_list(selection: Selection) -> bool:
 
 # --- the JSON array ---------------------------------------------------------------------------------------
 
+_SHOWN = 20  # characters of a value behind the place where it stops being JSON
+_JSON_FIX = (
+    'Multus reads a value that contains one of [ { " as a JSON array: correct it, or write a list such as '
+    "namespace/name@interface,namespace/name"
+)
+
 
 def _parse_json(text: str, namespace: str) -> tuple[Selection, ...]:
     try:
         entries = network_element.decode(text)
-    except ValueError as error:
-        raise InvalidNetworksError(0, f'is read as JSON because it contains one of [{{", and is not: {error}') from None
+    except json.JSONDecodeError as error:
+        near = text[error.pos : error.pos + _SHOWN]
+        where = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
+        raise InvalidNetworksError(0, f"is not valid JSON {where}; {_JSON_FIX}") from None
+    except ValueError:
+        raise InvalidNetworksError(0, f"is not valid JSON; {_JSON_FIX}") from None
     except RecursionError:
-        raise InvalidNetworksError(0, 'is read as JSON because it contains one of [{", and nests too deeply') from None
+        raise InvalidNetworksError(0, f"is JSON that is nested too deeply; {_JSON_FIX}") from None
     if not isinstance(entries, list):
         raise InvalidNetworksError(0, "is JSON but not an array; put [ and ] around it")
     return tuple(_parse_entry(entry, position, namespace) for position, entry in enumerate(entries, start=1))

@@ -18,7 +18,9 @@ _SUFFIXES = {
     **{f"{letter}i": Fraction(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
 }
 _MAX_TEXT = 64  # the longest canonical quantity is under 30 characters; a longer one is an attack on the parser
-_MAX_EXPONENT = 40  # beyond 2^63 in either direction Kubernetes itself caps or rounds to its limits
+_MAX_EXPONENT = 200  # with at most 64 digits nothing changes beyond: the value is capped, or rounded up, either way
+_MOST = Fraction(2**63 - 1)  # larger values are capped (resource/quantity.go, ParseQuantity: maxAllowed)
+_LEAST = Fraction(1, 10**9)  # smaller ones are rounded up to it (minAllowed)
 
 
 class InvalidQuantityError(ValueError):
@@ -30,7 +32,7 @@ class InvalidQuantityError(ValueError):
 
 @functools.lru_cache(maxsize=4096, typed=True)  # True is no 1
 def parse(text: str | float) -> Fraction:
-    """The exact value of a quantity; numbers from YAML (1, 0.5) are quantities too.
+    """The value of a quantity, exact within Kubernetes' bounds; numbers from YAML (1, 0.5) are quantities too.
 
     Raises InvalidQuantityError.
     """
@@ -41,11 +43,11 @@ def parse(text: str | float) -> Fraction:
     sign, digits, suffix = match.groups()
     factor = _SUFFIXES.get(suffix)
     if factor is None:
-        exponent = int(suffix[1:])
-        if abs(exponent) > _MAX_EXPONENT:
-            raise InvalidQuantityError(written)
+        exponent = max(-_MAX_EXPONENT, min(int(suffix[1:]), _MAX_EXPONENT))
         factor = Fraction(10) ** exponent
-    value = Fraction(digits) * factor
+    value = min(Fraction(digits) * factor, _MOST)
+    if 0 < value < _LEAST:
+        value = _LEAST
     return -value if sign == "-" else value
 
 

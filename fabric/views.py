@@ -6,6 +6,8 @@ map and list fields are read through properties that are never None, so that a d
 while `has_*` keeps the difference that a JSON Patch must know (parent absent or present).
 """
 
+import functools
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,11 +95,34 @@ class ResourceRequirements(View, frozen=True):
         return self.limits_or_none or _EMPTY
 
 
+@functools.lru_cache(maxsize=4096)  # containers mount at few paths, and each is asked about several times
+def _clean(path: str) -> str:
+    """A path in a container as runtimes take it: absolute, without "//", "." and ".."."""
+    return posixpath.normpath(f"/{path.lstrip('/')}")  # POSIX keeps two slashes in front, runtimes do not
+
+
 class VolumeMount(View, frozen=True):
     """One mount of a container."""
 
     name: str = ""
     mount_path: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where the runtime mounts it, however the path is written."""
+        return _clean(self.mount_path)
+
+
+class VolumeDevice(View, frozen=True):
+    """A block device of a container."""
+
+    name: str = ""
+    device_path: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where the runtime puts it, however the path is written."""
+        return _clean(self.device_path)
 
 
 class Capabilities(View, frozen=True):
@@ -128,6 +153,7 @@ class Container(View, frozen=True):
     env_from: list[Source] | None = None
     resources: ResourceRequirements | None = None
     volume_mounts_or_none: list[VolumeMount] | None = msgspec.field(default=None, name="volumeMounts")
+    volume_devices: list[VolumeDevice] | None = None
     security_context: SecurityContext | None = None
     restart_policy: str | None = None
 
@@ -245,6 +271,7 @@ class PodSpec(View, frozen=True):
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    host_users: bool | None = None  # False: a user namespace of the pod's own
     overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
     resources: ResourceRequirements | None = None  # of the whole pod: cpu, memory and huge pages
 

@@ -196,12 +196,28 @@ def _interface(scene: _Scene, rail: expected.Rail, device: devices.Device | None
         )
         return
     interface = _of_rail(scene, rail, device)
+    if interface is not None:
+        yield from _link(interface, where)
     if interface and interface.mtu is not None and interface.mtu < scene.wanted.mtu:
         yield Problem(
             where,
             f"{interface.name} has MTU {interface.mtu}, less than {scene.wanted.mtu}",
             "raise it in the network's definition, on the host's NIC and on the switch",
         )
+
+
+def _link(interface: interfaces.Interface, where: str) -> Iterator[Problem]:
+    """An interface that is down: its address and its GIDs stay, and nothing passes."""
+    if not interface.enabled:
+        yield Problem(where, f"interface {interface.name} is set down", _SET_DOWN)
+    elif interface.state in _WITHOUT_LINK:
+        yield Problem(where, f"interface {interface.name} has no link ({interface.state})", _NO_LINK)
+
+
+_SET_DOWN = "find what has run `ip link set down` in the pod, or check the network's CNI"
+# Words of operstate (Documentation/ABI/testing/sysfs-class-net) of an interface that passes nothing. A driver that does
+# not report its state says "unknown".
+_WITHOUT_LINK = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
 
 
 def _of_rail(scene: _Scene, rail: expected.Rail, device: devices.Device | None) -> interfaces.Interface | None:

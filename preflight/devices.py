@@ -4,12 +4,13 @@ Owns the layout below /sys/class/infiniband and /dev/infiniband. Knows no expect
 """
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from preflight import host as hosts
 
 _CLASS = "/sys/class/infiniband"
+_VERBS_CLASS = "/sys/class/infiniband_verbs"
 VERBS = "/dev/infiniband"
 ACTIVE = "4: ACTIVE"  # ib_port state, number and word (drivers/infiniband/core/sysfs.c)
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -45,14 +46,20 @@ class Device(NamedTuple):
 
 def read(host: hosts.Host) -> dict[str, Device]:
     """Every device of the host that /sys shows, in natural order."""
-    return {name: _device(host, name) for name in host.names(_CLASS)}
+    owners = {node: host.text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.names(_VERBS_CLASS)}
+    return {name: _device(host, name, owners) for name in host.names(_CLASS)}
 
 
-def _device(host: hosts.Host, name: str) -> Device:
+def _device(host: hosts.Host, name: str, owners: Mapping[str, str | None]) -> Device:
+    """Read one device; `owners` are the RDMA devices by character device, as libibverbs matches them.
+
+    A device without a PCI function (rxe, siw) is found by no other way. Where a runtime hides that class, the folder of
+    the device's function tells.
+    """
     base = f"{_CLASS}/{name}"
     ports = tuple(_port(host, f"{base}/ports/{each}", number) for each, number in _numbered(host, f"{base}/ports"))
-    nodes = tuple(host.names(f"{base}/device/infiniband_verbs"))
-    nodes = tuple(node for node in nodes if _belongs(host, node, name))
+    nodes = tuple(node for node, owner in owners.items() if owner == name)
+    nodes = nodes or tuple(node for node in host.names(f"{base}/device/infiniband_verbs") if owners.get(node) is None)
     return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
 
 
@@ -62,11 +69,6 @@ def _numbered(host: hosts.Host, path: str) -> Iterator[tuple[str, int]]:
         number = hosts.whole(each)
         if number is not None:
             yield each, number
-
-
-def _belongs(host: hosts.Host, node: str, name: str) -> bool:
-    """A PCI function may carry several RDMA devices (eRDMA, sub-functions): each node names its own."""
-    return host.text(f"/sys/class/infiniband_verbs/{node}/ibdev") in {name, None}
 
 
 def _port(host: hosts.Host, base: str, number: int) -> Port:

@@ -22,6 +22,8 @@ class Interface(NamedTuple):
     mtu: int | None
     addresses: tuple[Address, ...]
     devices: tuple[str, ...]  # RDMA devices of its PCI function; none for macvlan, which has no function of its own
+    enabled: bool = True  # False: set down by an administrator
+    state: str = ""  # operational, in the kernel's word; "" where it cannot be read
 
 
 class Network(NamedTuple):
@@ -41,8 +43,22 @@ def read(host: hosts.Host) -> Network:
         four = [each for each in local if any(device == name and each in network for device, network in routes)]
         six = [address for device, address in sixes if device == name]
         rdma = tuple(host.names(f"{_CLASS}/{name}/device/infiniband"))
-        found[name] = Interface(name, hosts.whole(host.text(f"{_CLASS}/{name}/mtu")), (*four, *six), rdma)
+        base = f"{_CLASS}/{name}"
+        found[name] = Interface(
+            name=name,
+            mtu=hosts.whole(host.text(f"{base}/mtu")),
+            addresses=(*four, *six),
+            devices=rdma,
+            enabled=_enabled(host.text(f"{base}/flags")),
+            state=host.text(f"{base}/operstate") or "",
+        )
     return Network(found, frozenset({*local, *(address for _, address in sixes)}))
+
+
+def _enabled(flags: str | None) -> bool:
+    """False where the kernel's flags, as 0x1003, lack IFF_UP (include/uapi/linux/if.h)."""
+    number = hosts.whole((flags or "").removeprefix("0x"), 16)
+    return number is None or bool(number & 1)
 
 
 def _local(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:

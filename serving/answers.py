@@ -169,6 +169,9 @@ def _begun(route: routes.Route, call: routes.Call) -> routes.Reply | Awaitable[r
         return _failed(route, error)
 
 
+_SEE_LOG = 'the operator finds the error in this server\'s log under "a handler failed", and should report it'
+
+
 async def _ended(route: routes.Route, waiting: Awaitable[routes.Reply]) -> routes.Reply:
     try:
         return await waiting
@@ -182,7 +185,7 @@ def _failed(route: routes.Route, error: Exception) -> routes.Reply:
     if isinstance(error, routes.HttpError):
         return _error(error.status, error.reason, "")
     _LOG.error("a handler failed", exc_info=error, extra={"fields": {"path": route.path}})
-    return _error(500, "internal error; the log of this server says more", "failed")
+    return _error(500, f"{route.path} failed, which is a defect of railwright; {_SEE_LOG}", "failed")
 
 
 def _plain(message: http.RawRequestMessage) -> bool:

@@ -50,7 +50,11 @@ def offered(
         return _reply(bindings.handle(request, policy_of(), state), counters)
 
     async def validate_policy(call: routes.Call) -> routes.Reply:  # it may take seconds, which pods do not wait for
-        return _reply(await asyncio.to_thread(validation.handle, call.body), counters)
+        networks, offered = (
+            state.networks.resources,
+            state.nodes.offered,
+        )  # looked up in only, so that no copy is needed
+        return _reply(await asyncio.to_thread(validation.handle, call.body, networks, offered), counters)
 
     table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),

@@ -7,7 +7,7 @@ a pod that is not in them yet is waited for shortly, by the caller.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fabric import views
+from fabric import names, views
 from fabric.injection import binding, facts
 from fabric.policy import model as policies
 from webhook import answer, patch, state, wire
@@ -44,7 +44,8 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
     if pending is None:
         if known.pods.knows(namespace, name, uid):
             return _answer(request, ())
-        return _answer(request, (f"railwright has not seen pod {namespace}/{name}: its placement is not recorded",))
+        told = f"pod {namespace}/{name} is not known to railwright yet: annotation {names.PLACEMENT} is not written"
+        return _answer(request, (told,))
     return _placed(request, bound, pending, policy, known.facts(namespace), known.node(bound.target.name))
 
 
@@ -57,8 +58,7 @@ def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
     node: views.Node | None,
 ) -> answer.Answer:
     if node is None:
-        name = bound.target.name
-        return _answer(request, (f"railwright has not seen node {name}: the pod's placement is not recorded",))
+        return _answer(request, (_without_node(bound.target.name, pending.pod, policy, known),))
     added = binding.annotations_for(pending.pod, policy, known, node)
     if added is None:
         return _answer(request, ())
@@ -67,6 +67,17 @@ def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
     operations = [*_without_outdated(bound, pending, added), *patch.annotate(bound.metadata.annotations_or_none, added)]
     body = wire.write(request.uid, wire.Verdict(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
+
+
+def _without_node(name: str, pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> str:
+    """What is missing on a pod that is bound to a node which no cache has."""
+    why = f"node {name} is not known to railwright yet" if name else "target.name of the Binding is empty"
+    if not binding.awaits_devices(pod, policy, known):
+        return f"{why}: annotation {names.PLACEMENT} is not written"
+    return (
+        f"{why}: annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device "
+        "it sees; delete the pod so that it is bound anew"
+    )
 
 
 def _without_outdated(

@@ -110,7 +110,10 @@ def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: fac
     if not opt_in.may_opt_in(pod, known.namespace_labels):
         return _unseen(request, pod) if opt_in.may_be_undecided(pod, known) else _allowed(request)
     where = plan.title(pod, request.namespace)
-    message = f"Pod {where}: railwright has no valid policy yet; correct ConfigMap railwright-policy and try again"
+    message = (
+        f"Pod {where}: railwright has no policy in force yet: it may still be starting, so try again in a moment; if "
+        "that does not help, its policy is missing or wrong, and the operator sees why with `railwright check`"
+    )
     return _refused(request, pod, model.Refusal("", "no-policy", message))
 
 

@@ -3,10 +3,11 @@
 Owns the wording of that refusal; what is wrong is `cluster.policies`' to say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cluster import policies
 from fabric import names, views
+from fabric.policy import shortcomings
 from webhook import answer, wire
 
 _READER = wire.Reader(views.ConfigMap, "ConfigMap")
@@ -14,8 +15,14 @@ _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of errors that are told one by one; nobody reads more in a terminal
 
 
-def handle(body: bytes) -> answer.Answer:
-    """The answer. Raises wire.MalformedError for what is no review of a ConfigMap."""
+def handle(
+    body: bytes, networks: shortcomings.Networks | None = None, offered: Collection[str] | None = None
+) -> answer.Answer:
+    """Answer a review. Raises wire.MalformedError for what is no review of a ConfigMap.
+
+    A valid policy is allowed with warnings about what it lacks in this cluster, by the networks and the resources of
+    nodes that are known.
+    """
     request = _READER.read(body)
     config_map = request.object
     if config_map is None or not _is_policy(request):
@@ -25,7 +32,7 @@ def handle(body: bytes) -> answer.Answer:
         return _answer(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
     result = policies.read(text)
     if not isinstance(result, policies.Rejected):
-        return _answer(request, None)
+        return _answer(request, None, shortcomings.find(result.document, networks, offered))
     return _answer(request, _told(result.errors))
 
 
@@ -60,9 +67,10 @@ def line(error: policies.PolicyError) -> str:
     return f"{where}{path}{error.message}"
 
 
-def _answer(request: wire.Request[views.ConfigMap], problem: str | None) -> answer.Answer:
+def _answer(request: wire.Request[views.ConfigMap], problem: str | None, warnings: Sequence[str] = ()) -> answer.Answer:
     if problem is None:
-        return answer.Answer(body=wire.write(request.uid, wire.Verdict()), outcome=answer.ALLOWED)
+        body = wire.write(request.uid, wire.Verdict(warnings=warnings))
+        return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings))
     message = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}: {problem}"
     verdict = wire.Verdict(allowed=False, code=_BAD_REQUEST, message=message)
     body = wire.write(request.uid, verdict)

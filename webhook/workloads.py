@@ -1,25 +1,28 @@
 """POST /mutate/workloads: a review of a workload -> the review that answers it, devices and mounts in its templates.
 
-Owns which reviews concern us, what of an update does (ruling 17), and how the plans of several templates become one
-answer. What a template gets is `fabric.injection.template_plan`'.
+Owns which reviews concern us, which templates of an update do, and how the plans of several templates become one
+answer. What a template gets is `fabric.injection.template_plan`'; whether an update of a template that cannot change
+only lacks what was added at creation is `fabric.injection.stored_templates`'.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from fabric import names
-from fabric.injection import facts, keys, kinds, model, opt_in, template_plan, templates
+from fabric.injection import facts, keys, kinds, model, opt_in, stored_templates, template_plan, templates
 from fabric.policy import model as policies
 from webhook import answer, patch, wire
 
 _FORBIDDEN = 403
 _MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
 _MOST_TEMPLATES = 512  # equipped in one workload: each is planned like a pod, and the API server waits
+_MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
+_NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = (
-    "railwright has no valid policy yet: no devices are added to the templates, and their pods are refused until it "
-    "has one; correct ConfigMap railwright-policy"
+    "railwright has no policy in force yet: no devices are added to the templates, and their pods are refused until it "
+    "has one; if it is not just starting, the operator sees why with `railwright check`"
 )
 
 FactsOf = Callable[[str], facts.Facts]
@@ -31,6 +34,7 @@ class _Asked(msgspec.Struct, frozen=True):
     request: wire.WorkloadRequest
     workload: templates.Workload
     before: templates.Workload | None
+    applied: Mapping[str, templates.Template] = {}  # of the manifest that kubectl applied before, by title
 
     @property
     def title(self) -> str:
@@ -49,7 +53,7 @@ def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> an
     asked = _read(request, kind)
     known = facts_of(request.namespace)
     if request.operation == "UPDATE" and kind.frozen:
-        return _answer(request, kind, warnings=tuple(_lost(asked, policy, known)))
+        return _immutable(asked, policy, known)
     concerned = templates.changed(asked.workload, asked.before)
     if policy is None:
         return _without_policy(asked, concerned, known)
@@ -84,12 +88,13 @@ def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
         raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
         workload = templates.read(kind, bytes(request.object))
-        before = None
+        before, applied = None, _NO_TEMPLATES
         if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
             before = templates.read(kind, bytes(request.old_object))
+            applied = stored_templates.applied_templates(before) if kind.frozen else applied
     except templates.UnreadableError as error:
         raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
-    return _Asked(request, workload, before)
+    return _Asked(request, workload, before, applied)
 
 
 def _too_many(asked: _Asked) -> model.Refusal:
@@ -136,17 +141,67 @@ def _outvoted(asked: _Asked) -> Iterator[str]:
             )
 
 
-def _lost(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> Iterator[str]:
-    """Templates that cannot change, in an update that lacks what we added: the API refuses it, here is why."""
-    if policy is None or asked.before is None:
+def _immutable(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> answer.Answer:
+    """An update of a workload whose templates cannot change.
+
+    A template that only lacks what was added at creation becomes the stored one again, so that `kubectl apply` of the
+    author's unchanged manifest succeeds. Any other change is left to the API of the kind to refuse.
+    """
+    restored, warnings = [], []
+    devices = _devices(policy, known)
+    for stored, template in _changed_templates(asked):
+        if _lacks_only_additions(asked, template, stored, devices, known):
+            restored.append((template, stored))
+        elif policy is not None and _lacks(template, policy, known) and not _lacks(stored, policy, known):
+            warnings.append(
+                f"{template.title}: the template of a {asked.workload.kind.name} cannot change, and this update "
+                "changes more than to leave out what railwright added at creation; undo the other changes, or delete "
+                f"the {asked.workload.kind.name} and create it anew"
+            )
+    operations = [
+        {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
+    ]
+    audit = {"restored": model.bounded(model.listed(each.title for each, _ in restored), _MAX_AUDIT)}
+    return _answer(
+        asked.request,
+        asked.workload.kind,
+        operations=operations,
+        warnings=warnings,
+        audit=audit if restored else {},
+    )
+
+
+def _changed_templates(asked: _Asked) -> Iterator[tuple[templates.Template, templates.Template]]:
+    """Stored template and template of the update, for those that differ and that railwright may have added to."""
+    if asked.before is None:
         return
     old = {each.title: each for each in asked.before.templates}
     for template in templates.changed(asked.workload, asked.before)[:_MOST_TEMPLATES]:
-        if template.title in old and _lacks(template, policy, known) and not _lacks(old[template.title], policy, known):
-            yield (
-                f"{template.title}: this update lacks what railwright added at creation, and the template of a "
-                f"{asked.workload.kind.name} cannot change; patch only other fields, or delete it and create it anew"
-            )
+        if template.title in old:
+            yield old[template.title], template
+
+
+def _lacks_only_additions(
+    asked: _Asked,
+    template: templates.Template,
+    stored: templates.Template,
+    devices: Collection[str],
+    known: facts.Facts,
+) -> bool:
+    if not opt_in.may_opt_in(template_plan.future(stored), known.namespace_labels):
+        return False
+    applied = asked.applied.get(template.title)
+    return stored_templates.lacks_only_additions(template, stored, applied, devices)
+
+
+def _devices(policy: policies.Policy | None, known: facts.Facts) -> Collection[str]:
+    """The resources that templates get under the policy in force; accelerators are the author's own."""
+    if policy is None:
+        return frozenset()
+    document = policy.document
+    of_rails = {rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource}
+    of_networks = {resource for resource in (known.networks or {}).values() if resource}
+    return (of_rails | of_networks) - set(document.accelerators)
 
 
 def _lacks(template: templates.Template, policy: policies.Policy, known: facts.Facts) -> bool:

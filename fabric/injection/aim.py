@@ -10,6 +10,8 @@ from fabric import views
 from fabric.injection import accelerators, facts, holdings, opt_in, rails, roles, targets, wishes
 from fabric.policy import model as policies
 
+_NO_CONTEXT = views.SecurityContext()
+
 
 class Aim(msgspec.Struct, frozen=True):
     """One pod, seen through one policy and the facts of one moment."""
@@ -33,6 +35,14 @@ class Aim(msgspec.Struct, frozen=True):
     def host_network(self) -> bool:
         """True where the pod has no network namespace of its own."""
         return bool(self.pod.spec.host_network)
+
+    def runs_as_root(self, index: int) -> bool:
+        """False where pod or container say otherwise; an image's own user is not known."""
+        of_pod = self.pod.spec.security_context or _NO_CONTEXT
+        own = self.container(index).security_context or _NO_CONTEXT
+        user = of_pod.run_as_user if own.run_as_user is None else own.run_as_user
+        other = of_pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
+        return not user and not other
 
     def container(self, index: int) -> views.Container:
         """An app container."""

@@ -98,9 +98,9 @@ def _warnings(aim: aims.Aim, selections: tuple[networks.Selection, ...]) -> Iter
             )
         if aim.known.networks is not None and selection.key not in aim.known.networks and selection.key not in ours:
             yield (
-                f"annotation {names.NETWORKS}: entry {position}: create it or correct the entry, for the pod's sandbox "
-                "will not start without it: "
-                f"NetworkAttachmentDefinition {selection.namespace}/{selection.name} does not exist"
+                f"annotation {names.NETWORKS}: NetworkAttachmentDefinition "
+                f"{model.some([f'{selection.namespace}/{selection.name}'])} of entry {position} does not exist, and "
+                "the pod's sandbox does not start without it; create it or correct the entry"
             )
 
 

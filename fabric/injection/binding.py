@@ -45,6 +45,15 @@ def annotations_for(
     return _fitting(pod, {names.PLACEMENT: landed, **({names.NCCL_CONF: lines} if lines else {})})
 
 
+def awaits_devices(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> bool:
+    """True where the pod's list of devices follows from its node and is written at binding."""
+    try:
+        aim = aims.find(_before_binding(pod), policy, known)
+        return aim is not None and aim.role.rails and "env" not in aim.wishes.skip and delivery.route(aim).per_node
+    except model.RefusedError:
+        return False
+
+
 def _placement(
     document: policies.FabricPolicy, fabric: policies.Fabric | None, node: views.Node, given: Sequence[str]
 ) -> str:

@@ -36,7 +36,13 @@ def route(aim: aims.Aim) -> Route:
     mode = aim.wishes.delivery or aim.fabric.nccl.delivery
     per_node = known.per_node and _node_decides(aim, rails, found)
     everywhere = mode != "env" or roles.ssh_launched(aim.pod)
-    with_source = tuple([index for index in aim.targets if aim.container(index).env_from])
+    with_source = tuple(
+        [
+            index
+            for index in aim.targets
+            if entries.may_come_from_a_source(aim.container(index), found.all, found.beside)
+        ]
+    )
     if not (everywhere or per_node or with_source):
         return Route(found, found.all)
     wanted = aim.targets if everywhere or per_node else with_source
@@ -80,11 +86,11 @@ def in_its_place(container: views.Container) -> str | None:
     Over a volume at /etc the runtime would have to make the file in the user's volume, and fails where that is
     read-only, as ConfigMaps and Secrets are.
     """
-    if not container.volume_mounts_or_none:
+    if not container.volume_mounts_or_none and not container.volume_devices:
         return None
     if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
         return names.NCCL_CONF_PATH
-    return _PARENT if any(each.mount_path.rstrip("/") == _PARENT for each in container.volume_mounts) else None
+    return _PARENT if any(each.path == _PARENT for each in container.volume_mounts) else None
 
 
 def _unset(aim: aims.Aim, mounted: Sequence[int], carried: tuple[tables.Setting, ...]) -> tuple[tables.Setting, ...]:

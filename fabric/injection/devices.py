@@ -17,17 +17,33 @@ def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Pa
     """The devices the pod still lacks. Raises RefusedError."""
     if not aim.role.rails:
         return model.NOTHING
-    if "devices" in aim.wishes.skip:
-        return model.Part(skipped={"devices": f"by annotation {names.SKIP}"})
     selections = (*selections, *attachments.default_network(aim))
+    if "devices" in aim.wishes.skip:
+        warnings = tuple(_undrawn(aim, selections))
+        return model.Part(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
     drawn = _drawn(aim, selections)
     wanted = _wanted(aim, selections, drawn)
     changes = tuple(change for resource in wanted for change in _changes(aim, resource, wanted[resource], drawn))
     return model.Part(
         changes=changes,
         entries=("devices",) if wanted else (),
-        warnings=tuple(_warnings(aim, wanted)),
+        warnings=tuple(_warnings(aim, selections, wanted)),
     )
+
+
+def _undrawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    """The warning where the pod itself requests too few devices of a pool that its networks draw on."""
+    drawn = _drawn(aim, selections)
+    lacking = []
+    for resource, needed in _wanted(aim, selections, drawn).items():
+        asked = sum(accelerators.amount(container, resource) for container in aim.pod.spec.containers)
+        if resource in drawn and asked < needed:
+            lacking.append(resource)
+    if lacking:
+        yield (
+            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {model.some(lacking)} for "
+            "its networks: its sandbox does not start; request them, or add networks to the annotation"
+        )
 
 
 def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> set[str]:
@@ -104,28 +120,66 @@ def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:
     return accelerators.quantities(resources, resource) == (wanted, wanted)
 
 
-def _warnings(aim: aims.Aim, wanted: Mapping[str, int]) -> Iterator[str]:
-    known, offered = aim.known.networks, aim.known.offered
-    for chosen in aim.rails:
-        if chosen.resource is None and chosen.network is not None and not aim.fabric.mounts.dev_infiniband:
-            why = "is not known here" if known is None else f"has no annotation {names.NAD_RESOURCE_NAME}"
+def _warnings(aim: aims.Aim, selections: Sequence[networks.Selection], wanted: Mapping[str, int]) -> Iterator[str]:
+    yield from _of_the_policy(aim)
+    if aim.known.offered is not None:
+        yield from _not_offered(aim, selections, wanted, aim.known.offered)
+
+
+def _of_the_policy(aim: aims.Aim) -> Iterator[str]:
+    """What only the operator can mend, in one sentence each; `fabric.policy.shortcomings` tells it to the operator."""
+    known = aim.known.networks or {}
+    lacking = [each for each in aim.rails if each.resource is None and each.network is not None]
+    if lacking and not aim.fabric.mounts.dev_infiniband:
+        yield (
+            f"no device is requested for {model.some(each.name for each in lacking)}, because neither the policy nor a "
+            "network names a resource for it; ask the operator to set `resource` of the rail in the policy of fabric "
+            f"{aim.fabric_name}"
+        )
+    for each in aim.rails:
+        pool = known.get(each.network) if each.network else None
+        if pool and each.resource and pool != each.resource:
             yield (
-                f"rail {chosen.name}: name its `resource` in the policy: no device is requested without, because "
-                f"its network {'/'.join(chosen.network)} {why}"
+                f"{model.some([each.name])}: the policy requests {model.some([each.resource])} and the network draws "
+                f"on {model.some([pool])}, so both are requested; ask the operator to correct `resource` of the rail"
             )
-        pool = known.get(chosen.network) if known and chosen.network else None
-        if pool and chosen.resource and pool != chosen.resource:
+            return
+
+
+def _not_offered(
+    aim: aims.Aim, selections: Sequence[networks.Selection], wanted: Mapping[str, int], offered: Collection[str]
+) -> Iterator[str]:
+    """Resources that no node offers now. Nothing is refused: an autoscaler may bring such a node."""
+    of_rails = {each.resource for each in aim.rails}
+    missing = [resource for resource in wanted if resource not in offered]
+    if rails_miss := [resource for resource in missing if resource in of_rails]:
+        rails_told = model.some(each.name for each in aim.rails if each.resource in rails_miss)
+        yield (
+            f"no node offers {model.some(rails_miss)} now, which {rails_told} needs, and the pod waits for one that "
+            "does; ask the operator to check the device plugin and `resource` of the rail"
+        )
+    known = aim.known.networks or {}
+    if own := [resource for resource in missing if resource not in of_rails]:
+        drawing = [f"{each.namespace}/{each.name}" for each in selections if known.get(each.key) in own]
+        yield (
+            f"no node offers {model.some(own)} now, on which network {model.some(drawing)} draws, and the pod waits "
+            f"for one that does; correct annotation {names.NETWORKS}, or ask for its device plugin"
+        )
+    yield from _left_over(aim, {*wanted, *aim.document.accelerators, *offered})
+
+
+def _left_over(aim: aims.Aim, known: Collection[str]) -> Iterator[str]:
+    """Devices that a container requests and no node offers: often of a template made under an older policy."""
+    for container in aim.pod.spec.containers:
+        asked = sorted(name for name in accelerators.asked(container) if name not in known)
+        asked = [name for name in asked if not name.startswith(_DEVICE_CLASS)]
+        if asked:
             yield (
-                f"rail {chosen.name}: correct its `resource` in the policy: it is {chosen.resource}, and network "
-                f"{'/'.join(chosen.network or ())} draws on {pool}, so that both are requested"
+                f"container {container.name} requests {model.some(asked)}, which no node offers now, and the pod waits "
+                "for one that does; remove the request if it is left from an older template"
             )
-    if offered is None:
-        return
-    for resource in wanted:
-        if resource not in offered:
-            of = [chosen.name for chosen in aim.rails if chosen.resource == resource]
-            whose = f", for rail {model.listed(of)}" if of else ""
-            yield (
-                "check the device plugin, or `resource` of the rail in the policy; the pod waits for a node: "
-                f"no node offers {resource} now{whose}"
-            )
+
+
+_DEVICE_CLASS = (
+    "deviceclass.resource.kubernetes.io/"  # a DeviceClass as a resource's name: no node's allocatable has it
+)

@@ -45,10 +45,9 @@ def _rank(aim: aims.Aim, index: int, route: delivery.Route) -> list[model.Part]:
         beside = [each for each in route.found.beside if libraries.library_of(each.name) in shown]
         known = tuple([each for each in (*known, *beside) if not entries.excluded(there, each, ours)])
         adding = (*adding, *beside)
-    if not container.env_from:
+    if not entries.may_come_from_a_source(container, route.found.all, route.found.beside):
         return [_container(aim, index, there, known, adding, route.found.reasons)]
-    file = route.found.carried if index in route.mounted else ()
-    return _with_source(aim, index, there, known, file, route.found.reasons)
+    return _with_source(aim, index, there, known, route.found.carried, route.found.reasons)
 
 
 def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the policy
@@ -89,25 +88,27 @@ def _with_source(  # noqa: PLR0913, PLR0917 - as above
     index: int,
     there: entries.ByName,
     known: Sequence[tables.Setting],
-    file: Collection[tables.Setting],
+    carried: Collection[tables.Setting],
     reasons: model.Reasons,
 ) -> list[model.Part]:
-    """A container with envFrom: an entry of ours would silently beat what envFrom brings, so only forced names get one,
-    with a word about it.
+    """Set a container with envFrom: an entry of ours would silently override what envFrom brings, so only forced names
+    get one, with a warning.
+
+    `carried` are the settings that a file can carry. Where the file does not reach the container, `delivery` warns.
     """
     name = aim.container(index).name
     forcing = [each for each in known if each.name in aim.fabric.force_env]
-    lost = [each.name for each in known if each.name not in there and each not in file and each not in forcing]
+    lost = [each.name for each in known if each.name not in there and each not in carried and each not in forcing]
     warnings = [
-        f"container {name} has envFrom: remove {each.name} from what it brings; the policy of fabric "
-        f"{aim.fabric_name} forces {each.name}={each.value}, which beats it"
+        f"container {name}: the policy forces {each.name}={model.some([each.value])}, which overrides what envFrom may "
+        f"bring for {each.name}; remove it there"
         for each in forcing
         if each.name not in there
     ]
     if lost:
         warnings.append(
-            f"container {name} has envFrom: set there or in env, because a file cannot carry them and an entry of ours "
-            f"would beat what envFrom brings: {model.listed(lost)} left out"
+            f"container {name} has envFrom, which entries in env would override, and no file carries "
+            f"{model.some(lost)}; set them in env or in its source"
         )
     return [_container(aim, index, there, known, forcing, reasons), model.Part(warnings=tuple(warnings))]
 
@@ -145,7 +146,7 @@ def _pins(aim: aims.Aim) -> list[model.Part]:
         container = aim.container(index)
         there = entries.by_name(container)
         free = [each for each in pins.values() if not entries.excluded(there, each, pins)]
-        if container.env_from:
+        if entries.may_come_from_a_source(container, pins.values()):
             if index in aim.targets:
                 parts += _with_source(aim, index, there, free, (), reasons)
         else:

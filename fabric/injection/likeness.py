@@ -63,18 +63,20 @@ def key(pod: views.Pod, known: facts.Facts, numbers: frozenset[str]) -> bytes | 
     annotations = metadata.annotations_or_none
     if annotations and sum(map(len, annotations.values())) > _MOST_ANNOTATIONS:
         return None
-    found = _encode(
-        (
-            known.namespace,
-            known.namespace_labels,
-            known.watched,
-            _unnumbered(metadata.labels_or_none),
-            _unnumbered(annotations),
-            msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
-            volumes(spec),
-            [_container(each, numbers) for each in spec.containers],
-        )
+    followed = (
+        known.namespace,
+        known.namespace_labels,
+        known.watched,
+        _unnumbered(metadata.labels_or_none),
+        _unnumbered(annotations),
+        msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
+        volumes(spec),
+        [_container(each, numbers) for each in spec.containers],
     )
+    try:
+        found = _encode(followed)
+    except OverflowError:  # a number beyond 64 bits
+        return None
     return found if len(found) <= _LONGEST else None
 
 

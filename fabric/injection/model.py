@@ -199,6 +199,20 @@ def bounded(text: str, most: int) -> str:
     return escaped if len(escaped) <= most else f"{escaped[: most - 3]}..."
 
 
+_ROOM = 60  # characters of a list: a warning has 256, and its fix is to be read too
+
+
+def some(words: Iterable[str]) -> str:
+    """The first of some names, each once, in about 60 characters, and how many more there are."""
+    distinct = list(dict.fromkeys(words))
+    first = distinct[0] if len(distinct[0]) <= _ROOM else f"{distinct[0][:_ROOM]}..."
+    shown, count = first, 1
+    while count < len(distinct) and len(shown) + len(distinct[count]) <= _ROOM:
+        shown = f"{shown}, {distinct[count]}"
+        count += 1
+    return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"
+
+
 def listed(words: Iterable[str]) -> str:
     """Allowed values as messages show them."""
     return ", ".join(words)

@@ -135,11 +135,10 @@ NCCL_CONF_FILE = Wanted(
 
 
 def _mounted_at(container: views.Container, path: str) -> str | None:
-    """The volume mounted at a path."""
-    for each in container.volume_mounts:
-        if each.mount_path == path or (each.mount_path.rstrip("/") or "/") == path:
-            return each.name
-    return None
+    """The volume at a path, mounted or as a block device: the API server allows one of the two at a path."""
+    there = [(each.path, each.name) for each in container.volume_mounts]
+    there += [(each.path, each.name) for each in container.volume_devices or ()]
+    return next((name for at, name in there if at == path), None)
 
 
 def _volume(aim: aims.Aim, wanted: Wanted) -> model.AddVolume | None:

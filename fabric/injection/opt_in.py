@@ -10,6 +10,7 @@ from fabric.injection import accelerators, facts, model
 from fabric.policy import model as policies
 from fabric.policy import selectors
 
+UNKNOWN_FABRIC = "unknown-fabric"  # the reason of a refusal: the label names no fabric
 _NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every namespace, so known before any cache
 _WINDOWS = "windows"
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet still sets the older one too
@@ -65,13 +66,13 @@ def _resolved(label: str, where: str, document: policies.FabricPolicy) -> str:
     if label == names.FABRIC_DEFAULT and names.FABRIC_DEFAULT not in document.fabrics:
         if document.default_fabric is None:
             raise model.RefusedError(
-                "unknown-fabric",
+                UNKNOWN_FABRIC,
                 f"{where}: the policy has no defaultFabric; name a fabric: {model.listed(document.fabrics)}",
             )
         label = document.default_fabric
     if label not in document.fabrics:
         what = "is empty" if not label else f"{model.quoted(label)} is no fabric of the policy"
-        raise model.RefusedError("unknown-fabric", f"{where} {what}; allowed are {allowed}")
+        raise model.RefusedError(UNKNOWN_FABRIC, f"{where} {what}; allowed are {allowed}")
     return label
 
 

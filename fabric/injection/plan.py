@@ -6,7 +6,7 @@ and a pod that has been through it once gets no change the second time.
 
 from collections.abc import Mapping
 
-from fabric import views
+from fabric import names, views
 from fabric.injection import (
     accelerators,
     attachments,
@@ -95,4 +95,14 @@ def _injection(aim: aims.Aim) -> model.Injection:
 
 
 def _bystander(aim: aims.Aim) -> model.Part:
-    return model.NOTHING if aim.role.rails else model.Part(skipped={"rails": aim.role.why})
+    """Why a pod without rails has none; also to an author who named containers for them."""
+    if aim.role.rails:
+        return model.NOTHING
+    written = aim.pod.metadata.annotations.get(names.CONTAINERS)
+    warnings = []
+    if written is not None:
+        warnings.append(
+            f"annotation {names.CONTAINERS} {model.some([repr(written)])} gives no container the fabric: "
+            f"{aim.role.why}; if one is a rank, request an accelerator in it"
+        )
+    return model.Part(skipped={"rails": aim.role.why}, warnings=tuple(warnings))

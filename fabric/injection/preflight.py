@@ -15,26 +15,29 @@ def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Seque
     """The init container, behind those the pod has; `so_far` is what the other concerns do. Raises RefusedError."""
     if not aim.role.rails:
         return model.NOTHING
-    if why := _why_not(aim):
+    if why := _why_not(aim, so_far):
         return model.Part(skipped={"preflight": why})
     if any(_is_ours(each) for each in aim.pod.spec.init_containers or ()):
         return model.Part(entries=("preflight",))
     _check_name(aim)
-    mode, warnings = preflight_container.mode(aim, so_far)
     change = model.AddInitContainer(
         entry="preflight",
         reason=f"a rail of fabric {aim.fabric_name} that does not work stops the pod before NCCL crawls over TCP",
-        init_container=preflight_container.build(aim, selections, so_far, mode),
+        init_container=preflight_container.build(aim, selections, so_far),
     )
-    return model.Part(changes=(change,), entries=("preflight",), warnings=warnings)
+    return model.Part(changes=(change,), entries=("preflight",))
 
 
-def _why_not(aim: aims.Aim) -> str:
+def _why_not(aim: aims.Aim, so_far: Sequence[model.Part]) -> str:
     if "preflight" in aim.wishes.skip:
         return f"by annotation {names.SKIP}"
     if not aim.fabric.preflight.enabled:
         return "disabled by policy"
-    return "" if aim.rails else "no rails"
+    if not aim.rails:
+        return "no rails"
+    if "devices" in aim.wishes.skip and not preflight_container.has_devices(aim, so_far):
+        return f"annotation {names.SKIP} leaves out the devices that it would check"
+    return ""
 
 
 def _is_ours(container: views.InitContainer) -> bool:

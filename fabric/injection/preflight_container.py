@@ -15,7 +15,6 @@ from fabric.injection import aim as aims
 
 Kind = TypeVar("Kind", bound=model.Change)
 PROGRAM = ("railwright", "preflight")
-WARN, FAIL = "warn", "fail"
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every ten (opensm's sweep_interval); an address' GID takes less than one
 _USER = 65532  # that of the image, said here because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
@@ -23,22 +22,12 @@ _GID_INDEX = "NCCL_IB_GID_INDEX"
 _NO_CONTEXT = views.SecurityContext()
 
 
-def mode(aim: aims.Aim, so_far: Sequence[model.Part]) -> tuple[str, tuple[str, ...]]:
-    """Whether a broken rail stops the pod, and a warning where that was said in another word."""
-    said = _value(aim, so_far, names.PREFLIGHT_MODE) or aim.fabric.env.get(names.PREFLIGHT_MODE, FAIL)
-    if said in {WARN, FAIL}:
-        return said, ()
-    return FAIL, (f"{names.PREFLIGHT_MODE} {model.quoted(said)} is neither {WARN} nor {FAIL}; {FAIL} is taken",)
-
-
-def build(
-    aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part], wanted: str
-) -> Mapping[str, Any]:
+def build(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part]) -> Mapping[str, Any]:
     """The container. `so_far` is what the other concerns do to the pod."""
     container: dict[str, Any] = {
         "name": names.PREFLIGHT_CONTAINER,
         "image": aim.fabric.preflight.image,
-        "command": [*PROGRAM, *_arguments(aim, selections), *(["--warn"] if wanted == WARN else [])],
+        "command": [*PROGRAM, *_arguments(aim, selections), *_on_failure(aim)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(aim, so_far),
         "securityContext": _security(aim, so_far),
@@ -51,7 +40,21 @@ def build(
     return container
 
 
+def has_devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> bool:
+    """True where the container would see RDMA devices: by its resources, by a mount or by privilege."""
+    if "privileged" in _security(aim, so_far) or any(
+        mount["name"] != mounts.NCCL_CONF for mount in _mounts(aim, so_far)
+    ):
+        return True
+    return bool(_devices(aim, so_far))
+
+
 # --- what it is told --------------------------------------------------------------------------------------
+
+
+def _on_failure(aim: aims.Aim) -> Iterator[str]:
+    if aim.fabric.preflight.on_failure == "warn":
+        yield "--warn"
 
 
 def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
@@ -64,7 +67,7 @@ def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Itera
         yield from ("--rail", ",".join(part for part in parts if part))
     if aim.fabric.preflight.mtu is not None:
         yield from ("--mtu", str(aim.fabric.preflight.mtu))
-    if not _runs_as_root(aim):
+    if not aim.runs_as_root(aim.targets[0]):
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
 
@@ -82,15 +85,6 @@ def _interfaces(aim: aims.Aim, selections: Sequence[networks.Selection]) -> list
             free.remove(pair)
         found.append(pair[1] if pair else "")
     return found
-
-
-def _runs_as_root(aim: aims.Aim) -> bool:
-    """False where pod or container say otherwise; an image's own user is not known."""
-    pod = aim.pod.spec.security_context or _NO_CONTEXT
-    own = aim.container(aim.targets[0]).security_context or _NO_CONTEXT
-    user = pod.run_as_user if own.run_as_user is None else own.run_as_user
-    other = pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
-    return not user and not other
 
 
 # --- what it is given -------------------------------------------------------------------------------------
@@ -172,7 +166,7 @@ def _mounts(aim: aims.Aim, so_far: Sequence[model.Part]) -> Iterator[Mapping[str
     for mount in aim.container(target).volume_mounts:
         if mount.name == mounts.NCCL_CONF:
             yield mounts.NCCL_CONF_FILE.mount
-        elif mount.mount_path.rstrip("/") == names.DEV_INFINIBAND:
+        elif mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}
 
 

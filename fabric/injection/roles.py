@@ -22,6 +22,9 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 _VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
 _RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
 _RAY_HEAD = "ray start --head"  # as Volcano's ray plugin begins the command of its head
+_RAY_SUBMIT = "ray job submit"  # in the submitter's command, also where its template has been written by hand
+# Replica types of a TFJob that exchange data by gRPC, never by NCCL (training-operator, tensorflow_types.go).
+_TENSORFLOW_HELPERS = frozenset({"ps", "evaluator"})
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
 _MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
@@ -94,7 +97,7 @@ def ssh_launched(pod: views.Pod) -> bool:
     keys |= {_TRAINER_SSH_VOLUME} if names.JOBSET in labels else set()
     keys |= {f"{job}-ssh"} if job else set()
     return any(
-        mount.name in secrets and (mount.name in keys or f"{mount.mount_path}/".startswith(f"{names.SSH_HOME}/"))
+        mount.name in secrets and (mount.name in keys or f"{mount.path}/".startswith(f"{names.SSH_HOME}/"))
         for container in pod.spec.containers
         for mount in container.volume_mounts
     )
@@ -111,13 +114,13 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
         return HEAD
     if labels.get(names.RAY_NODE_TYPE) == "redis-cleanup":
         return SUBMITTER
-    if not accelerated and names.RAY_NODE_TYPE not in labels and _has_env(pod, _RAY_SUBMISSION):
+    if not accelerated and names.RAY_NODE_TYPE not in labels and _submits_to_ray(pod):
         return SUBMITTER
     if names.VOLCANO_JOB in labels and _has_env(pod, _VOLCANO_MPI):
         return LAUNCHER
     if not accelerated and names.VOLCANO_JOB in labels and _starts_ray_head(pod):
         return HEAD
-    return EXCLUDED if not accelerated and _helps_job_set(pod) else WORKER
+    return EXCLUDED if not accelerated and _helps(pod) else WORKER
 
 
 def _starts_ray_head(pod: views.Pod) -> bool:
@@ -134,15 +137,28 @@ def _named_launcher(pod: views.Pod) -> bool:
     return names.VOLCANO_JOB in labels and workload.names_launcher(labels.get(names.VOLCANO_TASK, ""))
 
 
-def _helps_job_set(pod: views.Pod) -> bool:
-    """True for a JobSet's pod that is no rank by its name and that no annotation makes one.
+def _helps(pod: views.Pod) -> bool:
+    """True for a pod of a JobSet or TFJob that is no rank by its name and that no annotation makes one.
 
-    A label on the JobSet counts for all its templates, the driver's too. Only asked where it has no accelerators.
+    A label on the job counts for all its templates, a driver's or parameter server's too. Only asked where the pod has
+    no accelerators.
     """
     labels = pod.metadata.labels
-    if names.JOBSET not in labels or names.CONTAINERS in pod.metadata.annotations:
+    if names.CONTAINERS in pod.metadata.annotations:
+        return False
+    if labels.get(names.KUBEFLOW_REPLICA_TYPE) in _TENSORFLOW_HELPERS:
+        return True
+    if names.JOBSET not in labels:
         return False
     return labels.get(names.JOBSET_REPLICATED_JOB) != _TRAINER_NODE and names.TRAINER_STEP not in labels
+
+
+def _submits_to_ray(pod: views.Pod) -> bool:
+    """True for the pod that submits a RayJob to its cluster, by KubeRay's variable or by its command."""
+    if _has_env(pod, _RAY_SUBMISSION):
+        return True
+    words = [word for each in pod.spec.containers for word in (*(each.command or ()), *(each.args or ()))]
+    return _RAY_SUBMIT in " ".join(words)
 
 
 def _has_env(pod: views.Pod, name: str) -> bool:
@@ -168,8 +184,9 @@ def _initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: 
     return Role(INITIALIZER, rails=False, why="an initializer prepares data and sends none over the fabric")
 
 
-def _helper(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    why = f"a JobSet's pod without accelerators sends no data; annotation {names.CONTAINERS} makes it a rank"
+def _helper(pod: views.Pod, _: policies.Roles, __: bool) -> Role:  # noqa: FBT001 - a row's signature
+    kind = "JobSet" if names.JOBSET in pod.metadata.labels else "TFJob"
+    why = f"a {kind}'s pod without accelerators sends no data by NCCL; annotation {names.CONTAINERS} makes it a rank"
     return Role(EXCLUDED, rails=False, why=why)
 
 

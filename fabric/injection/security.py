@@ -9,6 +9,7 @@ from fabric import names, views
 from fabric.injection import aim as aims
 from fabric.injection import model, pod_security
 
+_LOCK = "IPC_LOCK"
 _NO_CONTEXT = views.SecurityContext()
 _NO_CAPABILITIES = views.Capabilities()
 
@@ -38,6 +39,8 @@ def grant(aim: aims.Aim) -> model.Part:
             continue
         changes += _capability(aim, capability, entry)
         entries.append(entry)
+        if capability == _LOCK:
+            warnings += _without_effect(aim)
     if wanted.privileged and (refused := _privileged_refused(aim, level)):
         skipped["security.privileged"] = f"pod-security level {level}"
         warnings.append(refused)
@@ -53,6 +56,27 @@ def _capability(aim: aims.Aim, capability: str, entry: str) -> Iterator[model.Ad
         if not there and not _drops(aim, index, capability):
             reason = f"fabric {aim.fabric_name} registers memory with the NIC"
             yield model.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
+
+
+def _without_effect(aim: aims.Aim) -> Iterator[str]:
+    """The warning where the kernel does not honour IPC_LOCK, so that only the runtime's own limit counts.
+
+    It asks for the capability in the host's user namespace (mm/mlock.c, can_do_mlock), and processes that are not root
+    do not have what a container is granted: Kubernetes sets no ambient capabilities.
+    """
+    if aim.pod.spec.host_users is False:
+        yield (
+            f"spec.hostUsers is false: {_LOCK} has no effect in a user namespace, and NCCL may fail to register "
+            "memory; remove hostUsers, or ask the operator for LimitMEMLOCK=infinity of the container runtime"
+        )
+        return
+    granted = [index for index in aim.targets if not _drops(aim, index, _LOCK)]
+    others = [aim.container(index).name for index in granted if not aim.runs_as_root(index)]
+    if others:
+        yield (
+            f"container {model.some(others)} does not run as root: {_LOCK} has no effect, and NCCL may fail to "
+            "register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container runtime"
+        )
 
 
 def _drops(aim: aims.Aim, index: int, capability: str) -> bool:

@@ -7,7 +7,7 @@ the same plan: so nothing is added twice. Knows no review and no patch.
 import msgspec
 
 from fabric import names, views
-from fabric.injection import facts, model, plan, templates
+from fabric.injection import facts, model, opt_in, plan, templates
 from fabric.policy import model as policies
 
 # Refusals that may be none any more when the pod comes: the network is made after the workload, as package managers
@@ -38,6 +38,11 @@ def plan_for(
             return Planned(template, copied(template), tuple(f"{template.title}: {each}" for each in warnings))
         case model.Refusal(reason=reason, message=message) if reason in _MAY_PASS:
             return Planned(template, copied(template), (f"{message}; its pods are refused before that",))
+        case model.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
+            message = outcome.message.replace(
+                f"{called}: {template.title}: ", f"{called}: ", 1
+            )  # the label is not there
+            return msgspec.structs.replace(outcome, message=message)
         case model.Refusal():
             return outcome
         case model.Injection():

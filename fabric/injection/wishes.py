@@ -57,9 +57,10 @@ def _skip(written: str | None) -> frozenset[str]:
 def _delivery(written: str | None) -> Delivery | None:
     if written is None:
         return None
-    if written == "env":
+    word = written.strip()
+    if word == "env":
         return "env"
-    if written == "file":
+    if word == "file":
         return "file"
     raise model.RefusedError(
         "annotation",

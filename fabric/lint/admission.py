@@ -24,7 +24,14 @@ _UNREAD = ("the pod is too large to be linted during admission; `railwright lint
 _POLICIES = 2  # the one in force, and the one a test or a comparison uses beside it
 # Of names lint looks at: a look-up is several times faster than trying each prefix, and a name too many is harmless.
 _BEGINNINGS = frozenset(prefix[:3] for prefix in commands.RELEVANT)
-_encode = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def _encode(followed: tuple[object, ...]) -> bytes:
+    try:
+        return _pack(followed)
+    except OverflowError:  # a number beyond 64 bits
+        return repr(followed).encode(errors="backslashreplace")
 
 
 class _Memory:

@@ -155,7 +155,7 @@ def _value(entry: views.EnvVar) -> str | None:
 def _mounted_file(pod: views.Pod, container: views.Container) -> Iterable[model.Setting]:
     """The lines of our annotation, where the container mounts it as /etc/nccl.conf."""
     text = pod.metadata.annotations.get(names.NCCL_CONF)
-    if not text or all(mount.mount_path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
+    if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
         return ()
     return file_settings(text)
 
@@ -192,13 +192,13 @@ def _kind(volume: views.Volume | None) -> str:
 def _mounts(pod: views.Pod, container: views.Container, volumes: Mapping[str, views.Volume]) -> dict[str, str]:
     """The kinds of volume by path; in the host's IPC namespace the runtime mounts the host's shared memory."""
     of_the_host = {names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}
-    return of_the_host | {mount.mount_path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts}
+    return of_the_host | {mount.path: _kind(volumes.get(mount.name)) for mount in container.volume_mounts}
 
 
 def _shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:
     for mount in container.volume_mounts:
         volume = volumes.get(mount.name)
-        if mount.mount_path.rstrip("/") == names.DEV_SHM and volume is not None and _kind(volume) == "memory":
+        if mount.path == names.DEV_SHM and volume is not None and _kind(volume) == "memory":
             limit = (volume.empty_dir or {}).get("sizeLimit")
             return 0 if limit is None else _bytes(limit)
     return None

@@ -84,6 +84,7 @@ MEANINGS: Mapping[str, str] = {
     "Nccl.debug": "NCCL's log level.",
     "Preflight.enabled": "Adds the init container.",
     "Preflight.image": "Its image.",
+    "Preflight.onFailure": "Whether a rail that is not ready stops the pod, or is only written to its log.",
     "Preflight.mtu": "The least MTU of every rail's interface. Absent: not checked.",
     "Placement.rails": (
         "`required`: a node on which a requested rail is not free is refused. `preferred`: it scores lower."

@@ -100,6 +100,7 @@ class Preflight(Section, frozen=True):
     enabled: bool = False
     image: str = "railwright:latest"
     mtu: int | None = None
+    on_failure: Literal["fail", "warn"] = "fail"
 
 
 class Weights(Section, frozen=True):

@@ -56,6 +56,27 @@ async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
     assert json.loads(bound["metadata"]["annotations"]["railwright.io/placement"])["node"] == node
 
 
+async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage):
+    document = yaml.safe_load(stage.policy_text)
+    name, fabric = next((name, each) for name, each in document["fabrics"].items() if each.get("rails"))
+    fabric["rails"][0]["network"] = "prod/nowhere"
+    fabric["rails"][1]["resource"] = "example.com/nowhere"
+    metadata = {"name": "railwright-policy", "namespace": "railwright-system"}
+    request = {
+        "uid": "p-1",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        **metadata,
+        "operation": "UPDATE",
+        "object": {"metadata": metadata, "data": {"policy.yaml": yaml.safe_dump(document)}},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    response = await ask(stage, "/validate/policy", json.dumps(body).encode())
+    assert response["allowed"]
+    told = [each for each in response["warnings"] if each.startswith(f"fabrics.{name}.rails: ")]
+    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in each for each in told), response
+    assert any("no node offers example.com/nowhere now" in each for each in told), response
+
+
 async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_never(stage):
     document = yaml.safe_load(stage.policy_text)
     fabric = document["fabrics"][document["defaultFabric"]]

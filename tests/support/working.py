@@ -102,6 +102,12 @@ def at(tree: Any, pointer: str) -> Any:
     return tree
 
 
+def container(row: kinds.Kind, tree: dict) -> dict:
+    """The first container of a workload's first template, to be changed in place."""
+    found: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
+    return found
+
+
 def _nested(steps: tuple[str, ...], site: kinds.Site, template: Any, name: str) -> Any:
     if not steps:
         return template

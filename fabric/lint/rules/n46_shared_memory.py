@@ -27,7 +27,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _kind(ranks: model.Ranks) -> str | None:
-    return next((kind for path, kind in ranks.mounts.items() if path.rstrip("/") == names.DEV_SHM), None)
+    return ranks.mounts.get(names.DEV_SHM)
 
 
 RULE = model.Rule(

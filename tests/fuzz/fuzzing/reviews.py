@@ -18,7 +18,7 @@ TOKENS = (
     *b"railwright.io/delivery railwright.io/injection railwright.io/placement railwright.io/nccl.conf".split(),
     *b"k8s.v1.cni.cncf.io/networks".split(),
     *b"f default none rail0 rail0-rail1 env file networks preflight railwright-preflight IPC_LOCK".split(),
-    *b"NCCL_IB_HCA NCCL_DEBUG RAILWRIGHT_PREFLIGHT nvidia.com/gpu nvidia.com/mlx5_0 cpu memory 1 0 1e9 -1 500m".split(),
+    *b"NCCL_IB_HCA NCCL_DEBUG nvidia.com/gpu nvidia.com/mlx5_0 cpu memory 1 0 1e9 -1 500m".split(),
     *b"metadata spec containers initContainers volumes volumeMounts resources requests limits securityContext".split(),
     *b"annotations labels envFrom env valueFrom capabilities add drop privileged hostNetwork command /dev/shm".split(),
     *(b'"', b"{", b"}", b"[", b"]", b":", b",", b"null", b"\\ud800", b"\\u0000", b"\xff"),

@@ -28,7 +28,7 @@ def test_interface_names_of_the_policy_are_asked_for():
     [
         ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
         ("a,,b", "", "entry 2: is empty"),
-        ("[{", "", "is read as JSON"),
+        ("[{", "", "is not valid JSON at its end"),
         ("mine@net2", "", "entry 1: asks for interface 'net2', which railwright gives to network prod/lan2"),
         ("mine@eth0", "", "the pod's primary interface"),
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
@@ -47,7 +47,7 @@ def test_a_rails_network_that_does_not_exist_is_refused():
 
 def test_a_users_network_that_does_not_exist_is_warned_about():
     (warning,) = planned(pod(annotations={NETWORKS: "mine"}), fabric()).warnings
-    assert "NetworkAttachmentDefinition prod/mine does not exist" in warning
+    assert "NetworkAttachmentDefinition prod/mine of entry 1 does not exist" in warning
 
 
 def test_nothing_is_said_of_networks_where_the_cluster_is_not_known():

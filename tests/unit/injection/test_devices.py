@@ -161,8 +161,7 @@ def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about()
     by = fabric(rails="[{name: rail0, network: prod/bare, device: mlx5_0}]")
     at = known(networks={("prod", "bare"): None})
     (warning,) = planned(pod(), by, at).warnings
-    assert "rail rail0: name its `resource` in the policy" in warning
-    assert "prod/bare has no annotation k8s.v1.cni.cncf.io/resourceName" in warning
+    assert warning.startswith("no device is requested for rail0, because neither the policy nor a network names")
     on_the_host = fabric(
         "    mounts: {devInfiniband: true}\n", rails="[{name: rail0, network: prod/bare, device: mlx5_0}]"
     )
@@ -224,3 +223,55 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     by = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
     tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs", resources={"limits": {"x.y/vf": held}}))
     assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))
+# --- what the author of a pod is told of devices ------------------------------------------------------------
+
+MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))
+
+
+def test_a_shortcoming_of_the_policy_is_told_once_however_many_rails_have_it():
+    networks = {("prod", f"lan{k}"): None for k in range(16)}
+    (warning,) = planned(pod(), fabric(rails=MANY), known(networks=networks)).warnings
+    assert "for rail0, rail1, " in warning
+    assert " more, because neither the policy nor a network names a resource" in warning
+    some = MANY.replace("{name: rail0,", "{name: rail0, resource: rdma/ib,")
+    (warning,) = planned(pod(), fabric(rails=some), known(networks=networks)).warnings
+    assert warning.startswith("no device is requested for rail1, rail2, ")
+    other = dict.fromkeys(networks, "x.y/vf")
+    contradicting = fabric(rails=MANY.replace("{name", "{resource: rdma/ib, name"))
+    warnings = planned(pod(), contradicting, known(networks=other)).warnings
+    (warning,) = [each for each in warnings if "draws on" in each]
+    assert warning.startswith("rail0: the policy requests rdma/ib and the network draws on x.y/vf")
+
+
+def test_all_rails_whose_resource_no_node_offers_are_told_in_one_sentence():
+    (warning,) = planned(pod(), fabric(), known(offered=frozenset({"cpu"}))).warnings
+    assert warning.startswith("no node offers nvidia.com/mlx5_0, nvidia.com/mlx5_1 now, which rail0, rail1 needs")
+
+
+def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offers_them():
+    container = gpus(8)
+    for part in ("requests", "limits"):
+        container["resources"][part] |= {"nvidia.com/old_0": "1", "nvidia.com/none": "0", "memory": "1Gi"}
+        container["resources"][part]["deviceclass.resource.kubernetes.io/nic"] = "1"
+    offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
+    (warning,) = planned(pod(container), fabric(), known(offered=offered)).warnings
+    assert warning.startswith("container c requests nvidia.com/old_0, which no node offers now")
+    assert planned(pod(container), fabric(), known(offered=offered | {"nvidia.com/old_0"})).warnings == ()
+    assert planned(pod(container), fabric(), known()).warnings == (), "nothing is known of nodes"
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, True), ("1", True), ("2", False), ("0", False)])
+def test_skipped_devices_of_a_pool_that_networks_draw_on_are_told_unless_the_pod_requests_them(asked, told):
+    container = gpus(8)
+    if asked is not None:
+        container["resources"]["limits"]["x.y/vf"] = asked
+    tree = pod(container, annotations={"railwright.io/skip": "devices"})
+    warnings = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)).warnings
+    assert any("leaves out devices, and the pod requests too few of x.y/vf" in each for each in warnings) == told
+    tree["metadata"]["annotations"]["railwright.io/skip"] = "devices,networks"
+    warnings = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)).warnings
+    assert not any("leaves out devices" in each for each in warnings)
+
+
+def test_skipped_devices_that_no_network_draws_on_are_no_matter():
+    assert planned(pod(annotations={"railwright.io/skip": "devices"}), fabric()).warnings == ()

@@ -195,27 +195,14 @@ def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root
 # --- a broken rail stops the pod, or only warns -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("of_policy", "of_pod", "forced", "warn"),
-    [
-        (None, None, "", False),
-        ("warn", None, "", True),
-        ("warn", "fail", "", False),
-        (None, "warn", "", True),
-        ("fail", "warn", "    forceEnv: [RAILWRIGHT_PREFLIGHT]\n", False),
-    ],
-)
-def test_the_policy_or_the_pod_may_ask_for_a_warning_only(of_policy, of_pod, forced, warn):
-    more = f"    env: {{RAILWRIGHT_PREFLIGHT: {of_policy}}}\n" if of_policy else ""
-    own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": of_pod}] if of_pod else [])
-    assert told(admitted(pod(own), fabric(ON + more + forced))).warn is warn
+@pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
+def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
+    by = fabric(ON.replace("enabled: true", f"enabled: true{more}"))
+    assert told(admitted(pod(), by)).warn is warn
 
 
-def test_another_word_stops_the_pod_and_is_told():
-    own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": "Warn"}])
-    assert (
-        "RAILWRIGHT_PREFLIGHT 'Warn' is neither warn nor fail; fail is taken" in planned(pod(own), fabric(ON)).warnings
-    )
+def test_no_variable_of_the_pod_changes_what_the_policy_says():
+    own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": "warn"}])
     assert told(admitted(pod(own), fabric(ON))).warn is False
 
 
@@ -347,3 +334,22 @@ def test_an_example_of_a_site_works_with_it():
     after = admitted(pod(label="roce"), by)
     assert [each.interface for each in told(after).rail] == ["net1", "net2", "net3", "net4"]
     assert env(after)["NCCL_IB_HCA"] == preflight(after)["env"][0]["value"]
+
+
+@pytest.mark.parametrize(
+    ("more", "own", "checked"),
+    [
+        ("", {}, False),
+        ("", {"nvidia.com/mlx5_0": "1"}, True),
+        ("    mounts: {devInfiniband: true}\n", {}, True),
+        ("    security: {privileged: true}\n", {}, True),
+        ("    nccl: {delivery: file}\n", {}, False),
+    ],
+)
+def test_where_devices_are_left_out_nothing_is_checked_that_the_container_cannot_see(more, own, checked):
+    container = gpus(8)
+    container["resources"]["limits"] |= own
+    tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
+    assert bool(tree["spec"].get("initContainers")) == checked
+    if not checked:
+        assert "leaves out the devices" in record(tree)["skipped"]["preflight"]

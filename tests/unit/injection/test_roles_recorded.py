@@ -218,6 +218,21 @@ CASES = {
         ),
         Expected("submitter", False, False, "prod/job/job", (OTHER, workload._NO_INDEX)),
     ),
+    **{
+        f"TFJob: {replica} without GPUs": (
+            made(
+                f"j-{replica}-0",
+                {
+                    f"{KUBEFLOW}/operator-name": "tfjob-controller",
+                    f"{KUBEFLOW}/job-name": "j",
+                    f"{KUBEFLOW}/replica-type": replica,
+                    f"{KUBEFLOW}/replica-index": "0",
+                },
+            ),
+            Expected("excluded", False, False, "prod/kubeflow-job/j/tfjob-controller", (OTHER, 0)),
+        )
+        for replica in ("ps", "evaluator")
+    },
     "Volcano's MPI plugin: master without GPUs": (
         made(
             "j-mpimaster-0",

@@ -63,7 +63,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
 def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
     tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
     warnings = planned(tree, fabric(), known(networks={})).warnings
-    assert any("NetworkAttachmentDefinition prod/lan2 does not exist" in warning for warning in warnings)
+    assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
 
 
 def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
@@ -76,8 +76,7 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
 def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
     by = fabric(rails="[{name: rail0, network: prod/vf}]")
     (warning,) = planned(pod(), by, known(networks=None)).warnings
-    assert "rail rail0" in warning
-    assert "prod/vf" in warning
+    assert warning.startswith("no device is requested for rail0")
     assert planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None)).warnings == ()
 
 
@@ -238,3 +237,61 @@ def test_a_policy_that_changed_is_followed_on_what_is_missing_only():
     assert env(again)["NEW"] == "1"
     assert record(again)["policy"] == by.digest
     assert record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
+
+
+# --- pods without accelerators in a job whose label counts for all of them -----------------------------------
+
+TENSORFLOW = {"training.kubeflow.org/operator-name": "tfjob-controller", "training.kubeflow.org/job-name": "j"}
+SUBMITTING = "if ! ray job status --address a x; then ray job submit --address a -- python t.py; fi"
+
+
+@pytest.mark.parametrize("replica", ["ps", "evaluator"])
+def test_a_parameter_server_gets_rails_with_an_accelerator_or_by_annotation_only(replica):
+    for container, annotations, role in (
+        (cpu(), {}, "excluded"),
+        (gpus(8), {}, "worker"),
+        (cpu(), {"railwright.io/containers": "c"}, "worker"),
+    ):
+        tree = pod(container, annotations=annotations)
+        tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
+        after = admitted(tree, fabric())
+        assert record(after)["role"] == role
+        assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
+
+
+@pytest.mark.parametrize("replica", ["chief", "worker", "master"])
+def test_a_tensorflow_rank_without_accelerators_stays_one(replica):
+    tree = pod(cpu())
+    tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
+    assert record(admitted(tree, fabric()))["role"] == "worker"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        cpu(env=[{"name": "RAY_JOB_SUBMISSION_ID", "value": "x"}]),
+        cpu(command=["/bin/bash", "-ce", "--"], args=[SUBMITTING]),
+        cpu(command=["ray", "job", "submit", "--", "python", "t.py"]),
+    ],
+)
+def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_written(container):
+    after = admitted(pod(container), fabric())
+    assert record(after)["role"] == "submitter"
+    assert "nvidia.com/mlx5_0" not in limits(after)
+
+
+def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_came_of_it():
+    tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    (warning,) = planned(tree, fabric()).warnings
+    assert warning.startswith("annotation railwright.io/containers 'c' gives no container the fabric: a launcher")
+    del tree["metadata"]["annotations"]
+    assert planned(tree, fabric()).warnings == ()
+
+
+@pytest.mark.parametrize("written", ["file", " file", "file\n"])
+def test_blanks_around_the_word_of_delivery_count_as_little_as_in_lists(written):
+    assert (
+        "railwright.io/nccl.conf"
+        in admitted(pod(annotations={"railwright.io/delivery": written}), fabric())["metadata"]["annotations"]
+    )

@@ -121,3 +121,29 @@ def test_baseline_lets_the_default_capabilities_be_added():
 def test_a_host_path_under_our_name_that_is_not_ours_is_refused():
     tree = pod(volumes=[{"name": "railwright-infiniband", "hostPath": {"path": "/"}}])
     assert "rename it" in refusal(tree, fabric(HOST_PATH))
+
+
+LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+
+
+@pytest.mark.parametrize(
+    ("spec", "context", "told"),
+    [
+        ({}, {}, ""),
+        ({"hostUsers": True}, {"runAsUser": 0}, ""),
+        ({"hostUsers": False}, {}, "spec.hostUsers is false: IPC_LOCK has no effect"),
+        ({"securityContext": {"runAsNonRoot": True}}, {}, "container c does not run as root: IPC_LOCK has no effect"),
+        ({"securityContext": {"runAsUser": 1000}}, {}, "container c does not run as root"),
+        ({"securityContext": {"runAsUser": 1000}}, {"runAsUser": 0}, ""),
+        ({}, {"runAsUser": 1000, "capabilities": {"drop": ["IPC_LOCK"]}}, "remove IPC_LOCK from securityContext"),
+    ],
+)
+def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context, told):
+    tree = pod(gpus(8, securityContext=context), **spec)
+    warnings = planned(tree, LOCKING).warnings
+    assert len(warnings) == bool(told)
+    assert all(each.startswith((told, f"container c: {told}")) for each in warnings), warnings
+    if "drop" not in context.get("capabilities", {}):
+        added = admitted(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
+        assert added == ["IPC_LOCK"]
+    assert planned(tree, fabric()).warnings == ()

@@ -65,6 +65,18 @@ def enforcing(level: str) -> dict:
     return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
 
 
+def launching(name: str) -> dict:
+    tree = admitting_launcher(cpu(name))
+    tree["metadata"]["annotations"] = {"railwright.io/containers": name}
+    return tree
+
+
+def admitting_launcher(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return tree
+
+
 NO_DEFAULT = admitting.policy(
     "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\n"
     "fabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
@@ -185,20 +197,42 @@ WARNINGS = {
         ),
     ),
     "a network of the user's that is not there": Case(
-        (NETWORKS, "entry 1", "create it or correct the entry"),
+        (NETWORKS, "of entry 1 does not exist, and the pod's sandbox", "create it or correct the entry"),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
     ),
     "no resource is known": Case(
-        ("rail rail0", "name its `resource` in the policy"), by=fabric(rails=NEUTRAL), networks=None
+        ("no device is requested for rail0", "ask the operator to set `resource` of the rail in the policy of fabric"),
+        by=fabric(rails=NEUTRAL),
+        networks=None,
     ),
     "another pool": Case(
-        ("rail rail0", "correct its `resource` in the policy", "nvidia.com/mlx5_0", "draws on x.y/vf"),
+        ("rail0: the policy requests nvidia.com/mlx5_0", "draws on x.y/vf", "ask the operator to correct `resource`"),
         networks={("prod", "lan2"): "x.y/vf", ("prod", "lan3"): None},
     ),
     "no node offers it": Case(
-        ("check the device plugin, or `resource` of the rail", "no node offers"),
+        ("no node offers ddd", "which rail0 needs", "ask the operator to check the device plugin and `resource` of"),
         by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
         offered=frozenset(),
+    ),
+    "no node offers what the user's network draws on": Case(
+        (
+            "no node offers x.y/vf now",
+            "on which network prod/",
+            f"correct annotation {NETWORKS}, or ask for its device",
+        ),
+        lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
+        networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},
+        offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
+    ),
+    "no node offers what is left over": Case(
+        ("container c", "requests x.y/old, which no node offers now", "remove the request if it is left from an older"),
+        lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "8", "x.y/old": "1"}}}),
+        offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
+    ),
+    "devices left out": Case(
+        ("railwright.io/skip leaves out devices", "too few of nvidia.com/mlx5_0", "request them, or add networks"),
+        said("skip", "devices"),
+        **POOL,
     ),
     "capability": Case(
         ("level restricted", "IPC_LOCK: it is not added", "run the pod in a privileged namespace"),
@@ -210,6 +244,27 @@ WARNINGS = {
         ("remove IPC_LOCK from securityContext.capabilities.drop", "what a container drops by name"),
         lambda name: pod(gpus(8, name, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+    ),
+    "a capability in a user namespace": Case(
+        (
+            "spec.hostUsers is false: IPC_LOCK has no effect",
+            "remove hostUsers, or ask the operator for LimitMEMLOCK",
+        ),
+        lambda name: pod(gpus(8, name), hostUsers=False),
+        fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+    ),
+    "a capability of another user than root": Case(
+        ("does not run as root: IPC_LOCK has no effect", "run it as root, or ask the operator for LimitMEMLOCK"),
+        lambda name: pod(gpus(8, name, securityContext={"runAsNonRoot": True})),
+        fabric("    security: {capabilities: [IPC_LOCK]}\n"),
+    ),
+    "containers of a launcher": Case(
+        (
+            "railwright.io/containers",
+            "a launcher without accelerators sends no data",
+            "if one is a rank, request an accel",
+        ),
+        launching,
     ),
     "privilege": Case(
         ("level baseline", "privileged: it is not set", "run the pod in a privileged namespace"),
@@ -239,16 +294,16 @@ WARNINGS = {
         fabric("    forceEnv: [NCCL_IB_HCA]\n", top=SHAPES, rails=UNNAMED),
     ),
     "env from": Case(
-        ("has envFrom", "set there or in env", "GLOO_SOCKET_IFNAME"),
+        ("has envFrom", "no file carries GLOO_SOCKET_IFNAME", "set them in env or in its source"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
     ),
     "forced and env from": Case(
-        ("has envFrom", "remove NCCL_IB_HCA from what it brings", "which beats it"),
+        ("the policy forces NCCL_IB_HCA==mlx5", "what envFrom may bring for NCCL_IB_HCA", "remove it there"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
         fabric("    forceEnv: [NCCL_IB_HCA]\n"),
     ),
     "pins and env from": Case(
-        ("has envFrom", "set there or in env", "OMPI_"),
+        ("has envFrom", "no file carries OMPI_", "set them in env or in its source"),
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
     ),
     "forged file": Case(
@@ -266,12 +321,6 @@ WARNINGS = {
         lambda name: pod(gpus(8, name), annotations={"note": "x" * (256 * 1024 - 150)}),
     ),
 }
-
-
-def admitting_launcher(container: dict) -> dict:
-    tree = pod(container)
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return tree
 
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
@@ -316,9 +365,13 @@ def written(tree: ast.AST) -> tuple[set[str], set[str]]:
             refusals |= pieces(node)
         elif _tells(node):
             warnings |= pieces(node)
-        elif isinstance(node, ast.FunctionDef) and node.name in {"_warnings", "_unreached"}:
+        elif isinstance(node, ast.FunctionDef) and node.name in _TELLING:
             warnings |= {text for each in ast.walk(node) if isinstance(each, ast.Yield) for text in pieces(each)}
     return refusals, warnings
+
+
+# Functions of which every sentence is a warning.
+_TELLING = {"_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn", "_without_effect"}
 
 
 def _tells(node: ast.AST) -> bool:

@@ -58,6 +58,12 @@ def run(tmp_path, capsys):
         ),
         ("efa", ["--transport=efa", "--hca==mlx5_0"], "4 rails ready: rdmap79s0 100 Gb/sec"),
         ("broken/ipc-lock", ["--transport=roce", *ROCE], "4 rails ready"),
+        (
+            "rxe",
+            ["--transport=roce", "--rail=rail0,device=rxe0,interface=net1", "--mtu=4200"],
+            "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000",
+        ),
+        ("rxe", ["--transport=roce", "--rail=rail0"], "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000"),
     ],
 )
 def test_a_host_in_order_is_told_in_one_line(run, tree, options, said):
@@ -103,6 +109,8 @@ def test_without_rails_every_device_the_container_can_use_is_one(run):
         ("no-gid-attrs", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is of no kind that gid_attrs tells"),
         ("no-interface", "roce", "rail0 mlx5_0: interface net1 is not in the pod: check the network's CNI"),
         ("no-address", "roce", "rail2 mlx5_2: net3 has no address: check the IPAM"),
+        ("interface-set-down", "roce", "rail1 mlx5_1: interface net2 is set down: find what has run"),
+        ("interface-no-link", "roce", "rail2 mlx5_2: interface net3 has no link (lowerlayerdown): check cable"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_its_fix_and_the_job_stops(run, tree, transport, said):
@@ -257,3 +265,34 @@ def test_lines_that_no_kernel_writes_are_skipped_and_what_is_right_beside_them_c
         file.write_text((file.read_text() if file.exists() else "") + line)
     report = checks.check(hosts.Host(root), expected.Expected("roce", tuple(map(expected.rail, RAILS)), mtu=4200))
     assert (report.problems, len(report.rails)) == ((), 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "state", "ready"),
+    [
+        ("0x1043", "up", True),
+        ("0x1043", "unknown", True),  # of a driver that does not report it
+        ("0x1003", "lowerlayerdown", False),
+        ("0x1003", "down", False),
+        ("0x1003", "dormant", False),
+        ("0x1002", "down", False),
+        ("0x1002", "", False),
+        ("", "", True),
+        ("flags", "state", True),
+    ],
+)
+@pytest.mark.parametrize("rail", ["rail0,interface=net1", "rail0"])
+def test_an_interface_counts_only_while_packets_can_pass(tmp_path, rail, flags, state, ready):
+    root = trees.lay_out("rxe", tmp_path)
+    for name, word in (("flags", flags), ("operstate", state)):
+        (root / "sys/class/net/net1" / name).write_text(f"{word}\n")
+    assert preflight.main([f"--root={root}", "--transport=roce", f"--rail={rail}"], {}) == (not ready)
+
+
+def test_where_a_runtime_hides_the_class_of_verbs_the_devices_own_function_tells(run, tmp_path):
+    assert run("roce", "--transport=roce", *ROCE)[0] == 0
+    for link in (tmp_path / "roce/sys/class/infiniband_verbs").iterdir():
+        link.unlink()
+    for name in tmp_path.glob("roce/sys/devices/*/*/infiniband_verbs/*/ibdev"):
+        name.unlink()
+    assert preflight.main([f"--root={tmp_path / 'roce'}", "--transport=roce", *ROCE], {}) == 0

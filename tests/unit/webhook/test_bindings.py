@@ -111,12 +111,23 @@ def test_a_pod_that_did_not_opt_in_is_bound_without_a_word():
 def test_an_unknown_pod_or_node_is_bound_with_a_warning():
     given = answer(caches(), fabric())
     assert given["allowed"]
-    assert "has not seen pod prod/plain-6788d8cbb-s49hm" in given["warnings"][0]
+    assert "pod prod/plain-6788d8cbb-s49hm is not known to railwright yet" in given["warnings"][0]
     known = caches(named(admitting.admitted(pod(), fabric())))
     known.nodes.replace([])
     given = answer(known, fabric())
     assert given["allowed"]
-    assert "has not seen node gpu-3" in given["warnings"][0]
+    assert given["warnings"] == ["node gpu-3 is not known to railwright yet: " + _PLACEMENT_MISSING]
+
+
+_PLACEMENT_MISSING = "annotation railwright.io/placement is not written"
+
+
+def test_a_pod_whose_devices_only_its_node_decides_is_told_that_they_are_missing():
+    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    known = caches(named(admitting.admitted(pod(), by)))
+    known.nodes.replace([])
+    (warning,) = answer(known, by)["warnings"]
+    assert "the node's NCCL_IB_HCA are not written, so NCCL takes every device it sees; delete the pod" in warning
 
 
 def test_a_placement_that_does_not_fit_is_warned_about():

@@ -44,7 +44,6 @@ STEPS = {
     "their own": lambda p: env(p).append({"name": "NCCL_IB_SL", "value": "2"}),
     "from a field": lambda p: env(p).append({"name": "NCCL_IB_HCA", "valueFrom": {"fieldRef": {}}}),
     "warns": lambda p: p["spec"]["containers"][0].update(envFrom=[{"secretRef": {"name": "s"}}]),
-    "preflight": lambda p: env(p).append({"name": "RAILWRIGHT_PREFLIGHT", "value": "warn"}),
     "no env": lambda p: p["spec"]["containers"][0].pop("env", None),
     "token": lambda p: token(p, "kube-api-access-abcde", TOKEN),
     "other token": lambda p: token(p, "kube-api-access-zzzzz", TOKEN),

@@ -92,7 +92,9 @@ def test_only_the_creation_of_pods_is_touched(request_):
 
 
 def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
-    assert "no valid policy yet" in answer(review(pod()), None)["status"]["message"]
+    message = answer(review(pod()), None)["status"]["message"]
+    assert "no policy in force yet: it may still be starting, so try again in a moment" in message
+    assert "the operator sees why with `railwright check`" in message
     assert answer(review(pod(label=None)), None)["allowed"]
     assert answer(review(pod(label="none")), None)["allowed"]
 

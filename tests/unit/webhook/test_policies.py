@@ -11,7 +11,9 @@ GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
 
 
-def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str = "railwright-system") -> dict:
+def answer(
+    data: dict | None, *, name: str = "railwright-policy", namespace: str = "railwright-system", cluster: tuple = ()
+) -> dict:
     request = {
         "uid": "u",
         "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
@@ -21,7 +23,7 @@ def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str
         "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.loads(policies.handle(json.dumps(body).encode()).body)["response"]
+    return json.loads(policies.handle(json.dumps(body).encode(), *cluster).body)["response"]
 
 
 def test_a_good_policy_is_allowed():
@@ -56,3 +58,46 @@ def test_more_errors_than_anybody_reads_are_counted_and_none_is_cut_in_two():
     total = int(lines[0].split(" error")[0].rpartition(" ")[2])
     assert lines[-1] == f"and {total - len(shown)} more; correct these first"
     assert len("\n".join(lines)) < 17 * 1024
+
+
+HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f:\n    transport: roce\n    rails:\n"
+
+
+def rails(count: int, more: str = "") -> dict:
+    lines = "".join(f"    - {{name: rail{k}, network: prod/lan{k}{more}}}\n" for k in range(count))
+    return {"policy.yaml": HEAD + lines}
+
+
+NETWORKS = {("prod", f"lan{k}"): None for k in range(16)}
+POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
+
+
+@pytest.mark.parametrize(
+    ("data", "cluster", "told"),
+    [
+        (rails(16), (NETWORKS, None), "no device is requested for rail0, rail1, rail2, rail3 and 12 more: neither"),
+        (rails(2), ({}, None), "NetworkAttachmentDefinition prod/lan0, prod/lan1 does not exist, so pods with rail0, "),
+        (rails(2, ", resource: x.y/other"), (POOLS, None), "rail0 has resource x.y/other, and its network prod/lan0 "),
+        (rails(2), (POOLS, frozenset({"cpu"})), "no node offers x.y/vf now, so pods wait for one that does; check the"),
+    ],
+)
+def test_what_a_valid_policy_lacks_in_this_cluster_is_told_to_who_writes_it_once_a_fabric(data, cluster, told):
+    given = answer(data, cluster=cluster)
+    assert given["allowed"]
+    (warning,) = given["warnings"]
+    assert warning.startswith(f"fabrics.f.rails: {told}")
+
+
+@pytest.mark.parametrize(
+    ("data", "cluster"),
+    [
+        (rails(2), ()),
+        (rails(2), (None, None)),
+        (rails(2), (POOLS, frozenset({"x.y/vf"}))),
+        (rails(2, ", resource: x.y/vf"), (NETWORKS, frozenset({"x.y/vf"}))),
+        ({"policy.yaml": rails(2)["policy.yaml"] + "    mounts: {devInfiniband: true}\n"}, (NETWORKS, frozenset())),
+        ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, frozenset())),
+    ],
+)
+def test_a_policy_that_lacks_nothing_that_is_known_is_allowed_without_a_word(data, cluster):
+    assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}

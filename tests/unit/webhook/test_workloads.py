@@ -74,6 +74,15 @@ def test_a_refusal_names_the_workload_and_is_bounded():
     assert len(working.answer(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
 
 
+def test_a_wrong_label_is_told_where_it_stands():
+    on_itself = working.workload(DEPLOYMENT, working.template(), label="g")
+    message = working.answer(working.review(DEPLOYMENT, on_itself), BY)["status"]["message"]
+    assert message.startswith("Deployment prod/w: label railwright.io/fabric 'g' is no fabric of the policy")
+    in_template = working.workload(DEPLOYMENT, working.template(label="g"), label="f")
+    message = working.answer(working.review(DEPLOYMENT, in_template), BY)["status"]["message"]
+    assert message.startswith("Deployment prod/w: spec.template: label railwright.io/fabric 'g'")
+
+
 def test_one_refused_template_refuses_the_workload():
     tree = working.workload(VOLCANO, working.template(label="f"))
     tree["spec"]["tasks"].append({"name": "second", "template": working.template(label="g")})
@@ -135,22 +144,190 @@ def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
 
 @pytest.mark.parametrize("row", FROZEN, ids=named)
 @pytest.mark.parametrize("old", [None, "written", "stored"])
-def test_an_immutable_template_is_never_patched_and_never_refused(row, old):
+def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
     written = working.workload(row, working.template(label="f"), name="Worker")
     before = {None: None, "written": written, "stored": stored(row)}[old]
-    for tree in (written, working.workload(row, working.template(label="g"), name="Worker")):
+    changed = working.workload(row, working.template(label="g"), name="Worker")
+    for tree in (changed, before or written):
         given_ = update(row, tree, before)
         assert given_["allowed"]
         assert "patch" not in given_
 
 
+RENAMED = fabric(
+    "    mounts: {sharedMemory: 2Gi, devInfiniband: true}\n",
+    rails="\n    - {name: rail0, network: prod/lan2, resource: example.com/renamed, device: mlx5_0}\n",
+)
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def applied(tree: dict, manifest: dict | None = None) -> dict:
+    """The object as `kubectl apply` leaves it: with the manifest in an annotation."""
+    annotations = {APPLIED: json.dumps(manifest or tree)}
+    return {**tree, "metadata": {**tree["metadata"], "annotations": annotations}}
+
+
 @pytest.mark.parametrize("row", FROZEN, ids=named)
-def test_an_update_of_an_immutable_template_that_lacks_our_part_is_told_why_it_will_be_refused(row):
+@pytest.mark.parametrize("by", [BY, LATER], ids=["the same policy", "another policy"])
+@pytest.mark.parametrize("place", ["template", "workload"])
+def test_an_immutable_template_without_our_additions_is_given_back_those_it_was_created_with(row, by, place):
+    labels = {"label": "f"} if place == "workload" else {}
+    written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
+    old = patched(written, working.answer(working.review(row, written), BY))
+    assert old != written
+    given_ = update(row, written, old, by)
+    assert patched(written, given_) == old
+    assert "warnings" not in given_
+    assert "restored" in given_["auditAnnotations"]
+    assert update(row, old, old, by).keys() == {"uid", "allowed"}
+    rearranged = json.loads(json.dumps(written, sort_keys=True))
+    assert patched(rearranged, update(row, rearranged, old, by)) == old
+
+
+@pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_what_kubectl_applied_tells_our_devices_from_the_users_whatever_the_policy_says_now(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
-    (warning,) = update(row, written, stored(row))["warnings"]
-    assert "lacks what railwright added at creation" in warning
-    assert "warnings" not in update(row, stored(row), stored(row))
-    assert "warnings" not in update(row, written, written)
+    old = applied(patched(written, working.answer(working.review(row, written), BY)), written)
+    assert patched(applied(written), update(row, applied(written), old, by)) == old
+    own = copy.deepcopy(written)
+    working.container(row, own)["resources"]["limits"]["nvidia.com/own"] = "1"
+    working.container(row, own)["resources"]["requests"]["nvidia.com/own"] = "1"
+    old = applied(patched(own, working.answer(working.review(row, own), BY)), own)
+    assert "patch" not in update(row, applied(written), old, by), "the user's own device is the user's to remove"
+
+
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_a_partial_request_is_completed_again(row):
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    working.container(row, written)["resources"]["limits"]["nvidia.com/mlx5_0"] = 1
+    by = fabric("    devicesPerRail: 2\n")
+    old = patched(written, working.answer(working.review(row, written), by))
+    assert working.container(row, old)["resources"]["limits"]["nvidia.com/mlx5_0"] == "2"
+    assert patched(written, update(row, written, old, by)) == old
+
+
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_an_opt_out_of_a_device_that_is_removed_is_a_change_of_the_author(row):
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    opted_out = copy.deepcopy(written)
+    for part in ("limits", "requests"):
+        working.container(row, opted_out)["resources"][part]["nvidia.com/mlx5_0"] = "0"
+    old = patched(opted_out, working.answer(working.review(row, opted_out), BY))
+    assert "patch" not in update(row, written, old)
+
+
+CHANGES = {
+    "another image": lambda template: template["spec"]["containers"][0].update(image="other"),
+    "no accelerator": lambda template: template["spec"]["containers"][0].update(resources={}),
+    "opted out of a device": lambda template: template["spec"]["containers"][0]["resources"]["limits"].update(
+        {"nvidia.com/mlx5_0": "0"}
+    ),
+    "more of a device": lambda template: template["spec"]["containers"][0]["resources"]["limits"].update(
+        {"nvidia.com/mlx5_0": "9"}
+    ),
+    "no quantity": lambda template: template["spec"]["containers"][0]["resources"]["limits"].update(
+        {"nvidia.com/mlx5_0": "x"}
+    ),
+    "opted out": lambda template: template["metadata"]["labels"].update({FABRIC: "none"}),
+    "label removed": lambda template: template["metadata"]["labels"].pop(FABRIC),
+    "a container more": lambda template: template["spec"]["containers"].append(cpu("second")),
+    "a mount more": lambda template: template["spec"]["containers"][0].update(
+        volumeMounts=[{"name": "v", "mountPath": "/v"}]
+    ),
+    "our volume's name for another": lambda template: template["spec"].update(
+        volumes=[{"name": "railwright-shm", "emptyDir": {}}]
+    ),
+    "host network": lambda template: template["spec"].update(hostNetwork=True),
+    "containers no list": lambda template: template["spec"].update(containers=None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, change):
+    template = working.template(label="f")
+    CHANGES[change](template)
+    new = working.workload(row, template, name="Worker")
+    for old in (stored(row), applied(stored(row), working.workload(row, working.template(label="f"), name="Worker"))):
+        given_ = update(row, new, old)
+        assert given_["allowed"]
+        assert "patch" not in given_
+
+
+def test_a_workload_that_did_not_opt_in_is_given_nothing_back():
+    template = working.template(label=None)
+    written = working.workload(VOLCANO, template)
+    old = copy.deepcopy(written)
+    devices = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1"}
+    working.container(VOLCANO, old)["resources"] = {"limits": devices, "requests": devices}
+    assert update(VOLCANO, written, old).keys() == {"uid", "allowed"}
+
+
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_additions_too(row):
+    at = admitting.known(namespace_labels={FABRIC: "f"})
+    written = working.workload(row, working.template(), name="Worker")
+    old = patched(written, working.answer(working.review(row, written), BY, at))
+    assert old != written
+    body = working.review(row, written, operation="UPDATE", oldObject=old)
+    assert patched(written, working.answer(body, BY, at)) == old
+    assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
+
+
+def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_back_and_the_others_are_explained():
+    written = working.workload(VOLCANO, working.template(label="f"), name="worker")
+    written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
+    old = patched(written, working.answer(working.review(VOLCANO, written), BY))
+    new = copy.deepcopy(written)
+    new["spec"]["tasks"][0]["replicas"] = 7
+    new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
+    given_ = update(VOLCANO, new, old)
+    assert [each["path"] for each in admitting.operations(given_)] == ["/spec/tasks/0/template"]
+    after = patched(new, given_)
+    assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
+    (warning,) = given_["warnings"]
+    assert warning.startswith("spec.tasks[second].template: the template of a Job cannot change")
+
+
+@given(
+    st.sampled_from(FROZEN),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "metadata",
+                        "spec",
+                        "labels",
+                        "containers",
+                        "name",
+                        "resources",
+                        "limits",
+                        "volumes",
+                        "volumeMounts",
+                        FABRIC,
+                        "nvidia.com/mlx5_0",
+                    ]
+                ),
+                inner,
+                max_size=3,
+            )
+        ),
+        max_leaves=12,
+    ),
+)
+def test_whatever_an_update_of_an_immutable_template_holds_is_answered_and_a_patch_gives_the_stored_one(row, template):
+    new = working.workload(row, template, name="Worker")
+    old = applied(stored(row), new)
+    try:
+        given_ = update(row, new, old)
+    except wire.MalformedError:
+        return
+    if "patch" in given_:
+        assert {**patched(new, given_), "metadata": old["metadata"]} == old
 
 
 def test_a_label_put_on_a_workload_counts_at_once():
@@ -175,7 +352,7 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
     tree = working.workload(DEPLOYMENT, working.template(), label="f")
     given_ = working.answer(working.review(DEPLOYMENT, tree), None)
     assert patched(tree, given_)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
-    assert "no valid policy yet" in given_["warnings"][0]
+    assert "no policy in force yet" in given_["warnings"][0]
     for template in (working.template(label="none"), working.template(cpu())):
         plain = working.workload(DEPLOYMENT, template)
         assert working.answer(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}

@@ -1,0 +1,82 @@
+"""What is at a path already is left alone, however the path is written and whatever is there."""
+
+import pytest
+from admitting import admitted, fabric, gpus, planned, pod, record
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import views
+from fabric.lint import subjects
+
+SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
+BY = fabric(
+    "    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n    nccl: {delivery: file}\n    preflight: {enabled: true}\n"
+)
+# All of them pass the API server's validation; container runtimes clean them (runc: filepath-securejoin).
+SPELLINGS = ["{0}", "{0}/", "/{0}", "//{0}", "/run/..{0}", "{0}/.", "/.{0}", "/../..{0}", "{1}", "./{1}"]
+
+
+def spelled(form: str, path: str) -> str:
+    return form.format(path, path[1:])
+
+
+def ours(tree: dict, path: str) -> list[str]:
+    mounts = tree["spec"]["containers"][0].get("volumeMounts", [])
+    return [each["name"] for each in mounts if each["mountPath"] == path and each["name"].startswith("railwright-")]
+
+
+@pytest.mark.parametrize("form", [*SPELLINGS, "{0}//", "/dev//..{0}"])
+@pytest.mark.parametrize("path", [SHM, DEVICES, FILE])
+def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
+    mount = {"name": "own", "mountPath": spelled(form, path)}
+    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}]), BY)
+    assert ours(tree, path) == []
+    assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
+    assert {f"mounts.{path}", "nccl.conf"} & record(tree)["skipped"].keys()
+
+
+@pytest.mark.parametrize("form", ["{0}", "/{0}"])
+@pytest.mark.parametrize("path", [SHM, DEVICES, FILE])
+def test_a_block_device_at_the_path_is_left_alone(path, form):
+    device = {"name": "disk", "devicePath": spelled(form, path)}
+    claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
+    tree = admitted(pod(gpus(8, volumeDevices=[device]), volumes=[claim]), BY)
+    assert ours(tree, path) == []
+    assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
+
+
+@pytest.mark.parametrize("form", ["/etc", "/etc/", "//etc", "/usr/../etc"])
+def test_a_volume_over_the_whole_of_etc_keeps_the_file_out_however_it_is_written(form):
+    tree = pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": form}]), volumes=[{"name": "own", "emptyDir": {}}])
+    assert ours(admitted(tree, BY), FILE) == []
+    assert any("mounts /etc itself" in each for each in planned(tree, BY).warnings)
+
+
+def test_preflight_sees_the_device_files_where_the_users_mount_has_them():
+    mount = {"name": "own", "mountPath": "/dev//infiniband"}
+    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "hostPath": {"path": DEVICES}}]), BY)
+    (check,) = tree["spec"]["initContainers"]
+    assert {"name": "own", "mountPath": "/dev//infiniband"} in check["volumeMounts"]
+
+
+@pytest.mark.parametrize("form", SPELLINGS)
+def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_written(form):
+    secret = {"name": "keys", "secret": {"secretName": "k"}}
+    mount = {"name": "keys", "mountPath": spelled(form, "/root/.ssh")}
+    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[secret]), fabric())
+    assert ours(tree, FILE), "its ranks do not inherit the container's environment"
+
+
+def test_lint_reads_paths_the_same_way():
+    container = views.Container(volume_mounts_or_none=[views.VolumeMount(name="own", mount_path="/dev//shm/")])
+    tree = views.Pod(spec=views.PodSpec(containers_or_none=[container]))
+    assert list(subjects.ranks(tree, 0, subjects.Around()).mounts) == [SHM]
+
+
+@given(st.text("/.ab", max_size=8))
+def test_a_cleaned_path_is_absolute_and_clean(written):
+    path = views.VolumeMount(mount_path=written).path
+    assert path.startswith("/")
+    assert not path.startswith("//")
+    assert not {"", ".", ".."} & set(path[1:].split("/")) or path == "/"
+    assert views.VolumeMount(mount_path=path).path == path

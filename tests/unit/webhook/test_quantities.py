@@ -1,0 +1,82 @@
+"""Whatever amount a pod or workload asks for is answered: no number is too large for the server."""
+
+import json
+
+import admitting
+import pytest
+import working
+from admitting import fabric, gpus, limits, pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.injection import kinds
+from webhook import memory, pods, wire
+
+RESOURCE = "nvidia.com/mlx5_0"
+POLICY = fabric("    mounts: {sharedMemory: 1Gi}\n    preflight: {enabled: true}\n")
+LARGEST = 2**63 - 1  # Kubernetes caps every quantity there
+ENORMOUS = ["1e21", "100Ei", str(2**64), str(2**63), "1e40", "1e41", "1e99999", "+10E", 10**21, 2**64, 1e300, "9" * 64]
+TINY = ["1n", "1e-40", "1e-99999", "0.000000000000000000001", 1e-300]
+ANY = (
+    st.sampled_from([*ENORMOUS, *TINY])
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.from_regex(r"[+-]?\d{1,30}\.?\d{0,5}([eE][+-]?\d{1,6}|[numkMGTPE]|[KMGTPE]i|)", fullmatch=True)
+    | st.text(max_size=5)
+)
+MACHINE = st.fixed_dictionaries({"part": st.sampled_from(["limits", "requests", "both"]), "amount": ANY, "other": ANY})
+
+
+def container(resource: str, part: str, amount: object, other: object) -> dict:
+    asked = {"nvidia.com/gpu": "8", "cpu": other, resource: amount}
+    parts = ("limits", "requests") if part == "both" else (part,)
+    return {"name": "c", "image": "i", "resources": dict.fromkeys(parts, asked)}
+
+
+def admit(tree: dict) -> dict:
+    """The response to a pod's review, asked twice as for two mates of a gang."""
+    remembered = memory.Memory()
+    body = admitting.review(tree, namespace="prod")
+    first, second = (pods.handle(body, POLICY, lambda _: admitting.known(version=1), remembered).body for _ in range(2))
+    assert first == second
+    response: dict = json.loads(first)["response"]
+    return response
+
+
+@pytest.mark.parametrize("amount", ENORMOUS)
+@pytest.mark.parametrize("row", kinds.KINDS, ids=lambda row: f"{row.title}-{row.versions[0]}")
+def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amount):
+    template = working.template(container(RESOURCE, "limits", amount, "1"), label="f")
+    tree = working.workload(row, template, name="Worker")
+    response = working.answer(working.review(row, tree), POLICY)
+    assert response["allowed"], response
+    after = working.container(row, working.patched(row, tree, POLICY))["resources"]
+    assert after["limits"][RESOURCE] == amount
+    assert after["requests"][RESOURCE] == str(LARGEST)
+
+
+@pytest.mark.parametrize("amount", [*ENORMOUS, *TINY])
+def test_an_enormous_or_tiny_amount_of_a_pod_is_answered_with_a_patch(amount):
+    assert admit(pod(container(RESOURCE, "limits", amount, amount)))["patchType"] == "JSONPatch"
+
+
+def test_a_number_beyond_64_bits_anywhere_in_a_pod_is_answered():
+    tree = pod(gpus(8, securityContext={"runAsUser": 10**30}), securityContext={"runAsUser": -(10**30)})
+    assert admit(tree)["allowed"]
+    template = {"metadata": {"labels": tree["metadata"]["labels"]}, "spec": tree["spec"]}
+    row = working.kind("Job.batch.volcano.sh")
+    assert working.answer(working.review(row, working.workload(row, template)), POLICY)["allowed"]
+
+
+@given(MACHINE, st.sampled_from([RESOURCE, "nvidia.com/gpu", "memory", "example.com/other"]))
+def test_no_quantity_is_an_error_of_the_server(asked, resource):
+    tree = pod(container(resource, asked["part"], asked["amount"], asked["other"]))
+    try:
+        response = admit(tree)
+    except wire.MalformedError:
+        return
+    if response["allowed"] and resource == RESOURCE:
+        assert int(limits(admitting.admitted(tree, POLICY))["nvidia.com/mlx5_1"]) == 1
+    row = working.kind("JobSet.jobset.x-k8s.io")
+    template = {"metadata": {"labels": tree["metadata"]["labels"]}, "spec": tree["spec"]}
+    assert "allowed" in working.answer(working.review(row, working.workload(row, template)), POLICY)
