@@ -9,8 +9,10 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
-# What the quick tests take part in runs in as many processes as there are cores, the control plane in two: its tests wait
-# for schedulers most of the time. Files stay whole, because their tests share servers.
+# By another name than $(MAKE): `make -n` runs every line that has that name, and would run the tests.
+AGAIN = $(MAKE) --no-print-directory
+# The quick tests run in as many processes as there are cores, those of the control plane in two, each with a control plane
+# of its own: they wait for schedulers most of the time. Files stay whole, because their tests share servers.
 QUICK := --numprocesses auto --dist loadfile --durations 20
 PLANES := --numprocesses 2 --dist loadfile --durations 20
 # Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
@@ -73,7 +75,7 @@ test: setup ## unit, service and control-plane tests, a short fuzz run, and the 
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/pytest -m "not plane and not soak" $(QUICK) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
-	$(MAKE) --no-print-directory test-interpreters || exit; \
+	$(AGAIN) test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
 	$(BIN)/pytest -m "plane and not soak" $(PLANES) tests/controlplane tests/faults $(TEST_ARGS)
@@ -84,7 +86,7 @@ INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" 
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
-	for version in $$others; do $(MAKE) --no-print-directory .venv-$$version/ready || exit; \
+	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
 	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet --numprocesses auto --dist loadfile tests/unit tests/service \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
