@@ -9,10 +9,14 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
-# What the quick tests take part in runs in as many processes as there are cores, the control plane in two: its tests wait
-# for schedulers most of the time. Files stay whole, because their tests share servers.
-QUICK := --numprocesses auto --dist loadfile --durations 20
-PLANES := --numprocesses 2 --dist loadfile --durations 20
+# By another name than $(MAKE): `make -n` runs every line that has that name, and would run the tests.
+AGAIN = $(MAKE) --no-print-directory
+# The quick tests run in one process more than there are cores, because some wait; those of the control plane in two, each
+# with a control plane of its own: they wait for schedulers half of the time. Files stay whole: their tests share servers.
+MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
+QUICK = --numprocesses $(MORE) --dist loadfile
+PLANES := --numprocesses 2 --dist loadfile
+SLOWEST := --durations 20
 # Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
 SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDetector,--disable-plugin $(name))
 # Locks name versions and hashes, no registry: any mirror serves them.
@@ -72,11 +76,11 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 test: setup ## unit, service and control-plane tests, a short fuzz run, and the other interpreters of the machine
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest -m "not plane and not soak" $(QUICK) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
-	$(MAKE) --no-print-directory test-interpreters || exit; \
+	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
+	$(AGAIN) test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "plane and not soak" $(PLANES) tests/controlplane tests/faults $(TEST_ARGS)
+	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS)
 
 # Every supported interpreter of the machine but that of .venv, which runs everything. Fewer examples of each property:
 # they look for errors of the interpreter, not of the rule.
@@ -84,9 +88,9 @@ INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" 
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
-	for version in $$others; do $(MAKE) --no-print-directory .venv-$$version/ready || exit; \
+	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
-	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet --numprocesses auto --dist loadfile tests/unit tests/service \
+	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) tests/unit tests/service \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
 	echo "unit and service tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
 	case "$$ran," in *"Python $$shipped".*) ;; \
