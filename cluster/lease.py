@@ -75,6 +75,7 @@ class Election:
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._kept: _Lease | None = None  # our own last write: the next one needs no look before
         self._leaving = asyncio.Event()
+        self._bids = False  # a write of ours may have arrived, so the Lease may be ours
         self._shown = False
         self._told = ""
 
@@ -145,7 +146,7 @@ class Election:
         record = candidacy.bid(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
-        sent = self._clock()
+        sent, self._bids = self._clock(), True
         async with self._soon():
             self._kept = await self._written(lease, record)
         if not self._leaving.is_set():
@@ -186,7 +187,9 @@ class Election:
             raise errors.UnreachableError(f"{self._path}: not a Lease: {error}") from error
 
     async def _leave(self) -> None:
-        """Give the Lease back, where it is ours; whatever fails, it ends by itself."""
+        """Give the Lease back, where it may be ours; whatever fails, it ends by itself."""
+        if not self._bids:
+            return
         try:
             self._kept = None
             async with asyncio.timeout(_LEAVE_SECONDS):
@@ -195,6 +198,7 @@ class Election:
                 if lease is not None and record is not None:
                     await self._written(lease, record)
                     self._candidate = candidacy.saw(self._candidate, record, self._clock())
+                self._bids = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
 

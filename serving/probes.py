@@ -22,6 +22,7 @@ class Probes:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._last: Mapping[str, str | None] = {}
+        self._was_ready = False
         self.draining = False
 
     def add(self, name: str, check: Check) -> None:
@@ -37,7 +38,12 @@ class Probes:
             failing = {name: reason for name, reason in results.items() if reason}
             _LOG.info("not ready" if failing else "ready", extra={"fields": {"failing": failing}})
         self._last = results
+        self._was_ready = self._was_ready or not any(results.values())
         return results
+
+    def was_ready(self) -> bool:
+        """True where every check has held at some time, or holds now."""
+        return self._was_ready or not self.failing()
 
     def failing(self) -> bool:
         """True while any check fails, or this server is about to stop."""
