@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from fabric.injection import model
 from serving import routes
 
 _LOG = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
+_MAX_REASON = 300  # characters; kubelet puts the whole answer into an Event each time it asks
 
 
 class Probes:
@@ -67,7 +69,8 @@ def ready_reply(failures: Mapping[str, str | None]) -> routes.Reply:
 
 def _asked(check: Check) -> str | None:
     try:
-        return check()
+        reason = check()
+        return model.bounded(reason, _MAX_REASON) if reason else reason
     except Exception:  # noqa: BLE001 - a broken check must not break the probe
         _LOG.exception("readiness check failed")
         return "the check itself failed; the log of this server says more"

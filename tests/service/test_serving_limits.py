@@ -392,6 +392,19 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     assert "railwright_extender" not in text
 
 
+async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
+    checks = probes.Probes()
+    checks.add("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
+    with caplog.at_level(logging.INFO, logger="serving.probes"):
+        async with shell.running(checks=checks) as server:
+            answer = await server.ops("/readyz")
+    shown = json.loads(answer.body)["checks"]["policy"]
+    assert shown.startswith("fabrics.roce: ")
+    assert shown.endswith("...")
+    assert (len(shown), shown.isprintable()) == (300, True)
+    assert all(len(str(record.fields)) < 500 for record in caplog.records if "failing" in record.fields)
+
+
 async def test_probes_name_every_check_and_its_reason():
     checks = probes.Probes()
     reasons = {"policy": None, "nodes": "the first list of nodes has not arrived"}
