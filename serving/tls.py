@@ -227,9 +227,7 @@ def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
     context = _empty()
     paths = _snapshot(files)
     try:
-        context.load_cert_chain(
-            paths.certificate, paths.key, password=_encrypted
-        )  # the one reader of the key: see above
+        context.load_cert_chain(paths.certificate, paths.key, password=_encrypted)
         if pems.client_ca is not None:
             context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
             context.verify_mode = ssl.CERT_REQUIRED

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives import serialization
 
 from serving import metrics, tls
 
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
