@@ -1,6 +1,7 @@
 """The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
 
 import asyncio
+import time
 
 from cluster import policies, policy_map
 from fabric import names, views
@@ -38,6 +39,32 @@ async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
     while store.current is None:  # noqa: ASYNC110 - a thread's work
         await asyncio.sleep(0.001)
     assert device(store) == "mlx5_1"
+
+
+async def test_a_long_policy_is_read_by_another_process():
+    """Time in which this process computes is time in which it answers nobody, in a thread or not."""
+    text = GOOD.format(device="mlx5_1") + "".join(f"# {number}\n" for number in range(3000)) + "x: 1\n" * 5000
+    store = policies.PolicyStore()
+    source = policy_map.PolicyConfigMap(store)
+    before = time.process_time()
+    policies.read(text)
+    here = time.process_time() - before
+    source.upsert(config_map(text))
+    before = time.process_time()
+    await asyncio.gather(*source._reading)
+    assert time.process_time() - before < here / 2
+    assert "x" in {error.path for error in store.errors}
+
+
+async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
+    store = policies.PolicyStore()
+    told: list[int] = []
+    store.subscribe(lambda changed: told.append(changed.generation))
+    source = policy_map.PolicyConfigMap(store)
+    for number in range(5):
+        source.upsert(config_map(long(f"mlx5_{number}")))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_4", [1])
 
 
 async def test_what_came_after_a_long_policy_is_not_undone_by_it():

@@ -1,10 +1,12 @@
 """A ConfigMap that is no policy is refused with everything that is wrong with it."""
 
+import asyncio
 import json
 
 import admitting
 import pytest
 
+from cluster import policies as reading
 from webhook import policies
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
@@ -21,7 +23,8 @@ def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str
         "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.loads(policies.handle(json.dumps(body).encode()).body)["response"]
+    checking = policies.Validation(lambda text, _seconds: reading.read(text))
+    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode())).body)["response"]
 
 
 def test_a_good_policy_is_allowed():
