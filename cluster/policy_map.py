@@ -62,14 +62,14 @@ class PolicyConfigMap:
         async with self._one:
             if turn != self._turn:
                 return
-            result = await asyncio.to_thread(_read, text)
+            result = await _read(text)
         if turn == self._turn:
             self._store.take(result)
 
 
-def _read(text: str) -> model.Policy | policies.Rejected:
+async def _read(text: str) -> model.Policy | policies.Rejected:
     try:
-        return policy_process.read(text, _SECONDS)
+        return await policy_process.read(text, _SECONDS)
     except policy_process.ReaderError as error:  # a policy has to come into force all the same
         _LOG.warning("policy read in this process, which slows reviews", extra={"fields": {"error": str(error)}})
-        return policies.read(text)
+        return await asyncio.to_thread(policies.read, text)

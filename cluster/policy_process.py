@@ -4,6 +4,7 @@ A thread would not do: whoever computes in Python holds the interpreter, and eac
 several times. Owns the process, its bounds, and what goes through its pipes. What a policy may be is `policies`'.
 """
 
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -33,28 +34,60 @@ class _Result(msgspec.Struct):
 
 
 _decode = msgspec.msgpack.Decoder(_Result).decode
+_COMMAND = (sys.executable, "-P", "-m", "cluster.policy_process")
 
 
-def read(text: str, seconds: float) -> model.Policy | policies.Rejected:
-    """`policies.read` in another process, which is ended after so many seconds. Blocks. Raises ReaderError."""
+async def read(text: str, seconds: float) -> model.Policy | policies.Rejected:
+    """`policies.read` in another process, which is ended after so many seconds, or when this is cancelled.
+
+    Raises ReaderError.
+    """
     if len(text) > documents.MAX_BYTES:
         return policies.read(text)  # refused for its length alone
-    command = [sys.executable, "-P", "-m", "cluster.policy_process"]
+    reading = _Reading()
     try:
-        ran = subprocess.run(  # noqa: S603 - this module
-            command, input=text.encode("utf-8", _WITH_ANYTHING), capture_output=True, timeout=seconds, check=True
-        )
-        result = _decode(ran.stdout)
-    except subprocess.TimeoutExpired:
-        raise ReaderError(f"the policy was not read within {seconds:.1f} s") from None
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise ReaderError(f"the process that reads policies ended with code {error.returncode}: {said}") from None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ReaderError(f"no process to read the policy with: {error}") from None
+        result = await asyncio.to_thread(reading.run, text.encode("utf-8", _WITH_ANYTHING), seconds)
+    finally:
+        reading.end()  # else the end of this process would wait for it
     if result.document is not None:
         return model.Policy(result.document, result.digest)
     return policies.Rejected(tuple(policies.PolicyError(*error) for error in result.errors))
+
+
+class _Reading:
+    """One process that reads one text."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    def run(self, text: bytes, seconds: float) -> _Result:
+        """Blocks until it has read; `end` may be called meanwhile, in another thread. Raises ReaderError."""
+        try:
+            with subprocess.Popen(  # noqa: S603 - this module
+                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as self._process:
+                try:
+                    if self._ended:
+                        self._process.kill()
+                    written, said = self._process.communicate(text, timeout=seconds)
+                except BaseException:
+                    self._process.kill()
+                    raise
+            if self._process.returncode != 0:
+                last = said.decode(errors="replace").strip().rpartition("\n")[2]
+                raise ReaderError(f"the process that reads policies ended with {self._process.returncode}: {last}")
+            return _decode(written)
+        except subprocess.TimeoutExpired:
+            raise ReaderError(f"the policy was not read within {seconds:.1f} s") from None
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ReaderError(f"no process to read the policy with: {error}") from None
+
+    def end(self) -> None:
+        """Kill the process, if it still runs."""
+        self._ended = True
+        if self._process is not None:
+            self._process.kill()
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ is `cluster.policies`' to say. A caller that is turned away, or told too late, l
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from cluster import policies, policy_process
 from fabric import names, views
@@ -23,7 +23,7 @@ _SECONDS = 5.0  # how long a caller waits that does not say; timeoutSeconds of m
 _LONGEST_SECONDS = 30.0  # the most that a webhook configuration can say
 _ON_ITS_WAY_SECONDS = 0.2  # of those, for the answer
 
-Read = Callable[[str, float], model.Policy | policies.Rejected]
+Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
 
 
 class Validation:
@@ -67,7 +67,7 @@ class Validation:
         async with asyncio.timeout_at(deadline):
             await self._turn.acquire()
         try:
-            return await asyncio.to_thread(self._read, text, deadline - loop.time())
+            return await self._read(text, deadline - loop.time())
         finally:
             self._turn.release()
 

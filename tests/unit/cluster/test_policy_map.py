@@ -1,10 +1,13 @@
 """The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
 
 import asyncio
+import os
 import pathlib
+import signal
 import sys
 
 import pytest
+import shell
 
 from cluster import policies, policy_map
 from fabric import names, views
@@ -63,6 +66,21 @@ async def test_a_long_policy_is_read_by_another_process():
         await asyncio.sleep(0.001)
     assert len(readers) == 1
     assert device(store) == "mlx5_1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
+async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
+    source = policy_map.PolicyConfigMap(policies.PolicyStore())
+    older = children()
+    source.upsert(config_map(long("mlx5_1")))
+    await shell.until(lambda: children() - older)
+    (reader,) = children() - older
+    await shell.until(lambda: b"policy_process" in pathlib.Path(f"/proc/{reader}/cmdline").read_bytes())
+    os.kill(int(reader), signal.SIGSTOP)  # it would never end
+    (task,) = source._reading
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await shell.until(lambda: reader not in children())
 
 
 async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():

@@ -1,5 +1,6 @@
 """A policy that is read in another process is the same, and so is what is wrong with one."""
 
+import asyncio
 import pathlib
 import subprocess
 import sys
@@ -17,7 +18,7 @@ SECONDS = 60.0
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_a_good_policy_comes_back_as_it_is(path):
     text = path.read_text()
-    assert policy_process.read(text, SECONDS) == policies.read(text)
+    assert asyncio.run(policy_process.read(text, SECONDS)) == policies.read(text)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_a_good_policy_comes_back_as_it_is(path):
     ],
 )
 def test_a_bad_one_comes_back_with_all_that_is_wrong(text):
-    given = policy_process.read(text, SECONDS)
+    given = asyncio.run(policy_process.read(text, SECONDS))
     assert isinstance(given, policies.Rejected)
     assert [each.line for each in given.errors] == [each.line for each in policies.read(text).errors]
     assert given.errors[0].message
@@ -44,5 +45,5 @@ def test_a_policy_that_takes_too_much_memory_is_refused_for_that():
 def test_a_process_that_takes_too_long_is_ended():
     began = time.monotonic()
     with pytest.raises(policy_process.ReaderError, match=r"not read within 0\.2 s"):
-        policy_process.read("a: 1\n" * 200_000, 0.2)
+        asyncio.run(policy_process.read("a: 1\n" * 200_000, 0.2))
     assert time.monotonic() - began < 5, "its 6 s of work were waited for"

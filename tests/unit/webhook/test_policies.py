@@ -13,6 +13,10 @@ GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
 
 
+async def read(text: str, _seconds: float):
+    return reading.read(text)
+
+
 def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str = "railwright-system") -> dict:
     request = {
         "uid": "u",
@@ -23,7 +27,7 @@ def answer(data: dict | None, *, name: str = "railwright-policy", namespace: str
         "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    checking = policies.Validation(lambda text, _seconds: reading.read(text))
+    checking = policies.Validation(read)
     return json.loads(asyncio.run(checking.handle(json.dumps(body).encode())).body)["response"]
 
 
