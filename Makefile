@@ -23,7 +23,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-scale bench-volcano bench-placement demo lock clean
+.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -118,6 +118,9 @@ bench-webhook: setup ## the webhook beside a Go reference, in one run; options b
 
 bench-extender: setup ## the extender's requests on 5,000 nodes; options by BENCH_ARGS="--only kube --rounds 1"
 	$(BIN)/python tests/bench/placement_requests.py $(BENCH_ARGS)
+
+bench-policies: setup ## what checks of large policies cost reviews; options by BENCH_ARGS="--callers 8"
+	$(BIN)/python tests/bench/validation.py $(BENCH_ARGS)
 
 bench-scale: setup ## memory, CPU and relists of both servers in large clusters; options by BENCH_ARGS="--size 500/10000"
 	nice -n 5 $(BIN)/python tests/bench/scale.py $(BENCH_ARGS)

@@ -35,6 +35,10 @@ class Rotator:
         self._same = 0.0  # since when looks have shown the same
         self.looked: installation.Look | None = None
 
+    def forget(self) -> None:
+        """Drop the last look, and with it the authority's private key: another replica rotates now."""
+        self.looked = None
+
     async def step(self, *, renew_authority: bool = False) -> rotation.Step | rotation.Wait:
         """Look, and do what is due, if anything is. Raises ClusterError; ApiError of OVERTAKEN means: look again."""
         names = [inventory.AUTHORITY, *(leaf.name for leaf in self._wanted)]

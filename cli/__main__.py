@@ -5,6 +5,10 @@ is a module with NAME, HELP, `configure(parser)` and `run(arguments) -> exit cod
 reads the arguments, NAME, HELP and `forward(argv) -> exit code`.
 """
 
+from cli import sigterm
+
+sigterm.handle_as_pid_1()  # first: whatever is imported takes time, in which a signal would be lost
+
 import argparse
 import importlib
 import os

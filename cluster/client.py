@@ -63,13 +63,13 @@ class Client:
 
         `opened` is called when the server has taken the watch; lines may be a minute away.
 
-        Raises UnreachableError when nothing arrives for `quiet_seconds`.
+        Raises SilentError when nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
             opened()
             parts: list[bytes] = []
-            with _unreachable(path):
+            with _unreachable(path), _silent(path):
                 async for chunk in response.content.iter_chunked(_CHUNK):
                     *lines, rest = chunk.split(b"\n")
                     for line in lines:
@@ -162,6 +162,15 @@ def _unreachable(path: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise errors.UnreachableError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _silent(path: str) -> Iterator[None]:
+    """A stream on which nothing arrives in time."""
+    try:
+        yield
+    except aiohttp.ServerTimeoutError as error:
+        raise errors.SilentError(f"{path}: {error}") from error
 
 
 def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str) -> errors.ApiError:

@@ -13,6 +13,10 @@ class UnreachableError(ClusterError):
     """No answer: refused, reset, timed out, or ended in the middle."""
 
 
+class SilentError(UnreachableError):
+    """Nothing came on a watch for longer than it may be quiet: there was no news, or nobody is there any more."""
+
+
 class ApiError(ClusterError):
     """The API server answered with an error status."""
 

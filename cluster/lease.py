@@ -20,7 +20,8 @@ from cluster import client as clients
 
 Timings = candidacy.Timings
 _GROUP = "/apis/coordination.k8s.io/v1"
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_OVERTAKEN = frozenset({409, 422})  # the latter for one that was to be created and is there by now: it has no version
 _LEAVE_SECONDS = 1.0  # to give the Lease back; without that it ends by itself
 _log = logging.getLogger("railwright.cluster")
 
@@ -67,14 +68,14 @@ class Election:
         """
         self._client, self._changed, self._clock, self._now = client, changed, clock, now
         self._eligible = eligible
-        self._all, self._name = f"{_GROUP}/namespaces/{namespace}/leases", name
-        self._path = f"{self._all}/{name}"
+        self._name, self._path = name, f"{_GROUP}/namespaces/{namespace}/leases/{name}"
         self._namespace = namespace
         self._timings = timings or Timings()
         self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._kept: _Lease | None = None  # our own last write: the next one needs no look before
         self._leaving = asyncio.Event()
+        self._bids = False  # a write of ours may have arrived, so the Lease may be ours
         self._shown = False
         self._told = ""
 
@@ -145,7 +146,7 @@ class Election:
         record = candidacy.bid(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
-        sent = self._clock()
+        sent, self._bids = self._clock(), True
         async with self._soon():
             self._kept = await self._written(lease, record)
         if not self._leaving.is_set():
@@ -176,8 +177,8 @@ class Election:
                 "spec": candidacy.tree(record, kept.spec),
             }
         )
-        write = self._client.post(self._all, body) if lease is None else self._client.put(self._path, body)
-        return self._decoded(await write)
+        # one that is not there is created by the same PUT, for which the right to create can be limited by name
+        return self._decoded(await self._client.put(self._path, body))
 
     def _decoded(self, answer: bytes) -> _Lease:
         try:
@@ -186,7 +187,9 @@ class Election:
             raise errors.UnreachableError(f"{self._path}: not a Lease: {error}") from error
 
     async def _leave(self) -> None:
-        """Give the Lease back, where it is ours; whatever fails, it ends by itself."""
+        """Give the Lease back, where it may be ours; whatever fails, it ends by itself."""
+        if not self._bids:
+            return
         try:
             self._kept = None
             async with asyncio.timeout(_LEAVE_SECONDS):
@@ -195,11 +198,12 @@ class Election:
                 if lease is not None and record is not None:
                     await self._written(lease, record)
                     self._candidate = candidacy.saw(self._candidate, record, self._clock())
+                self._bids = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
 
     async def _failed(self, error: Exception) -> None:
-        if isinstance(error, errors.ApiError) and error.status == _CONFLICT:
+        if isinstance(error, errors.ApiError) and error.status in _OVERTAKEN:
             return  # somebody was faster: the next look shows who
         text = str(error) or f"{self._path}: no answer in time"
         if text != self._told:
@@ -240,5 +244,5 @@ class Election:
 
 def _fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
-        return f"the account needs get and update on {path}, and create on leases: apply the roles of manifests/base"
+        return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
     return "it is tried again; who leads stops when its time is up, and nobody leads until the API server answers"

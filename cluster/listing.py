@@ -9,18 +9,31 @@ from typing import Any
 import msgspec
 
 from cluster import client as clients
-from cluster import watch_wire
+from cluster import errors, watch_wire
 
 _PAGE = "500"  # objects an answer, as kubectl asks for
+_GONE = 410
 
 
 async def listed(client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None) -> list[Any]:
-    """All objects of `path`, read as `view`. Raises ClusterError and what `watch_wire.UNREADABLE` names."""
+    """All objects of `path`, read as `view`. Raises ClusterError and what `watch_wire.UNREADABLE` names.
+
+    Where a page is asked for so late that the list has expired, all of it is read at once, as client-go's pager does.
+    """
+    try:
+        return await _pages(client, path, view, {**(query or {}), "limit": _PAGE})
+    except errors.ApiError as error:
+        if error.status != _GONE:
+            raise
+    return await _pages(client, path, view, query or {})
+
+
+async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     decode = msgspec.json.Decoder(view).decode
     found: list[Any] = []
     more = ""
     while True:
-        asked = {**(query or {}), "limit": _PAGE, **({"continue": more} if more else {})}
+        asked = {**query, **({"continue": more} if more else {})}
         page = await watch_wire.decoded(watch_wire.decode_list, await client.get(path, asked))
         found += [decode(item) for item in page.items or ()]
         more = page.metadata.continue_

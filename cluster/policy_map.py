@@ -1,15 +1,19 @@
 """From the policy ConfigMap to the policy store: the text of its one key, and its absence.
 
-Owns that a long text is read beside the event loop: a mebibyte of garbage takes seconds, and reviews do not wait.
+Owns that a long text is read in another process: a mebibyte of garbage takes seconds, and reviews do not wait.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
-from cluster import policies
+from cluster import policies, policy_process
 from fabric import names, views
+from fabric.policy import model
 
 _AT_ONCE = 16 * 1024  # characters: some ten milliseconds; policies are shorter
+_SECONDS = 120.0  # for the longest text on a busy node; the last good policy is in force meanwhile
+_LOG = logging.getLogger("railwright.cluster")
 
 
 class PolicyConfigMap:
@@ -19,6 +23,7 @@ class PolicyConfigMap:
         self._store = store
         self._turn = 0  # counts what was seen: of texts that are being read only the newest counts
         self._reading: set[asyncio.Task[None]] = set()
+        self._one = asyncio.Lock()  # text at a time: of those that wait only the newest is read
         self.uid = ""  # of the ConfigMap last seen: Events name it, or `kubectl describe` does not show them
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
@@ -54,6 +59,17 @@ class PolicyConfigMap:
         reading.add_done_callback(self._reading.discard)
 
     async def _read(self, text: str, turn: int) -> None:
-        result = await asyncio.to_thread(policies.read, text)
+        async with self._one:
+            if turn != self._turn:
+                return
+            result = await _read(text)
         if turn == self._turn:
             self._store.take(result)
+
+
+async def _read(text: str) -> model.Policy | policies.Rejected:
+    try:
+        return await policy_process.read(text, _SECONDS)
+    except policy_process.ReaderError as error:  # a policy has to come into force all the same
+        _LOG.warning("policy read in this process, which slows reviews", extra={"fields": {"error": str(error)}})
+        return await asyncio.to_thread(policies.read, text)

@@ -2,6 +2,8 @@
 
 Owns every way a watch can end: resumed where it can be, listed anew where it must be (410, an unknown error in the
 stream), waited out with growing, jittered pauses where the API server is away. The sink keeps what it has meanwhile.
+A list comes in pages; one whose pages expire is read whole, as client-go does. A list that is streamed as a watch
+(WatchList) is not asked for: API servers before Kubernetes 1.34 refuse it by default, and pages do on all of them.
 A list after the first is fed as its differences, a slice at a time, so that whoever shares the loop gets its turns.
 """
 
@@ -146,13 +148,23 @@ class Reflector:
         return None
 
     async def _list(self) -> str:
-        """Lists page by page and feeds the sink; the version to watch from."""
-        if self.synced.is_set() or self._gradual:
-            return await self._compared()
+        """List and feed the sink; the version to watch from."""
+        read = self._compared if self.synced.is_set() or self._gradual else self._replaced
+        try:
+            return await read(paged=True)
+        except errors.ApiError as error:
+            if error.status != _GONE:
+                raise
+        # the pages took longer than the API server remembers a version, and may take as long again
+        self._restarted(self.kind.name, "gone")
+        return await read(paged=False)
+
+    async def _replaced(self, *, paged: bool) -> str:
+        """Give the sink the whole list at once."""
         found: list[Any] = []
         known: dict[watch_wire.Key, watch_wire.Identity] = {}
         reached = ""
-        async for reached, part in self._listed():  # noqa: B007 - the last one counts
+        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 if (obj := self._read(identity, raw)) is not None:
@@ -164,11 +176,11 @@ class Reflector:
         self._complete(reached)
         return reached
 
-    async def _compared(self) -> str:
+    async def _compared(self, *, paged: bool) -> str:
         """Feeds what a list has that is not known yet, as it comes, and at its end what it has no more."""
         left = dict(self._known)
         reached = ""
-        async for reached, part in self._listed():  # noqa: B007 - the last one counts
+        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 before = left.pop(identity.key, None)
@@ -184,14 +196,15 @@ class Reflector:
         self._complete(reached)
         return reached
 
-    async def _listed(self) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
+    async def _listed(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
         """All objects of the cluster in slices, each with the list's version; others get the loop between two.
 
         An empty list is one empty slice. Raises _OlderError before anything is given.
         """
-        following, limit = "", str(LATER_PAGE if self.synced.is_set() else PAGE)
+        following = ""
+        limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         while True:
-            query = self._query(limit=limit, **({"continue": following} if following else {}))
+            query = self._query(**limit, **({"continue": following} if following else {}))
             page = await watch_wire.decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
@@ -242,6 +255,8 @@ class Reflector:
                         version, fed = await self._fed(line), fed + 1
                         if fed % SLICE == 0:
                             await asyncio.sleep(0)  # lines that came together are given without a turn between them
+        except errors.SilentError:
+            return version  # nothing new is no fault; whether anybody is there is what the next request finds out
         except errors.UnreachableError as error:
             await self._failed(error, "unreachable")  # the version reached is kept: what was fed is not listed again
             return version

@@ -39,8 +39,8 @@ def place(environ: Mapping[str, str]) -> Place:
 
 
 def timings(seconds: float) -> lease.Timings:
-    """Of a Lease of so many seconds: renewed about six times in it, held for two thirds of it without an answer."""
-    return lease.Timings(duration=seconds, renew=seconds * 2 / 3, retry=seconds / 6)
+    """The timings of a Lease of so many seconds, in the proportions of client-go's 15, 10 and 2 seconds."""
+    return lease.Timings(duration=seconds, renew=seconds * 2 / 3, retry=seconds * 2 / 15)
 
 
 class Leading:

@@ -57,6 +57,7 @@ class Answers:
             reply = await _ended(route, reply)
         self._count(route, reply, began)
         answer = _response(reply.body, reply.status, reply.content_type)
+        answer.headers.update(reply.headers)
         if self.closing:
             answer.force_close()  # pooled connections of the API server move to another replica
         return answer
@@ -128,7 +129,7 @@ class Answers:
     def _shed(self) -> bytes:
         error = self._too_many()
         self.rejected(error.status)
-        return _written(_error(error.status, error.reason, ""), close=self.closing, headers=error.headers)
+        return _written(_error(error.status, error.reason, "")._replace(headers=error.headers), close=self.closing)
 
     def _too_many(self) -> routes.HttpError:
         seconds = self._limits.retry_seconds
@@ -183,7 +184,7 @@ def _failed(route: routes.Route, error: Exception) -> routes.Reply:
     if isinstance(error, route.malformed):
         return _error(400, str(error), "malformed")
     if isinstance(error, routes.HttpError):
-        return _error(error.status, error.reason, "")
+        return _error(error.status, error.reason, "")._replace(headers=error.headers)
     _LOG.error("a handler failed", exc_info=error, extra={"fields": {"path": route.path}})
     return _error(500, f"{route.path} failed, which is a defect of railwright; {_SEE_LOG}", "failed")
 
@@ -206,9 +207,9 @@ _CLOSE = "Connection: close\r\n"
 _REASONS = {status.value: status.phrase for status in http_status.HTTPStatus}
 
 
-def _written(reply: routes.Reply, *, close: bool, headers: Mapping[str, str] = routes.NOTHING) -> bytes:
+def _written(reply: routes.Reply, *, close: bool) -> bytes:
     """An answer as it goes over the wire."""
-    further = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
+    further = "".join([f"{name}: {value}\r\n" for name, value in reply.headers.items()]) if reply.headers else ""
     head = (
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
         f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n"

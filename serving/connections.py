@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from aiohttp import http, streams, web
 
-from serving import bodies, routes
+from serving import bodies, extents, routes
 from serving import limits as bounds
 
 _LOG = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class _Connection(web.RequestHandler):
     for plain requests: aiohttp's own takes two tasks' turns and three objects a request, which is half of its cost.
     """
 
-    __slots__ = ("_awaited", "_deadline", "_idle", "_owner", "_peer", "_rest")
+    __slots__ = ("_awaited", "_deadline", "_extent", "_idle", "_owner", "_peer", "_rest")
 
     def __init__(self, owner: Connections) -> None:
         super().__init__(
@@ -104,6 +104,7 @@ class _Connection(web.RequestHandler):
         self._owner = owner
         self._deadline: asyncio.TimerHandle | None = None
         self._idle = True  # no request of this connection is being read or answered
+        self._extent = extents.Extent()
         self._peer = ""
         self._awaited = 0  # bytes of the body whose rest is awaited
         self._rest: asyncio.Future[None] | None = None  # while the rest of a body is awaited; done when it has come
@@ -125,10 +126,11 @@ class _Connection(web.RequestHandler):
         """A plain request that is there whole is answered here; any other goes aiohttp's way, a task a request."""
         waiter = self._waiter
         if not self._idle or waiter is None or waiter.done() or self._messages or self._paused:
-            super().data_received(data)
+            self._parse(data)
             return
+        self._extent.reset()
         self._waiter = None  # nobody is woken before we have looked
-        super().data_received(data)
+        self._parse(data)
         self._waiter = waiter
         if self._messages and len(self._messages) == 1 and (self._answered() or self._awaits()):
             return
@@ -137,6 +139,18 @@ class _Connection(web.RequestHandler):
             self._arm(self._owner.limits.header_seconds)
         if self._messages:
             waiter.set_result(None)
+
+    def _parse(self, data: bytes) -> None:
+        """Let aiohttp parse a chunk, and note whether a part of a further request was in it."""
+        requests, size = self._request_count, self._extent.body_size()
+        super().data_received(data)
+        self._extent.add(data, size, self._request_count - requests, self._messages[-1] if self._messages else None)
+
+    def _await_headers(self) -> None:
+        """Give the rest of a request's headers, of which a part came with or behind the one before, its time."""
+        self._extent.reset()
+        self._idle = False
+        self._arm(self._owner.limits.header_seconds)
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
         """Only what was paused is resumed: aiohttp asks for it with each body, and parses nothing each time."""
@@ -157,6 +171,8 @@ class _Connection(web.RequestHandler):
         self.transport.write(answer)
         self._disarm()
         self._stay()
+        if self._extent.exceeded:
+            self._await_headers()
         return True
 
     def _awaits(self) -> bool:
@@ -254,6 +270,8 @@ class _Connection(web.RequestHandler):
             return await super().finish_response(request, resp, start_time)
         finally:
             self._idle = True
+            if self._extent.exceeded and not self._messages and self.transport is not None:
+                self._await_headers()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._disarm()
@@ -268,8 +286,13 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """JSON instead of aiohttp's text, and no traceback for what a client sent."""
+        """JSON instead of aiohttp's text, and no traceback for what a client sent.
+
+        Raises ConnectionError where nobody is there to be answered: that ends the connection, and nothing is logged.
+        """
         del message  # quotes the client's bytes
+        if self.transport is None or isinstance(exc, ConnectionError):
+            raise ConnectionError("the caller has hung up") from exc
         self._owner.rejected(status)
         if status == 500:
             _LOG.error("request failed outside its handler", exc_info=exc)

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from fabric.injection import model
 from serving import routes
 
 _LOG = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
+_MAX_REASON = 300  # characters; kubelet puts the whole answer into an Event each time it asks
 
 
 class Probes:
@@ -22,6 +24,7 @@ class Probes:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._last: Mapping[str, str | None] = {}
+        self._was_ready = False
         self.draining = False
 
     def add(self, name: str, check: Check) -> None:
@@ -37,7 +40,12 @@ class Probes:
             failing = {name: reason for name, reason in results.items() if reason}
             _LOG.info("not ready" if failing else "ready", extra={"fields": {"failing": failing}})
         self._last = results
+        self._was_ready = self._was_ready or not any(results.values())
         return results
+
+    def was_ready(self) -> bool:
+        """True where every check has held at some time, or holds now."""
+        return self._was_ready or not self.failing()
 
     def failing(self) -> bool:
         """True while any check fails, or this server is about to stop."""
@@ -61,7 +69,8 @@ def ready_reply(failures: Mapping[str, str | None]) -> routes.Reply:
 
 def _asked(check: Check) -> str | None:
     try:
-        return check()
+        reason = check()
+        return model.bounded(reason, _MAX_REASON) if reason else reason
     except Exception:  # noqa: BLE001 - a broken check must not break the probe
         _LOG.exception("readiness check failed")
         return "the check itself failed; the log of this server says more"

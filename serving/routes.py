@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 JSON = "application/json"
+NOTHING: Mapping[str, str] = {}
 
 
 class Call(NamedTuple):
@@ -29,6 +30,7 @@ class Reply(NamedTuple):
     status: int = 200
     outcome: str = ""
     content_type: str = JSON
+    headers: Mapping[str, str] = NOTHING
 
 
 class HttpError(Exception):
@@ -90,9 +92,6 @@ class Table:
             verbs = ", ".join(sorted(allowed))
             raise HttpError(405, f"this path takes {verbs} only", {"Allow": verbs})
         raise HttpError(404, "no such path")
-
-
-NOTHING: Mapping[str, str] = {}
 
 
 def error_body(status: int, reason: str) -> bytes:

@@ -1,7 +1,8 @@
 """Listening, answering, draining: the shell of both servers, one process of it.
 
 After SIGTERM the server is not ready but answers on for the drain time, asking callers to connect anew, elsewhere;
-then it stops listening, finishes what is in flight and ends; a second signal ends it at once. A background task that
+then it stops listening, finishes what is in flight and ends; a second signal ends it at once, as does the first one
+while it has never been ready, because nobody was sent to it. A background task that
 fails ends the process: a server that no longer hears of its cluster must not look healthy.
 """
 
@@ -153,8 +154,12 @@ class Server:
 
     async def _drained(self) -> None:
         await self._stopping.wait()
+        unknown = not self._checks.was_ready()  # callers are sent to servers that are ready, or were
         self._checks.draining = self._answers.closing = True
         self._told()
+        if unknown:
+            _LOG.info("stopping before it was ever ready")
+            return
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_seconds):
@@ -205,6 +210,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     """SIGTERM and SIGINT call `stop`; nothing outside the main thread, where no signal arrives."""
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     loop = asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
         loop.add_signal_handler(number, stop)
     try:
@@ -212,6 +218,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+            # not the default, by which PID 1 would ignore it; None stands for a handler that Python did not set
+            signal.signal(number, previous[number] or signal.SIG_DFL)
 
 
 def _certificate(options: settings.Settings) -> tls.Source | None:

@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
     leader_elect: bool = False
-    lease_seconds: float = 3.0
+    lease_seconds: float = 15.0
     stale_seconds: float = 300.0
     excluded_namespaces: frozenset[str] = frozenset()  # beside those that are excluded everywhere
     otlp_endpoint: str | None = None
@@ -246,7 +246,7 @@ _OPTIONS = (
     _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
     _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
     _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
-    _Option("lease_seconds", _seconds, 3.0, "SECONDS", "extender: so long after a leader's death another takes over"),
+    _Option("lease_seconds", _seconds, 15.0, "SECONDS", "extender: so long after a leader's death another takes over"),
     _Option(
         "stale_seconds", _seconds, 300.0, "SECONDS", "extender: not ready once a cache was not heard of for so long"
     ),

@@ -1,21 +1,23 @@
 """The serving certificate: loaded, checked whole, and replaced while connections live on.
 
 A pair is proven in a fresh context before it is used, because `load_cert_chain` with a torn pair leaves a live context
-unable to do any handshake (measured). A front context hands each handshake over to the newest good one through its
-SNI callback, which runs without SNI too.
+unable to do any handshake (measured). A front context, which has no key of its own, hands each handshake over to the
+newest good one through its SNI callback, which runs without SNI too. Of a private key nothing is kept outside OpenSSL,
+and only in the context in use: OpenSSL wipes it there once it was replaced.
 """
 
 import asyncio
+import contextlib
 import datetime as dt
+import hashlib
 import logging
 import pathlib
 import ssl
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 _LOG = logging.getLogger(__name__)
 POLL_SECONDS = 5.0  # cert-manager and controller-runtime take 10; the kubelet itself takes up to a minute
@@ -37,7 +39,7 @@ class Files(msgspec.Struct, frozen=True):
 
 class _Pems(msgspec.Struct, frozen=True):
     certificate: bytes
-    key: bytes
+    key_digest: bytes
     client_ca: bytes | None
 
 
@@ -61,7 +63,7 @@ class Source:
         self._files, self._now = files, now
         self._complaint = ""
         self._current = _load(files, now())
-        self.front = _load(files, now()).context  # of its own: a callback on a context would also be the swapped one's
+        self.front = _front(self._current)  # of its own: a callback on a context would also be the swapped one's
         self.front.sni_callback = self._choose
 
     @property
@@ -146,7 +148,9 @@ def _load(files: Files, now: dt.datetime) -> _Loaded:
 
 def _read(files: Files) -> _Pems:
     paths = _snapshot(files)
-    return _Pems(_bytes(paths.certificate), _bytes(paths.key), _bytes(paths.client_ca) if paths.client_ca else None)
+    with _secret(paths.key) as key:
+        digest = hashlib.sha256(key).digest()
+    return _Pems(_bytes(paths.certificate), digest, _bytes(paths.client_ca) if paths.client_ca else None)
 
 
 def _snapshot(files: Files) -> Files:
@@ -171,37 +175,67 @@ def _bytes(path: pathlib.Path) -> bytes:
         raise CertificateError(f"{path}: {error.strerror}") from None
 
 
+@contextlib.contextmanager
+def _secret(path: pathlib.Path) -> Iterator[bytearray]:
+    """The bytes of a file, wiped afterwards."""
+    read = bytearray(_LARGEST)
+    try:
+        try:
+            with path.open("rb", buffering=0) as file:  # a buffer would keep a copy
+                size = file.readinto(read) or 0
+        except OSError as error:
+            raise CertificateError(f"{path}: {error.strerror}") from None
+        del read[size:]
+        yield read
+    finally:
+        read[:] = bytes(len(read))
+
+
 def _checked(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
-    """When the leaf begins and ends. Raises CertificateError unless the pair matches and is valid now."""
+    """When the leaf begins and ends. Raises CertificateError unless it is valid now."""
     try:
         leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
-        key = serialization.load_pem_private_key(pems.key, password=None)
     except (ValueError, TypeError) as error:
-        pair = f"{files.certificate}, {files.key}"
-        raise CertificateError(f"{pair}: not a PEM certificate and an unencrypted key: {error}") from None
-    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    if leaf.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
-        raise CertificateError(f"{files.key} is not the key of {files.certificate}")
+        raise CertificateError(f"{files.certificate}: not a PEM certificate: {error}") from None
     if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
         span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
         raise CertificateError(f"{files.certificate} is valid from {span}, and it is {now.isoformat()}")
     return leaf.not_valid_before_utc, leaf.not_valid_after_utc
 
 
-def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
+def _front(loaded: _Loaded) -> ssl.SSLContext:
+    """A context as the loaded one, without its certificate and key."""
+    context = _empty()
+    context.verify_mode = loaded.context.verify_mode  # it counts from before the hand-over; the authorities do not
+    return context
+
+
+def _encrypted() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _empty() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the caller's certificate
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
+    context = _empty()
     paths = _snapshot(files)
     try:
-        context.load_cert_chain(paths.certificate, paths.key)
+        context.load_cert_chain(paths.certificate, paths.key, password=_encrypted)
         if pems.client_ca is not None:
             context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
             context.verify_mode = ssl.CERT_REQUIRED
     except (ssl.SSLError, OSError, ValueError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise CertificateError(f"{files.key} is not the key of {files.certificate}") from None
         raise CertificateError(
-            f"{files.certificate}, {files.key}, {files.client_ca or 'no client CA'}: {error}"
+            f"{files.certificate}, {files.key}, {files.client_ca or 'no client CA'}: "
+            f"not a PEM certificate and an unencrypted key: {error}"
         ) from None
     return context

@@ -3,7 +3,6 @@
 Owns the meeting of handlers with the policy in force and the caches. Between body and answer of a pod stands no await.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from fabric.policy import model as policies
@@ -27,7 +26,7 @@ def offered(
     tracing: traces.Tracing = traces.OFF,
 ) -> Sequence[routes.Route]:
     """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
-    memory, steps = memories.Memory(), traced.steps(tracing)
+    memory, steps, checking = memories.Memory(), traced.steps(tracing), validation.Validation()
     admit = tracing.noted(pods.handle, traced.of_answer)
     equip = tracing.noted(workloads.handle, traced.of_answer)
     tell = tracing.step("events", tell)
@@ -49,12 +48,9 @@ def offered(
             await state.pods.wait(*bindings.pod_of(request), seconds=bindings.WAIT_SECONDS)
         return _reply(bindings.handle(request, policy_of(), state), counters)
 
-    async def validate_policy(call: routes.Call) -> routes.Reply:  # it may take seconds, which pods do not wait for
-        networks, offered = (
-            state.networks.resources,
-            state.nodes.offered,
-        )  # looked up in only, so that no copy is needed
-        return _reply(await asyncio.to_thread(validation.handle, call.body, networks, offered), counters)
+    async def validate_policy(call: routes.Call) -> routes.Reply:
+        networks, offered = state.networks.resources, state.nodes.offered  # read only, so no copy is needed
+        return _reply(await checking.handle(call.body, call.query.get("timeout", ""), networks, offered), counters)
 
     table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),

@@ -137,6 +137,7 @@ class Watcher:
         if leading:
             self._wake.set()
         else:
+            self._turning.forget()
             self._gauges.stand_by()
 
     def _lease_problem(self) -> str | None:

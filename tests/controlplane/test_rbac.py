@@ -128,13 +128,14 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
 
 
 async def exercise_certs(plane, namespace: str, site) -> None:
-    """The first certificates, into Secrets and configurations that the manifests ship without any."""
+    """The first certificates, into Secrets and configurations that the manifests ship without any; then two losses."""
     installed = rotation.Rotation(plane, site)
     try:
         await installed.prepare()
         await installed.configure(9, namespace)
         await installed.start()
         await installed.issued("railwright-extender-tls")
+        await installed.lost("railwright-extender-tls")
     finally:
         await installed.remove()
 
@@ -176,6 +177,9 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
 def used(grant: Grant, account: str, made: list[dict]) -> bool:
     """True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
     verb, *resource = grant.right
+    if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply
+        writes = [Grant((each, *resource), grant.names, grant.namespace) for each in ("update", "patch")]
+        return any(each["responseStatus"]["code"] == 201 for each in made for write in writes if write.covers(each))
     if any(map(grant.covers, made)) or (account, *grant.right) in RARE:
         return True
     listed = Grant(("list", *resource), grant.names, grant.namespace)

@@ -108,6 +108,10 @@ async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
         assert "railwright_certs_leading 1.0" in shown
         assert (await rotating.ops(other, "/readyz"))[0] == 200
         assert max(seen) == 1, "one writer at a time"
+        lost = await rotating.issued("railwright-extender-tls")
+        made = await rotating.lost("railwright-extender-tls")
+        assert made["tls.crt"] != lost["tls.crt"]
+        assert made["ca.crt"] == lost["ca.crt"], "of the same authority"
         fault.saw(
             f"{load.created} creates during a whole rotation of leaf and authority, 0 failed; the leader went in the "
             f"overlap and the other did {await steps_of(other)} steps; never two leaders in {len(seen)} looks; an "

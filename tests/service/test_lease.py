@@ -182,6 +182,7 @@ async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
     await until(lambda: leases.holder(PATH) == "one")
     await until(lambda: one.election.leading)
     assert two.told == []
+    assert not [path for method, path in leases.asked if method == "POST"], "the right to POST knows no name"
 
 
 async def test_what_is_no_lease_is_no_reason_to_end(leases, stand):

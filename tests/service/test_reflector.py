@@ -8,8 +8,9 @@ import json
 import logging
 
 import pytest
+import shell
 from aiohttp import web
-from api_stub import event, listing, node, status
+from api_stub import bookmark, event, listing, node, status
 
 from cluster import client as clients
 from cluster import errors, reflector, resources
@@ -38,11 +39,44 @@ async def test_pages_are_given_to_the_cache_all_at_once(stub, watch):
     assert stub.asked[1].query["continue"] == "next"
 
 
-async def test_a_continue_token_that_expired_begins_the_list_anew(stub, watch):
+async def test_a_continue_token_that_expired_is_followed_by_one_list_without_pages(stub, watch):
+    """As client-go's pager does: where pages take longer than the API server remembers, no number of tries ends."""
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
     stub.watches.append([None])
-    _, cache, _ = watch()
+    _, cache, restarts = watch()
     await cache.until(lambda: set(cache.objects) == {"z"})
+    assert not {"limit", "continue", "resourceVersion"} & stub.asked[2].query.keys(), "all of it, and the newest"
+    assert restarts == ["gone"]
+
+
+async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_pages_is_removed(stub, watch):
+    stub.lists.append(listing(node("a"), node("b"), node("c"), version=5))
+    stub.lists.append(listing(node("a"), node("b"), version=8, more="old"))
+    stub.lists.extend([status(410), listing(node("a"), node("c"), version=9)])
+    stub.watches.extend([status(410), [None]])
+    source, cache, _ = watch()
+    await shell.until(lambda: "9" in stub.watched_from())
+    assert (set(cache.objects), source.objects) == ({"a", "c"}, 2)
+
+
+async def test_the_list_of_a_command_falls_back_to_one_without_pages_too(stub, client):
+    stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
+    found = await lists.listed(client, "/api/v1/nodes", resources.NODES.view)
+    assert [each.metadata.name for each in found] == ["z"]
+    assert not {"limit", "continue"} & stub.asked[2].query.keys()
+
+
+async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.append([bookmark(7), None])
+    with caplog.at_level(logging.INFO, logger="railwright.cluster"):
+        source, _, restarts = watch(quiet_seconds=0.1)
+        async with asyncio.timeout(10):
+            while len(stub.watched_from()) < 4:  # noqa: ASYNC110 - a plain list tells nobody that it grew
+                await asyncio.sleep(0.01)  # between two looks
+    assert stub.watched_from()[1:4] == ["7", "7", "7"]
+    assert (restarts, caplog.records) == ([], [])
+    assert source.age_seconds() < 1
 
 
 async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):

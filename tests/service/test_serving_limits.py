@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import socket
+import struct
 import time
 
 import pytest
@@ -28,6 +30,11 @@ def slow(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body)
 
 
+async def patient(call: routes.Call) -> routes.Reply:
+    await asyncio.sleep(0.3)  # longer than its caller waits
+    return routes.Reply(call.body * 100_000)
+
+
 async def asked(call: routes.Call) -> routes.Reply:
     await asyncio.sleep(0)
     if call.parameters["pod"] == "none":
@@ -41,6 +48,7 @@ TABLE = (
     routes.Route("/slow", slow, immediate=True, sheds=True),
     routes.Route("/slow/long", slow, sheds=True),
     routes.Route("/slow/patient", slow, immediate=True),
+    routes.Route("/patient", patient),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
     routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
     routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
@@ -223,6 +231,78 @@ async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_id
     await caller.close()
 
 
+HALF = b"POST /echo HTT"
+SHORT = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n\r\n\r\n"
+LONG = SHORT.replace(b"/echo", b"/long")
+CHUNKED = LONG[: LONG.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
+WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\n"
+
+
+def pieces(sent: bytes) -> list[list[bytes]]:
+    """The ways in which bytes may arrive: at once, the last one alone, and cut in the middle of headers and body."""
+    return [[sent], [sent[:-1], sent[-1:]], [sent[:30], sent[30:]], [sent[:-2], sent[-2:]]]
+
+
+@pytest.mark.parametrize("whole", [SHORT, LONG, CHUNKED, WITHOUT_BODY, LONG + LONG, SHORT + LONG])
+async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(plain, whole):
+    arriving = [*pieces(whole + HALF), [whole, HALF], [whole[:40], whole[40:] + HALF[:3], HALF[3:]]]
+    callers = [await plain.open() for _ in arriving]
+
+    async def hung_up_on(caller: shell.Caller, parts: list[bytes]) -> bool:
+        for part in parts:
+            await caller.send(part)
+            await asyncio.sleep(0.02)  # so that it arrives alone
+        for _ in range(whole.count(b" HTTP/1.1")):
+            await caller.answer()
+        return await caller.hung_up()
+
+    async with asyncio.timeout(10):  # an idle connection is kept for 300 s
+        assert all(await asyncio.gather(*map(hung_up_on, callers, arriving)))
+    for caller in callers:
+        await caller.close()
+
+
+@pytest.mark.parametrize("whole", [SHORT, LONG, CHUNKED, WITHOUT_BODY])
+async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
+    callers = [(await plain.open(), parts) for parts in pieces(whole)]
+    for _ in range(2):
+        for caller, parts in callers:
+            for part in parts:
+                await caller.send(part)
+                await asyncio.sleep(0.02)  # so that it arrives alone
+            assert (await caller.answer()).status == 200
+    await asyncio.sleep(1.0)  # twice the deadline: idle is not slow
+    for caller, _ in callers:
+        assert (await caller.ask(b"1")).status == 200
+        await caller.close()
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /ec",
+        SHORT[:-1],
+        LONG[:-1],
+        CHUNKED[:-7],
+        LONG + HALF,
+        WITHOUT_BODY,
+        LONG.replace(b"/long", b"/patient"),
+    ],
+)
+async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, sent, hard):
+    caller = await plain.open()
+    await caller.send(sent)
+    await shell.until(lambda: plain.shell._service.connections)
+    await asyncio.sleep(0.05)  # so that what it has sent is being read
+    if hard:  # a reset, as a scanner of ports or a killed process sends
+        caller.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    caller.writer.transport.abort() if hard else await caller.close()
+    await shell.until(lambda: not plain.shell._service.connections)
+    assert await still_answers(plain)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -310,6 +390,19 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     assert 'railwright_http_rejected_total{code="404"} 1.0' in text
     assert "nowhere" not in text
     assert "railwright_extender" not in text
+
+
+async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
+    checks = probes.Probes()
+    checks.add("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
+    with caplog.at_level(logging.INFO, logger="serving.probes"):
+        async with shell.running(checks=checks) as server:
+            answer = await server.ops("/readyz")
+    shown = json.loads(answer.body)["checks"]["policy"]
+    assert shown.startswith("fabrics.roce: ")
+    assert shown.endswith("...")
+    assert (len(shown), shown.isprintable()) == (300, True)
+    assert all(len(str(record.fields)) < 500 for record in caplog.records if "failing" in record.fields)
 
 
 async def test_probes_name_every_check_and_its_reason():

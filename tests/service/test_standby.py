@@ -90,7 +90,7 @@ class Town:
         options += [f"--kubeconfig={self.folder / 'kubeconfig'}", f"--policy={self.folder / 'policy.yaml'}"]
         place = {"POD_NAME": f"extender-{number}", "POD_NAMESPACE": NAMESPACE, "POD_IP": f"10.0.0.{number}"}
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "extender", *options, "--leader-elect"),
+            *(sys.executable, "-m", "extender", *options, "--leader-elect", "--lease-seconds=3"),
             env={**os.environ, **place},
             cwd=ROOT,
             stderr=asyncio.subprocess.PIPE,

@@ -79,8 +79,10 @@ class Objects:
             if path in self.kept:
                 return _refused(409, "AlreadyExists")
             return web.json_response(self.keep(path, thing), status=201)
-        if present is None:
-            return _refused(404, "NotFound")
+        if present is None:  # as a Lease is created by PUT
+            return web.json_response(self.keep(request.path, thing), status=201)
+        if "resourceVersion" not in thing["metadata"]:
+            return _refused(422, "Invalid")
         if thing["metadata"].get("resourceVersion") != present["metadata"]["resourceVersion"]:
             return _refused(409, "Conflict")
         return web.json_response(self.keep(request.path, thing))

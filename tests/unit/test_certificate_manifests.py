@@ -27,7 +27,9 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     assert set(shipped) == servers
     assert not any({"data", "stringData", "type"} & set(each) for each in shipped.values())
     (rule,) = [each for each in one("Role")["rules"] if each["resources"] == ["secrets"]]
-    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch"})
+    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
+    (rule,) = [each for each in one("Role")["rules"] if each["resources"] == ["leases"]]
+    assert (rule["resourceNames"], set(rule["verbs"])) == (["railwright-certs"], {"get", "update", "create"})
     (rule,) = one("ClusterRole")["rules"]
     assert set(rule["resources"]) == set(installation.KINDS.values())
     assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})

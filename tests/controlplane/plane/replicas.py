@@ -36,7 +36,7 @@ class Replicas:
         place = {"POD_NAME": f"extender-{self._started}", "POD_IP": f"10.96.0.{self._started}"}
         server = await self.plane.serve(
             "extender",
-            *("--plain-http", "--leader-elect", "--drain-seconds=1", f"--listen=127.0.0.1:{port}"),
+            *("--plain-http", "--leader-elect", "--lease-seconds=3", "--drain-seconds=1", f"--listen=127.0.0.1:{port}"),
             self.site.kubeconfig("extender"),
             **place,
             POD_NAMESPACE=site.NAMESPACE,

@@ -12,6 +12,7 @@ import yaml
 from plane import plane, processes, registration, site, waiting
 
 NAME = "railwright"  # of both configurations
+NAME_OF_LEASE = "railwright-certs"
 MANIFEST = site.BASE / "certs.yaml"
 SHORT = ("--overlap=1s", "--settle=2s", "--propagation=7s", "--every=1s")  # servers look at their files each 5 s
 _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -78,6 +79,18 @@ class Rotation:
             return held if held.get("tls.crt") else {}
 
         return await waiting.wait(filled, describe=f"a certificate in Secret {name}")
+
+    async def lost(self, name: str) -> dict[str, bytes]:
+        """Delete a Secret and the Lease; what the Secret holds once both are there again."""
+        await self.plane.api.delete("Secret", name, site.NAMESPACE)
+        await self.plane.api.delete("coordination.k8s.io/v1/Lease", NAME_OF_LEASE, site.NAMESPACE)
+
+        async def again() -> dict[str, bytes]:
+            lease = await self.plane.api.get_or_none("coordination.k8s.io/v1/Lease", NAME_OF_LEASE, site.NAMESPACE)
+            secret = await self.plane.api.get_or_none("Secret", name, site.NAMESPACE)
+            return await self.secret(name) if lease and secret else {}
+
+        return await waiting.wait(again, describe=f"Secret {name} and the Lease to be made again")
 
     @contextlib.asynccontextmanager
     async def kubelet(self, name: str, folder: pathlib.Path) -> AsyncIterator[None]:

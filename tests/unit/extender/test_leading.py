@@ -3,11 +3,11 @@
 import pytest
 from placing import LEAF, node, pod, policy
 
-from cluster import candidacy, errors
+from cluster import candidacy, errors, lease
 from extender import leading, schedulers, state
 from fabric.placement import ledger
 from fabric.workload import GangKey, Rank
-from serving import metrics, routes
+from serving import metrics, routes, settings
 
 AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 CALL = routes.Call(b"", {}, {}, {}, "")
@@ -104,7 +104,14 @@ def test_what_schedulers_told_is_forgotten_when_another_has_led_meanwhile_and_on
 
 def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
     given = leading.timings(3.0)
-    assert (given.duration, given.renew, given.retry) == (3.0, 2.0, 0.5)
+    assert (given.duration, given.renew, given.retry) == (3.0, 2.0, 0.4)
+
+
+def test_the_lease_lasts_as_client_go_has_it_unless_a_faster_hand_over_is_asked_for():
+    options = settings.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
+    given = leading.timings(options.lease_seconds)
+    assert (given.duration, given.renew, given.retry) == (15.0, 10.0, 2.0)
+    assert given == lease.Timings()
 
 
 def test_every_missing_variable_is_named_with_where_it_comes_from():

@@ -89,8 +89,9 @@ def test_the_role_grants_what_a_leader_writes_by_name(ip):
         assert granted(verb, "endpoints") == {publication.endpoints(service(), at, [])["metadata"]["name"]}
         assert granted(verb, "leases") == {names.EXTENDER_SERVICE}
     assert granted("get", "services") == {names.EXTENDER_SERVICE}
-    for resource in ("leases", "endpointslices", "endpoints"):
-        assert granted("create", resource) == {"any"}, "a create has no name to be granted by"
+    assert granted("create", "leases") == {names.EXTENDER_SERVICE}, "it is created by PUT, whose path has its name"
+    for resource in ("endpointslices", "endpoints"):
+        assert granted("create", resource) == {"any"}, "a POST has no name to be granted by"
 
 
 def test_the_service_selects_nobody_and_two_replicas_stand():

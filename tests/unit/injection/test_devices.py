@@ -223,6 +223,8 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     by = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
     tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs", resources={"limits": {"x.y/vf": held}}))
     assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))
+
+
 # --- what the author of a pod is told of devices ------------------------------------------------------------
 
 MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))

@@ -192,6 +192,15 @@ def test_what_counts_as_no_room_for_a_record_is_one_number():
             assert left == missed.ALWAYS_EXCLUDED
 
 
+@pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender", "railwright-certs"])
+def test_a_start_on_a_busy_node_may_take_minutes_before_anybody_is_killed(name):
+    container = pod_of(name)["containers"][0]
+    startup = container["startupProbe"]
+    assert startup["httpGet"] == container["livenessProbe"]["httpGet"]  # readiness may wait for the cluster
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 180
+    assert "initialDelaySeconds" not in container["livenessProbe"]  # it is the startup probe that waits
+
+
 def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
     spec = DEPLOYMENTS["railwright-webhook"]
     pod = spec["template"]["spec"]

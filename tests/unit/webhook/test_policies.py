@@ -1,14 +1,20 @@
 """A ConfigMap that is no policy is refused with everything that is wrong with it."""
 
+import asyncio
 import json
 
 import admitting
 import pytest
 
+from cluster import policies as reading
 from webhook import policies
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
+
+
+async def read(text: str, _seconds: float):
+    return reading.read(text)
 
 
 def answer(
@@ -23,7 +29,8 @@ def answer(
         "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.loads(policies.handle(json.dumps(body).encode(), *cluster).body)["response"]
+    checking = policies.Validation(read)
+    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster)).body)["response"]
 
 
 def test_a_good_policy_is_allowed():

@@ -1,0 +1,135 @@
+"""What checking large policies costs the reviews of pods: their latency, and the longest turns of the event loop.
+
+`python validation.py [--callers 4] [--seconds 10] [--rate 100]`: a webhook reviews pods at a fixed rate, alone, then
+while callers have policies of a mebibyte checked without a pause: good ones, and the text that takes longest. Who is
+turned away comes again when it was told to. Turns are CPU time (turns.py), so that other processes make none longer;
+latencies want two quiet cores.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+import processes  # noqa: E402 - by the path above
+import shell  # noqa: E402
+
+MEBIBYTE = 1 << 20
+TIMEOUT = "/validate/policy?timeout=30s"
+
+
+def review(kind: str, name: str, **obj: object) -> bytes:
+    metadata = {"name": name, "namespace": "railwright-system", "labels": {"railwright.io/fabric": "default"}}
+    request = {
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": kind},
+        "name": name,
+        "namespace": "railwright-system",
+        "operation": "CREATE",
+        "object": {"metadata": metadata, **obj},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(body).encode()
+
+
+def good() -> str:
+    """As many fabrics of eight rails as fit a ConfigMap."""
+    rail = "    - {{name: rail{0}, network: prod/net{0}, resource: nvidia.com/mlx5_{0}, device: mlx5_{0}}}\n"
+    fabric = "    transport: roce\n    rails:\n" + "".join(rail.format(number) for number in range(8))
+    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+    count = (MEBIBYTE - len(head)) // (len(fabric) + 10)
+    return head + "".join(f"  f{number}:\n{fabric}" for number in range(count))
+
+
+LOADS = {"nothing": "", "good policies": good(), "duplicate keys": "a: 1\n" * (MEBIBYTE // 5 - 1)}
+
+
+async def measure(server: processes.Process, text: str, turns: pathlib.Path, options: argparse.Namespace) -> None:
+    """Print a row: reviews at the rate, while callers have `text` checked."""
+    policy = review("ConfigMap", "railwright-policy", data={"policy.yaml": text})
+    statuses: collections.Counter[int] = collections.Counter()
+
+    async def check() -> None:
+        while True:
+            caller = await server.open()
+            caller.writer.write(
+                f"POST {TIMEOUT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(policy)}\r\n\r\n".encode()
+            )
+            caller.writer.write(policy)
+            async with asyncio.timeout(60):
+                head = await caller.reader.readuntil(b"\r\n\r\n")
+            status = int(head.split(maxsplit=2)[1])
+            statuses[status] += 1
+            await caller.close()
+            await asyncio.sleep(1.0 if status == 429 else 0.0)  # Retry-After
+
+    checking = [asyncio.create_task(check()) for _ in range(options.callers if text else 0)]
+    await asyncio.sleep(1)
+    os.kill(server.pid, signal.SIGUSR1)  # forget the turns of the start
+    pod = review("Pod", "p", spec={"containers": [{"name": "a", "image": "b"}]})
+    caller = await server.open()
+    latencies, due = [], time.perf_counter()
+    for _ in range(int(options.seconds * options.rate)):
+        due += 1 / options.rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        began = time.perf_counter()
+        assert (await caller.ask(pod, path="/mutate/pods")).status == 200
+        latencies.append((time.perf_counter() - began) * 1e3)
+    await caller.close()
+    forgotten = turns.stat().st_mtime_ns  # noqa: ASYNC240 - nothing else runs here
+    os.kill(server.pid, signal.SIGUSR1)
+    await shell.until(lambda: turns.stat().st_mtime_ns != forgotten)
+    for task in checking:
+        task.cancel()
+    await asyncio.gather(*checking, return_exceptions=True)
+    print(row(latencies, json.loads(turns.read_text()), statuses))  # noqa: ASYNC240 - as above
+
+
+def row(latencies: list[float], turns: list[tuple[float, str]], statuses: Mapping[int, int]) -> str:
+    latencies.sort()
+    p50, p99 = (latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
+    longest = ", ".join(f"{spent:.1f} ms {what}" for spent, what in turns[:2])
+    spread = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, longest {latencies[-1]:.1f} ms"
+    return f"  {spread}; turns: {longest}; checks: {dict(statuses)}"
+
+
+async def run(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        turns = folder / "turns.json"
+        ports = ("--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=0")
+        command = (ROOT / "tests" / "bench" / "turns.py", turns, "webhook", *ports)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *map(str, command), *processes.without_cluster(folder)),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        server = await processes.Process(process).listening()
+        await server.ready()
+        for load, text in LOADS.items():
+            print(f"{options.callers if text else 0} callers, {load}:")
+            await measure(server, text, turns, options)
+        await server.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--callers", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=100.0, help="reviews a second")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

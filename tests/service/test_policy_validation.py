@@ -1,0 +1,96 @@
+"""Policies are checked beside the reviews of pods: in a process of its own, one at a time, for four callers at most."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import admitting
+import processes
+import pytest
+import shell
+
+GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
+
+
+def review(kind: str, name: str, **obj: object) -> bytes:
+    request = {
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": kind},
+        "name": name,
+        "namespace": "railwright-system",
+        "operation": "CREATE",
+        "object": {"metadata": {"name": name, "namespace": "railwright-system"}, **obj},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(body).encode()
+
+
+def policy(text: str) -> bytes:
+    return review("ConfigMap", "railwright-policy", data={"policy.yaml": text})
+
+
+@pytest.fixture
+async def webhook(tmp_path):
+    server = await processes.begin("webhook", "--plain-http", *processes.without_cluster(tmp_path))
+    await server.ready()
+    yield server
+    assert await server.end() == 0
+
+
+def readers(server: processes.Process) -> list[int]:
+    """The processes that read policies for this server."""
+    found = []
+    for task in pathlib.Path(f"/proc/{server.pid}/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            with contextlib.suppress(OSError):
+                found += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
+
+
+async def ask(server: processes.Process, body: bytes, path: str = "/validate/policy?timeout=30s") -> shell.Answer:
+    caller = await server.open()
+    try:
+        return await caller.ask(body, path=path)
+    finally:
+        await caller.close()
+
+
+async def test_pods_are_reviewed_while_policies_are_checked_and_a_fifth_caller_is_turned_away(webhook):
+    waiting = [asyncio.create_task(ask(webhook, policy(GOOD))) for _ in range(4)]
+    await shell.until(lambda: readers(webhook))
+    (reader,) = readers(webhook)
+    os.kill(reader, signal.SIGSTOP)  # from here on no check goes on
+    try:
+        for _ in range(3):
+            pod = review("Pod", "p", spec={"containers": [{"name": "a", "image": "b"}]})
+            answer = await ask(webhook, pod, "/mutate/pods")
+            assert json.loads(answer.body)["response"]["allowed"]
+        while (fifth := await ask(webhook, policy(GOOD), "/validate/policy?timeout=1s")).status != 429:
+            assert fifth.status == 503  # it came before one of the four
+        assert fifth.headers["retry-after"] == "1"
+        assert "4 policies are being checked already" in json.loads(fifth.body)["error"]["reason"]
+        assert readers(webhook) == [reader], "one at a time"
+        assert not any(task.done() for task in waiting)
+    finally:
+        os.kill(reader, signal.SIGCONT)
+    for answer in await asyncio.gather(*waiting):
+        assert json.loads(answer.body)["response"]["allowed"]
+
+
+async def test_a_check_that_takes_longer_than_its_caller_waits_is_ended_and_the_next_one_works(webhook):
+    late = asyncio.create_task(ask(webhook, policy(GOOD), "/validate/policy?timeout=2s"))
+    await shell.until(lambda: readers(webhook))
+    (reader,) = readers(webhook)
+    os.kill(reader, signal.SIGSTOP)
+    answer = await late
+    assert answer.status == 503
+    assert "not checked: the policy was not read within" in json.loads(answer.body)["error"]["reason"]
+    await shell.until(lambda: reader not in readers(webhook))
+    given = json.loads((await ask(webhook, policy("colour: red"))).body)["response"]
+    assert not given["allowed"]
+    assert "colour" in given["status"]["message"]

@@ -1,0 +1,49 @@
+"""A policy that is read in another process is the same, and so is what is wrong with one."""
+
+import asyncio
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cluster import documents, policies, policy_process
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = [ROOT / "manifests" / "examples" / name / "policy.yaml" for name in ("360-roce", "pvrdma-mpi")]
+SECONDS = 60.0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_a_good_policy_comes_back_as_it_is(path):
+    text = path.read_text()
+    assert asyncio.run(policy_process.read(text, SECONDS)) == policies.read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n",
+        "colour: \ud800",
+        "x" * (documents.MAX_BYTES + 1),
+    ],
+)
+def test_a_bad_one_comes_back_with_all_that_is_wrong(text):
+    given = asyncio.run(policy_process.read(text, SECONDS))
+    assert isinstance(given, policies.Rejected)
+    assert [each.line for each in given.errors] == [each.line for each in policies.read(text).errors]
+    assert given.errors[0].message
+
+
+def test_a_policy_that_takes_too_much_memory_is_refused_for_that():
+    limited = ["sh", "-c", 'ulimit -v 150000; exec "$@"', "-", sys.executable, "-P", "-m", "cluster.policy_process"]
+    ran = subprocess.run(limited, input=b"a: 1\n" * 200_000, capture_output=True, check=True)
+    assert b"takes more than 146 MiB of memory to read" in ran.stdout
+
+
+def test_a_process_that_takes_too_long_is_ended():
+    began = time.monotonic()
+    with pytest.raises(policy_process.ReaderError, match=r"not read within 0\.2 s"):
+        asyncio.run(policy_process.read("a: 1\n" * 200_000, 0.2))
+    assert time.monotonic() - began < 5, "its 6 s of work were waited for"
