@@ -243,6 +243,10 @@ def test_one_gpu_more_in_use_is_not_worth_all_of_kube_schedulers_scale():
     told = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
     assert told["gpu-1"] == 10
     assert 9 <= told["gpu-0"] <= 10
+    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
+    volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
+    scores = json.loads(door.verbs.volcano_prioritize(raw(volcanos), ""))["nodeScore"]
+    assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
 class Asking:
