@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from cli import commands, examples, output
+from cluster import errors
 
 _VERSION = "0.1.0"
 _COMPLETE = "__complete"  # what shells call, see cli.completion
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     except output.UnreadableError as error:
         print(f"railwright: {error}", file=sys.stderr)
+        return output.UNUSABLE
+    except errors.ClusterError as error:  # the one place that tells them, for every command
+        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:  # `| head` has seen enough; the interpreter must not flush into the closed pipe again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

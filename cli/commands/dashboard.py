@@ -37,8 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 once it is stopped, 2 where the cluster or the port cannot be had."""
-    from cluster import errors  # noqa: PLC0415 - slow to import, as in all commands
-    from serving import listeners  # noqa: PLC0415 - the same
+    from serving import listeners  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page tells the rest
     try:
         return asyncio.run(_serve(arguments, _address(arguments.listen)))
-    except (errors.ClusterError, listeners.ListenError) as error:
+    except listeners.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
