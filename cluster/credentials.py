@@ -59,6 +59,8 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
 
+    from cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, as that library does
+
     settings = configuration.Configuration()
     try:
         if kubeconfig is None:
@@ -66,7 +68,10 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
         else:
             async with asyncio.timeout(READ_SECONDS):
                 await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+            kubeconfig_faults.check(kubeconfig, context)
         return Account(kubeconfig, settings, context)
+    except errors.ConfigurationError:
+        raise
     except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
         raise _unusable(kubeconfig, context, error) from error
 

@@ -169,6 +169,8 @@ def answered(error: errors.ApiError) -> str:
 
 def _absent(error: errors.ApiError) -> str:
     namespace, resource, name = _parts(error.path)
+    if error.message.startswith("namespaces "):  # of a write into a namespace that is not there
+        return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
     if not name:
         return f"{error.where} does not know {resource or 'what was asked for'}; {_ADDRESS}, and the cluster's version"
     where = f" in namespace {namespace}" if namespace else ""

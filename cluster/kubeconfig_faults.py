@@ -55,6 +55,20 @@ def unusable(kubeconfig: str | None, context: str | None, error: BaseException |
         reason, fix = f"cannot be used{_words(error)}", _FETCH
     except _Fault as fault:
         reason, fix = fault.reason, fault.fix
+    return _told(kubeconfig, reason, fix)
+
+
+def check(kubeconfig: str, context: str | None) -> None:
+    """Raise ConfigurationError where a context, cluster, user or address is not there: loaders do not all mind."""
+    try:
+        for key, entry in _named(_merged([path for path in _paths(kubeconfig) if path.exists()]), context).items():
+            if key == "cluster":
+                _address(entry)
+    except _Fault as fault:
+        raise _told(kubeconfig, fault.reason, fault.fix) from None
+
+
+def _told(kubeconfig: str, reason: str, fix: str) -> errors.ConfigurationError:
     reason = f"kubeconfig {kubeconfig}: {reason}"
     return errors.ConfigurationError(f"{reason}; {fix}", reason=reason, fix=fix)
 
@@ -76,8 +90,15 @@ def _look(kubeconfig: str, context: str | None, error: BaseException | None) -> 
         )
     if not any(path.exists() for path in _paths(kubeconfig)):
         raise _Fault("does not exist", "give --kubeconfig FILE, or set KUBECONFIG to a file that exists")
-    merged = _merged([path for path in _paths(kubeconfig) if path.exists()])
-    entry = _context(merged, context)
+    for key, entry in _named(_merged([path for path in _paths(kubeconfig) if path.exists()]), context).items():
+        judge = _cluster if key == "cluster" else _user
+        judge(entry, error)
+
+
+def _named(merged: _Merged, chosen: str | None) -> Mapping[str, _Entry]:
+    """The cluster and the user, if any, of the context that was chosen."""
+    found: dict[str, _Entry] = {}
+    entry = _context(merged, chosen)
     for key, section in (("cluster", "clusters"), ("user", "users")):
         wanted = entry.tree.get(key)
         if wanted is None and key == "user":
@@ -87,8 +108,8 @@ def _look(kubeconfig: str, context: str | None, error: BaseException | None) -> 
             raise _Fault(
                 f"context {entry.name} names {key} {wanted or '(none)'}, which is not in it ({section}: {known})"
             )
-        judge = _cluster if key == "cluster" else _user
-        judge(merged.sections[section][str(wanted)], error)
+        found[key] = merged.sections[section][str(wanted)]
+    return found
 
 
 def _merged(paths: Sequence[pathlib.Path]) -> _Merged:
@@ -151,6 +172,17 @@ def _list(found: Mapping[str, Any]) -> str:
 
 
 def _cluster(entry: _Entry, _error: BaseException | None) -> None:
+    _address(entry)
+    where = f"cluster {entry.name}"
+    text = _material(entry, where, "certificate-authority")
+    if text is not None:
+        try:
+            ssl.create_default_context(cadata=text.decode("ascii"))
+        except (ssl.SSLError, ValueError):
+            raise _Fault(f"certificate-authority of {where} is no PEM certificate") from None
+
+
+def _address(entry: _Entry) -> None:
     server = entry.tree.get("server")
     where = f"cluster {entry.name}"
     if not server:
@@ -162,12 +194,6 @@ def _cluster(entry: _Entry, _error: BaseException | None) -> None:
         sound = False
     if not sound:
         raise _Fault(f"`server: {server}` of {where} is no address: https://HOST:PORT is expected")
-    text = _material(entry, where, "certificate-authority")
-    if text is not None:
-        try:
-            ssl.create_default_context(cadata=text.decode("ascii"))
-        except (ssl.SSLError, ValueError):
-            raise _Fault(f"certificate-authority of {where} is no PEM certificate") from None
 
 
 def _user(entry: _Entry, error: BaseException | None) -> None:
@@ -189,7 +215,7 @@ def _material(entry: _Entry, where: str, key: str) -> bytes | None:
     data, path = entry.tree.get(f"{key}-data"), entry.tree.get(key)
     if data:
         try:
-            return base64.b64decode(str(data), validate=True)
+            return base64.b64decode("".join(str(data).split()), validate=True)
         except (binascii.Error, ValueError):
             raise _Fault(f"{key}-data of {where} is not base64") from None
     if not path:

@@ -13,7 +13,7 @@ import sys
 import typing
 import webbrowser
 
-from cli import kubeconfig, output
+from cli import kubeconfig, output, snapshot_files
 
 if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
     from cluster import sources
@@ -43,9 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
     if arguments.snapshot and arguments.kubeconfig:
         raise output.UnreadableError("--snapshot contradicts --kubeconfig: leave out one of them")
-    for path in (arguments.snapshot, arguments.policy):
-        if path is not None:
-            output.read_text(str(path))
+    if arguments.policy is not None:
+        output.read_text(str(arguments.policy))
+    if arguments.snapshot is not None:
+        snapshot_files.read(str(arguments.snapshot))
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page tells the rest
     try:
         return asyncio.run(_serve(arguments, _address(arguments.listen)))

@@ -17,11 +17,12 @@ import aiohttp
 import msgspec
 
 from cli import kubeconfig, output
-from cluster import credentials, failures
+from cluster import credentials, errors, failures
 from fabric import names
 
 SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
+_SERVICE = f"{_SERVICES}/{names.EXTENDER_SERVICE}"
 _FORWARD = (
     f"kubectl -n {names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
     f"kubectl -n {names.NAMESPACE} get lease {names.EXTENDER_SERVICE}, without what follows its _), then add "
@@ -90,20 +91,23 @@ async def _proxied(path: str, way: Way) -> bytes:
 
 
 def _answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
-    reason = ""
+    reason, ours = "", False
     with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         refusal = msgspec.json.decode(body, type=_Refusal)
         if status == 200 and refusal.outcome:
             return body
+        ours = refusal.error is not None
         reason = failures.quotable(refusal.error.reason if refusal.error else refusal.message)
     if status == 200:
-        raise output.UnreadableError(
-            f"{where} answers, but not as railwright's extender does{instead or '; check the URL'}"
-        )
+        fix = "check the URL, or `server:` in the kubeconfig"
+        raise output.UnreadableError(f"{where} answers, but not as railwright's extender does; {fix}{instead}")
     if status == 404 and reason.startswith("no decision on"):
         instead = "; a pod is explained once a scheduler has asked the extender about it"
-    elif status == 401:
+    elif status == 401 and ours:
         instead = f"; {_IDENTIFY}"
+    elif not ours:
+        error = errors.ApiError(status, "", reason, _SERVICE, where=where, foreign=not reason)
+        raise output.UnreadableError(f"{error.sentence}{instead}")
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cli import kubeconfig, output, waiting
+from cli import kubeconfig, output, snapshot_files, waiting
 from cli.verification import policies
 from cluster import client as clients
-from cluster import errors, failures, listing, resources, snapshots, sources, watch_wire
+from cluster import errors, failures, listing, resources, sources, watch_wire
 from extender import state as states
 from extender import watched
 from fabric.overview import members, model, picture
@@ -54,10 +54,7 @@ def overview(way: Way) -> model.Overview:
 
 
 def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
-    try:
-        found = snapshots.read(output.read_text(path))
-    except snapshots.SnapshotError as error:
-        raise output.UnreadableError(f"--snapshot {path}: {error}") from None
+    found = snapshot_files.read(path, needs="Node")
     for kind, sink in {each.snapshot_kind: each.sink for each in wanted}.items():
         sink.replace(found[kind])
     return ()

@@ -58,6 +58,8 @@ async def _uninstalled(request: web.Request) -> web.StreamResponse:
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")
+    if last == "selfsubjectaccessreviews":
+        return web.json_response({"status": {"allowed": True}})
     if not request.path.startswith(_CORE):
         return web.Response(status=404, text="404 page not found\n")
     if request.method != "GET":
@@ -248,7 +250,8 @@ _MISTAKES: Mapping[str, Callable[[dict], object]] = {
         _cluster(server="https://127.0.0.1:1")(tree),
     ),
     "a plugin that is missing": _user(_exec("no-such-credential-plugin", "get-token")),
-    "a plugin that fails": _user(_exec(sys.executable, "-c", "raise ValueError('log in again')")),
+    "a plugin that fails": _user(_exec(sys.executable, "-c", "raise SystemExit('log in again')")),
+    "a plugin that crashes": _user(_exec(sys.executable, "-c", "1 / 0")),
     "a plugin that babbles": _user(_exec(sys.executable, "-c", "print('hello')")),
 }
 KUBECONFIGS = (*_FILES, *_MISTAKES)
