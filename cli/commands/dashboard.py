@@ -6,12 +6,14 @@ Serves on loopback only: whoever may connect sees what the user may see.
 
 import argparse
 import asyncio
+import functools
 import logging
 import pathlib
 import signal
 import sys
 import typing
 import webbrowser
+from collections.abc import Callable
 
 from cli import kubeconfig, output, snapshot_files
 
@@ -21,6 +23,7 @@ if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not 
 
 NAME = "dashboard"
 HELP = "the fabric, its gangs and what admission did lately, live on a page of this machine"
+_LOOK_SECONDS = 1.0
 _STALE_SECONDS = 150.0  # a watch without news has bookmarks each minute: over two of them are missing
 
 
@@ -70,7 +73,7 @@ def _address(text: str) -> "settings.Address":
 
 
 async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
-    from cluster import resources, sources  # noqa: PLC0415 - as above
+    from cluster import pulse, resources, sources  # noqa: PLC0415 - as above
     from dashboard import feed, port  # noqa: PLC0415
     from extender import state as states  # noqa: PLC0415
     from extender import watched  # noqa: PLC0415
@@ -88,15 +91,22 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
         wanted=wanted,
         restarted=lambda _kind, _reason: None,
     )
+    beat = pulse.Pulse(origin.client) if origin.client is not None else None
+
+    def away() -> str:
+        return origin.away() or (beat.failure if beat is not None else "")
+
+    watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_tell, away)]
     drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
     source = feed.Feed(
         drawing,
         source=f"snapshot {arguments.snapshot.name}" if arguments.snapshot else f"kubeconfig {account}",
-        problems=lambda: _problems(origin),
+        problems=lambda: _problems(origin, away()),
+        away=away,
     )
     try:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(each()) for each in (*origin.tasks, source.run)]
+            running = [group.create_task(each()) for each in (*origin.tasks, *watching, source.run)]
             async with port.opened(at, source, _everybody) as where:
                 _announce(f"http://{where}/", browser=arguments.open)
                 await _stopped()
@@ -125,5 +135,17 @@ async def _stopped() -> None:
     await stopped.wait()
 
 
-def _problems(origin: "sources.Sources") -> list[str]:
+async def _tell(away: Callable[[], str]) -> None:
+    """Say on the terminal, once for each change, that the cluster is away, and that it is back."""
+    told = ""
+    while True:
+        if (now := away()) != told:
+            told = now
+            print(f"railwright dashboard: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _problems(origin: "sources.Sources", away: str) -> list[str]:
+    if away:  # what else is wrong comes of that
+        return [away]
     return [each for each in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if each]
