@@ -260,6 +260,8 @@ async def test_a_small_screen_can_be_read(chrome, shown):
         assert await tab.js(f"{box.format('.top')}.height") < 170
         rows = await tab.js("[...document.querySelectorAll('#admissions tr')].map((each) => each.clientHeight)")
         assert max(rows) < 110
+        below = f"document.documentElement.scrollHeight - {box.format('.admissions')}.bottom - scrollY"
+        assert await tab.js(below) < 40, "nothing invisible makes the page longer"
         words = await tab.js(
             "[...document.querySelectorAll('#admissions td:nth-child(2)')].map((each) => each.clientWidth)"
         )
