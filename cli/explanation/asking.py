@@ -105,6 +105,10 @@ def _answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
         instead = "; a pod is explained once a scheduler has asked the extender about it"
     elif status == 401 and ours:
         instead = f"; {_IDENTIFY}"
+    elif not ours and not instead:
+        raise output.UnreadableError(
+            f"{where} answers, but not as railwright's extender does (status {status}); check the URL of --extender"
+        )
     elif not ours:
         error = errors.ApiError(status, "", reason, _SERVICE, where=where, foreign=not reason)
         raise output.UnreadableError(f"{error.sentence}{instead}")

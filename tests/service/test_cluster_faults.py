@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import pathlib
 import re
 import sys
 
 import faulty_clusters
 import pytest
 import vistas
+import yaml
 
 from cli.__main__ import main
 from cluster import client as clients
@@ -99,6 +101,18 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
     assert (process.returncode, out) == (2, b"")
     assert path in err.decode()
     assert not INTERNAL.search(err.decode()), err.decode()
+
+
+@pytest.mark.parametrize("fault", CLUSTERS)
+def test_an_extender_that_cannot_be_asked_is_told_in_the_same_words(run, faulty_clusters, tmp_path, capsys, fault):
+    tree = yaml.safe_load(pathlib.Path(faulty_clusters.kubeconfig(fault, tmp_path)).read_text())
+    url = tree["clusters"][0]["cluster"]["server"]
+    code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
+                ["explain", "pod", "prod/llama-0", "--extender", url])  # fmt: skip
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    assert not INTERNAL.search(shown.err), shown.err
+    assert "; " in shown.err
 
 
 SAID = {
