@@ -17,7 +17,7 @@ import msgspec
 
 from certs import inventory, issue, rotation, steps, trust
 from cluster import client as clients
-from cluster import errors
+from cluster import errors, failures, watch_wire
 
 CONFIGURATION = "railwright"  # the name of our mutating and of our validating configuration
 KINDS: Mapping[str, str] = {
@@ -252,10 +252,15 @@ def _time(text: str | None) -> dt.datetime | None:
 
 
 async def _or_none(client: clients.Client, path: str) -> Document | None:
+    """Return an object, None where there is none. Raises ClusterError, also for an answer that is no object."""
     try:
-        found: Document = msgspec.json.decode(await client.get(path))
+        found = msgspec.json.decode(await client.get(path))
     except errors.ApiError as error:
-        if error.status == _NOT_FOUND:
+        if error.status == _NOT_FOUND and not error.foreign:
             return None
         raise
+    except watch_wire.UNREADABLE as error:
+        raise failures.foreign(client.host, path, str(error)) from error
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise failures.foreign(client.host, path)
     return found

@@ -10,6 +10,8 @@ from cli import sigterm
 sigterm.handle_as_pid_1()  # first: whatever is imported takes time, in which a signal would be lost
 
 import argparse
+import contextlib
+import errno
 import importlib
 import os
 import pkgutil
@@ -18,13 +20,50 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from cli import commands, examples, output
+from cluster import errors
 
+_PIPE_CLOSED = 141  # the shells' code for SIGPIPE, as of any program whose reader (`| head`) has seen enough
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _COMPLETE = "__complete"  # what shells call, see cli.completion
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code: 0 fine, 1 findings, 2 usage or unreadable input."""
+    """Run one command and return its exit code: 0 fine, 1 findings, 2 usage, unreadable input, unwritable output."""
     given = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except output.UnreadableError as error:
+        print(f"railwright: {error}", file=sys.stderr)
+        return output.UNUSABLE
+    except errors.ClusterError as error:  # the one place that tells them, for every command
+        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
+        return output.UNUSABLE
+    except BrokenPipeError:
+        _discard_output()
+        return _PIPE_CLOSED
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # as rich ends a program whose reader has gone
+            return _PIPE_CLOSED
+        raise
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _discard_output()
+        print(f"railwright: the output cannot be written: {error.strerror}; free some space", file=sys.stderr)
+        return output.UNUSABLE
+    except KeyboardInterrupt:
+        return 130  # the shells' code for SIGINT
+    return code
+
+
+def _discard_output() -> None:
+    """Let what is left in the buffer go nowhere: the interpreter flushes it once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # no file of the system's behind it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(given: Sequence[str]) -> int:
     if given[:1] == [_COMPLETE]:
         return complete(given[1:])
     known = discover(given[0] if given else "")
@@ -32,19 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(known[given[0]].forward(given[1:]))
     try:
         arguments = _parser(known).parse_args(given)
-        code = int(known[arguments.command].run(arguments))
-        sys.stdout.flush()
     except SystemExit as leaving:  # argparse, after --help or a usage message
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
-    except output.UnreadableError as error:
-        print(f"railwright: {error}", file=sys.stderr)
-        return output.UNUSABLE
-    except BrokenPipeError:  # `| head` has seen enough; the interpreter must not flush into the closed pipe again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return output.OK
-    except KeyboardInterrupt:
-        return 130  # the shells' code for SIGINT
-    return code
+    return int(known[arguments.command].run(arguments))
 
 
 def discover(wanted: str = "") -> Mapping[str, ModuleType]:

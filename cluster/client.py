@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 import aiohttp
 import msgspec
 
-from cluster import credentials, errors
+from cluster import credentials, errors, failures
 
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
@@ -19,6 +19,7 @@ _LONGEST_MESSAGE = 500  # characters of a server's words that go into an error
 
 
 class _Status(msgspec.Struct):
+    kind: str = ""
     reason: str = ""
     message: str = ""
 
@@ -29,9 +30,9 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 class Client:
     """One session with one API server."""
 
-    def __init__(self, account: credentials.Account, *, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, account: credentials.Account, *, call_seconds: float | None = None) -> None:
         self._account = account
-        self._call_seconds = call_seconds
+        self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
         self._mistrusted = False  # the server's certificate was not of the authority we know
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
 
@@ -69,7 +70,7 @@ class Client:
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
             opened()
             parts: list[bytes] = []
-            with _unreachable(path), _silent(path):
+            with self._unreachable(path), self._silent(path):
                 async for chunk in response.content.iter_chunked(_CHUNK):
                     *lines, rest = chunk.split(b"\n")
                     for line in lines:
@@ -99,7 +100,7 @@ class Client:
         async with self._answer(
             method, path, query=query, body=body, content_type=content_type, timeout=timeout
         ) as response:
-            with _unreachable(path):
+            with self._unreachable(path):
                 return await response.read()
 
     @contextlib.asynccontextmanager
@@ -120,7 +121,7 @@ class Client:
         headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
         if body is not None:
             headers["Content-Type"] = content_type
-        with _unreachable(path), self._noting_mistrust():
+        with self._unreachable(path), self._noting_mistrust():
             response = await self._session.request(
                 method,
                 account.host + path,
@@ -135,11 +136,27 @@ class Client:
             )
         try:
             if response.status >= 300:
-                with _unreachable(path):
-                    raise _api_error(response, await response.read(), path)
+                with self._unreachable(path):
+                    raise _api_error(response, await response.read(), path, account.host)
             yield response
         finally:
             response.release()
+
+    @contextlib.contextmanager
+    def _unreachable(self, path: str) -> Iterator[None]:
+        """Raise every way a connection can fail as one error."""
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise failures.unreachable(self.host, path, error) from error
+
+    @contextlib.contextmanager
+    def _silent(self, path: str) -> Iterator[None]:
+        """Raise SilentError for a stream on which nothing arrives in time."""
+        try:
+            yield
+        except aiohttp.ServerTimeoutError as error:
+            raise failures.silent(self.host, path) from error
 
     @contextlib.contextmanager
     def _noting_mistrust(self) -> Iterator[None]:
@@ -150,35 +167,20 @@ class Client:
             raise
 
 
-async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float = CALL_SECONDS) -> Client:
+async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float | None = None) -> Client:
     """A client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
     return Client(await credentials.read(kubeconfig, context), call_seconds=call_seconds)
 
 
-@contextlib.contextmanager
-def _unreachable(path: str) -> Iterator[None]:
-    """Every way a connection can fail, as one error."""
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise errors.UnreachableError(f"{path}: {type(error).__name__}: {error}") from error
-
-
-@contextlib.contextmanager
-def _silent(path: str) -> Iterator[None]:
-    """A stream on which nothing arrives in time."""
-    try:
-        yield
-    except aiohttp.ServerTimeoutError as error:
-        raise errors.SilentError(f"{path}: {error}") from error
-
-
-def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str) -> errors.ApiError:
+def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
+    foreign = False
     try:
         status = _decode_status(body)
         reason, message = status.reason, status.message
+        foreign = status.kind != "Status"
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or nothing
         reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
+        foreign = True
     after = response.headers.get("Retry-After", "")
     return errors.ApiError(
         response.status,
@@ -186,4 +188,6 @@ def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str) -> erro
         message[:_LONGEST_MESSAGE],
         path,
         retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
+        where=failures.place(host),
+        foreign=foreign,
     )

@@ -6,6 +6,8 @@ server on a snapshot file does without; `cluster.kubernetes_library` keeps the i
 """
 
 import asyncio
+import os
+import pathlib
 import ssl
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ class Account:
         try:
             given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
         except (config.ConfigException, OSError, ValueError) as error:
-            raise _unusable(self._kubeconfig, error) from error
+            raise _unusable(self._kubeconfig, self._context, error) from error
         # a token file may end with a newline, which no header may
         return {
             each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
@@ -52,9 +54,13 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
 
     Raises ConfigurationError.
     """
+    if kubeconfig is not None and not _exists(kubeconfig):
+        raise _unusable(kubeconfig, context, None)  # the library would only warn
     kubernetes_library.import_config()
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
+
+    from cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, as that library does
 
     settings = configuration.Configuration()
     try:
@@ -63,14 +69,23 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
         else:
             async with asyncio.timeout(READ_SECONDS):
                 await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+            kubeconfig_faults.check(kubeconfig, context)
         return Account(kubeconfig, settings, context)
+    except errors.ConfigurationError:
+        raise
     except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
-        raise _unusable(kubeconfig, error) from error
+        raise _unusable(kubeconfig, context, error) from error
 
 
-def _unusable(kubeconfig: str | None, error: Exception) -> errors.ConfigurationError:
-    source = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster account (give --kubeconfig outside a cluster)"
-    return errors.ConfigurationError(f"{source}: {type(error).__name__}: {error}")
+def _exists(kubeconfig: str) -> bool:
+    """True where one of the files does."""
+    return any(pathlib.Path(each).expanduser().exists() for each in kubeconfig.split(os.pathsep) if each)
+
+
+def _unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
+    from cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, and only where something is wrong
+
+    return kubeconfig_faults.unusable(kubeconfig, context, error)
 
 
 def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:

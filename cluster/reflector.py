@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster import client as clients
-from cluster import errors, resources, sinks, watch_wire
+from cluster import errors, failures, resources, sinks, watch_wire
 
 PAGE = 500  # objects a list page: bounded memory here and in the API server
 LATER_PAGE = 50  # of a list while somebody is served: a page is read in one go, 350 kB of pods in about a millisecond
@@ -79,6 +79,7 @@ class Reflector:
         """
         self.kind = kind
         self.synced = asyncio.Event()
+        self.failure: errors.ClusterError | None = None  # why nothing is heard now
         self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
         self._skipped, self._excerpt, self._gradual = skipped, excerpt, gradual
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
@@ -301,6 +302,7 @@ class Reflector:
     def _hear(self) -> None:
         """The API server says something of this kind: a list, an event, or that there is nothing new from here on."""
         self._heard = self._clock()
+        self.failure = None
 
     async def _none_there(self) -> None:
         """The CRD is absent: there are no such objects, until it comes."""
@@ -320,6 +322,9 @@ class Reflector:
         self._told = ""
 
     async def _failed(self, error: Exception, reason: str, asked: float = 0.0) -> None:
+        self.failure = (
+            error if isinstance(error, errors.ClusterError) else failures.foreign(self._client.host, self.kind.path)
+        )
         self._tell(error)
         self._restarted(self.kind.name, reason)
         await self._pause(asked)

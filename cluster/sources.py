@@ -19,6 +19,9 @@ Skipped = Callable[[str], None]
 """Called with the kind when an object cannot be read and is left out."""
 
 
+_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)  # kinds without which nothing is true
+
+
 def _whole(obj: Any) -> Any:
     return obj
 
@@ -66,6 +69,14 @@ class Sources:
         ages = {name: each.age_seconds() for name, each in self._reflectors.items()}
         late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
         return f"not heard of for too long: {', '.join(late)}" if late else ""
+
+    def away(self) -> str:
+        """Return why the API server is not heard of nodes, pods or the policy; "" while it is, and without one."""
+        for name in _NEEDED:
+            source = self._reflectors.get(name)
+            if source is not None and source.failure is not None:
+                return source.failure.sentence
+        return ""
 
     def readings(self) -> dict[str, Any]:
         """What metrics show of all this, by the names `serving.metrics` gives it."""

@@ -27,11 +27,12 @@ class Feed:
         *,
         source: str,
         problems: Callable[[], Sequence[str]] = tuple,
+        away: Callable[[], str] = str,
         pace_seconds: float = PACE_SECONDS,
     ) -> None:
         self.picture = drawing
         self.readers = 0
-        self._source, self._problems, self._pace = source, problems, pace_seconds
+        self._source, self._problems, self._away, self._pace = source, problems, away, pace_seconds
         self._deltas = deltas.Deltas()
         self._changed, self._wanted = asyncio.Event(), asyncio.Event()
 
@@ -70,7 +71,8 @@ class Feed:
             await self._wanted.wait()
             for _ in self.picture.refresh():
                 await asyncio.sleep(0)  # a server does this beside its real work
-            if self._deltas.show(self.picture.overview(source=self._source, problems=self._problems())):
+            overview = self.picture.overview(source=self._source, problems=self._problems(), away=self._away())
+            if self._deltas.show(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()
             await asyncio.sleep(self._pace)

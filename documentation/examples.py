@@ -35,7 +35,7 @@ def admitted(site: str) -> str:
 def accounts(job: pathlib.Path, policy: pathlib.Path) -> list[account.Account]:
     """What admission answers for every template of a manifest."""
     found = accepted(policy)
-    caches = account.known(None, "")
+    caches = account.known(None)
     trees = manifests.read(job.read_text(encoding="utf-8"), str(job))
     made = [each for tree in trees for each in templates.of(tree, templates.DEFAULT_NAMESPACE) or ()]
     return [account.give(each, found, caches) for each in made]

@@ -92,4 +92,4 @@ def answered(case: Case) -> account.Account:
     text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
     (tree,) = manifests.read(yaml.safe_dump(yaml.safe_load(text)), "pod")
     made = templates.of(tree, templates.DEFAULT_NAMESPACE) or []
-    return account.give(made[0], examples.accepted(_POLICY), account.known(None, ""))
+    return account.give(made[0], examples.accepted(_POLICY), account.known(None))

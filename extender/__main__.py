@@ -46,7 +46,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except (errors.ClusterError, tracing.MissingError) as error:
-        print(f"railwright extender: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        told = error.sentence if isinstance(error, errors.ClusterError) else error
+        print(f"railwright extender: {told}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return 2
 
     def counted(verb: str, nodes: int, unknown: int) -> None:

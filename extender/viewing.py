@@ -40,7 +40,7 @@ class Dashboard:
         if at is None:
             return ()
         drawing = picture.Picture(state.fleet, state.ledger, self._known, policy, state.pools)
-        source = feed.Feed(drawing, source=_source(self._options), problems=lambda: _problems(origin))
+        source = feed.Feed(drawing, source=_source(self._options), problems=lambda: _problems(origin), away=origin.away)
         certificate = _certificate(self._options, at)
 
         async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
@@ -67,4 +67,6 @@ def _source(options: settings.Settings) -> str:
 
 
 def _problems(origin: sources.Sources) -> Sequence[str]:
+    if away := origin.away():  # what else is wrong comes of that
+        return [away]
     return [each for each in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if each]

@@ -6,7 +6,12 @@ import os
 import hypothesis
 import pytest
 
-pytest_plugins = ["api_stub", "fault_report", "plane_fixtures"]  # of tests/support: needed in more than one folder
+pytest_plugins = [
+    "api_stub",
+    "fault_report",
+    "faulty_clusters",
+    "plane_fixtures",
+]  # of tests/support: needed in more than one folder
 
 # A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the
 # same examples each time. HYPOTHESIS_PROFILE=explore looks for new ones.

@@ -42,7 +42,8 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except (errors.ClusterError, tracing.MissingError) as error:
-        print(f"railwright webhook: {error}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        told = error.sentence if isinstance(error, errors.ClusterError) else error
+        print(f"railwright webhook: {told}", file=sys.stderr)  # noqa: T201 - before there is a server to log
         return _NO_CLUSTER
     posting = _posting(origin, counters)
 

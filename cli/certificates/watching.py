@@ -125,8 +125,7 @@ class Watcher:
         self._gauges.failures.inc()
         if str(error) != self._told:
             self._told = str(error)
-            words = connection.refusal(error, self._arguments.namespace)
-            _LOG.warning("no step done", extra={"fields": {"error": words}})
+            _LOG.warning("no step done", extra={"fields": {"error": error.sentence}})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
             with contextlib.suppress(errors.ConfigurationError):  # told with the next look
                 await self._client.renew()

@@ -37,7 +37,7 @@ def right(verb: str, group: str, resource: str) -> str:
 
 def _reachable(seen: sight.Seen) -> model.Verdict:
     if "version" in seen.unread:
-        return fail(seen.unread["version"])
+        return fail(seen.unread["version"], unread=True)
     return ok(seen.server)
 
 
@@ -45,7 +45,7 @@ def _version(seen: sight.Seen) -> model.Verdict:
     told = sight.dig(seen.one("version"), "gitVersion") or ""
     found = re.match(r"v?(\d+)\.(\d+)", str(told))
     if found is None:
-        return skip(f"the API server tells no version: {told!r}")
+        return skip(f"the API server tells no version: {told!r}", unread=True)
     if (int(found[1]), int(found[2])) < OLDEST:
         return fail(f"{told} is older than {OLDEST[0]}.{OLDEST[1]}")
     return ok(str(told))
@@ -66,7 +66,7 @@ def _installing(seen: sight.Seen) -> model.Verdict:
     if lacking:
         return fail(f"you may not {sight.listed(lacking)}")
     if not all(seen.may.get(each) for each in wanted):
-        return skip("the API server does not tell what you may")
+        return skip("the API server does not tell what you may", unread=True)
     return ok()
 
 

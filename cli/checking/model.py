@@ -39,6 +39,7 @@ class Verdict(msgspec.Struct, frozen=True):
     detail: str = ""
     hint: str = ""
     subject: str = ""
+    unread: bool = False  # the cluster did not show what the row judges
 
 
 Judge = Callable[[sight.Seen], Verdict | Iterable[Verdict]]
@@ -74,6 +75,7 @@ class Result(msgspec.Struct, frozen=True):
     detail: str
     hint: str
     link: str
+    unread: bool = False
 
 
 def ok(detail: str = "", *, subject: str = "") -> Verdict:
@@ -86,14 +88,14 @@ def warn(detail: str, hint: str = "", *, subject: str = "") -> Verdict:
     return Verdict(State.WARN, detail, hint, subject)
 
 
-def fail(detail: str, hint: str = "", *, subject: str = "") -> Verdict:
+def fail(detail: str, hint: str = "", *, subject: str = "", unread: bool = False) -> Verdict:
     """It does not hold."""
-    return Verdict(State.FAIL, detail, hint, subject)
+    return Verdict(State.FAIL, detail, hint, subject, unread)
 
 
-def skip(detail: str, *, subject: str = "") -> Verdict:
+def skip(detail: str, *, subject: str = "", unread: bool = False) -> Verdict:
     """Nothing can be said, and why."""
-    return Verdict(State.SKIP, detail, subject=subject)
+    return Verdict(State.SKIP, detail, subject=subject, unread=unread)
 
 
 def link(anchor: str) -> str:
@@ -123,6 +125,16 @@ def failed(results: Iterable[Result], *, strict: bool = False) -> bool:
     return any(each.state in counting for each in results)
 
 
+def unread(results: Iterable[Result]) -> bool:
+    """Return whether the cluster kept something that was to be judged from us."""
+    return any(each.unread for each in results)
+
+
+def unreachable(results: Iterable[Result]) -> bool:
+    """Return whether there was no usable API server, so that nothing was judged."""
+    return any(each.unread and each.state is State.FAIL for each in results)
+
+
 def _verdicts(row: Row, seen: sight.Seen, broken: dict[str, str]) -> tuple[Verdict, ...]:
     basis = next((broken[anchor] for anchor in row.needs if anchor in broken), None)
     if basis is not None:
@@ -130,7 +142,7 @@ def _verdicts(row: Row, seen: sight.Seen, broken: dict[str, str]) -> tuple[Verdi
         return (skip(f"waits for {basis}"),)
     unread = next((seen.unread[source] for source in row.reads if source in seen.unread), None)
     if unread is not None:
-        return (skip(unread),)
+        return (skip(unread, unread=True),)
     found = row.judge(seen)
     return (found,) if isinstance(found, Verdict) else tuple(found) or (skip("there is none to look at"),)
 
@@ -148,4 +160,5 @@ def _results(group: Group, row: Row, verdicts: Iterable[Verdict], namespace: str
             detail=each.detail,
             hint=hint if mending else "",
             link=link(row.anchor) if mending else "",
+            unread=each.unread,
         )

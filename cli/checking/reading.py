@@ -14,12 +14,13 @@ import msgspec
 from cli.checking import admission, kubernetes, nodes
 from cli.checking import seen as sight
 from cluster import client as clients
-from cluster import errors, listing, watch_wire
+from cluster import errors, failures, listing, watch_wire
 from fabric import names, views
 
 _AT_ONCE = 8  # sources read at a time
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_DENIED = frozenset({401, 403})
+_FORBIDDEN = 403
+_DENIED = frozenset({401, _FORBIDDEN})
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -71,19 +72,36 @@ async def _read(client: clients.Client, source: sight.Source, namespace: str) ->
     path = source.path.format(namespace=parse.quote(namespace, safe=""))
     try:
         if source.single:
-            return _Found((msgspec.json.decode(await client.get(path), type=source.view),))
+            return _Found((_object(client, path, await client.get(path), source),))
         return _Found(tuple(await listing.listed(client, path, source.view, source.query)))
     except errors.ApiError as error:
         right = source.right.format(namespace=namespace)
-        if error.status == 404:
+        if error.status == 404 and not _at_the_door(source):
             return _Found(unknown=not source.single)
-        if error.status in _DENIED:
-            return _Found(problem=f"you may not {right} ({error.status} {error.reason})", forbidden=right)
-        return _Found(problem=f"the API server answers {error.status}: {error.message}")
+        if error.status == _FORBIDDEN:
+            return _Found(problem=f"you may not {right} (403 Forbidden)", forbidden=right)
+        return _Found(problem=error.sentence)
     except errors.ClusterError as error:
-        return _Found(problem=f"the API server gives no answer: {error}")
+        return _Found(problem=error.sentence)
     except watch_wire.UNREADABLE as error:
-        return _Found(problem=f"{path} cannot be understood: {error}")
+        told = failures.quotable(str(error))
+        return _Found(problem=f"an object of {source.name} cannot be understood{told and f': {told}'}")
+
+
+def _at_the_door(source: sight.Source) -> bool:
+    """True for the source that every API server has."""
+    return source is sight.SOURCES[0]
+
+
+def _object(client: clients.Client, path: str, body: bytes, source: sight.Source) -> Any:
+    """Return a single object. Raises ForeignError for what no API server answers."""
+    try:
+        found = msgspec.json.decode(body, type=source.view)
+    except watch_wire.UNREADABLE as error:
+        raise failures.foreign(client.host, path, str(error)) from error
+    if sight.dig(found, "gitVersion" if _at_the_door(source) else "metadata") is None:
+        raise failures.foreign(client.host, path)
+    return found
 
 
 async def _namespaced_pods(client: clients.Client, seen: sight.Seen) -> tuple[views.Pod, ...]:
@@ -138,4 +156,5 @@ async def _tried(client: clients.Client, plan: admission.Plan, accelerator: str)
         forbidden = error.status in _DENIED and "is forbidden: User " in error.message
         return sight.Trial(plan.fabric, plan.namespace, refusal=error.message, forbidden=forbidden)
     except (errors.ClusterError, msgspec.MsgspecError) as error:
-        return sight.Trial(plan.fabric, plan.namespace, refusal=str(error))
+        told = error.sentence if isinstance(error, errors.ClusterError) else "the answer is no pod"
+        return sight.Trial(plan.fabric, plan.namespace, refusal=told)

@@ -19,7 +19,7 @@ HELP = "issue and rotate certificates of the servers and their callers"
 
 _DAYS_AUTHORITY = 3650  # ten years: by hand, an authority is replaced on purpose only
 _DAYS_LEAF = 365
-_FINDINGS, _USAGE = 1, 2
+_USAGE = 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one action; 0 done, 1 done or refused with something to mend, 2 usage or unreadable input."""
+    """Run one action; 0 done, 1 done with something to fix, 2 usage or unreadable input. Raises ClusterError."""
     from certs import issue  # noqa: PLC0415 - cryptography is not needed to parse arguments
-    from cli.certificates import connection  # noqa: PLC0415 - nor is a client
-    from cluster import errors  # noqa: PLC0415 - the same
 
     if arguments.action == "issue" and arguments.out is None and not arguments.secrets:
         return _fail("nowhere to write: give --out DIR, --secrets or both")
@@ -44,10 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         for host in getattr(arguments, "host", ()):
             issue.general_name(host)
         return asyncio.run(_action(arguments)(arguments))
-    except errors.ConfigurationError as error:
-        return _fail(str(error))
-    except errors.ClusterError as error:
-        return _fail(connection.refusal(error, arguments.namespace), code=_FINDINGS)
     except (ValueError, OSError) as error:
         return _fail(str(error))
 
@@ -126,6 +120,6 @@ def _address(text: str) -> object:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _fail(message: str, *, code: int = _USAGE) -> int:
+def _fail(message: str) -> int:
     print(f"railwright certs: {message}", file=sys.stderr)
-    return code
+    return _USAGE

@@ -43,13 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing fails, 1 something does (with --strict also a warning), 2 no kubeconfig or wrong usage."""
-    from cluster import errors  # noqa: PLC0415 - see above
-
-    try:
-        return asyncio.run(_check(arguments))
-    except errors.ConfigurationError as error:
-        raise output.UnreadableError(f"check: {error}") from None
+    """0 all holds, 1 something fails (--strict: or warns), 2 wrong usage, or a cluster that could not all be read."""
+    return asyncio.run(_check(arguments))
 
 
 async def _check(arguments: argparse.Namespace) -> int:
@@ -74,9 +69,22 @@ async def _check(arguments: argparse.Namespace) -> int:
         results = await _patiently(look, arguments)
     finally:
         await client.close()
-    good = not model.failed(results, strict=arguments.strict)
-    _answer(arguments, results, client, good=good)
-    return output.OK if good else output.FINDINGS
+    code = _code(results, strict=arguments.strict)
+    _answer(arguments, results, client, good=code == output.OK)
+    if code == output.UNUSABLE and not model.unreachable(results):
+        print("railwright: not all of it could be looked at, so nobody knows whether all is well", file=sys.stderr)
+    return code
+
+
+def _code(results: "Sequence[model.Result]", *, strict: bool) -> int:
+    """Return 1 where something fails; 2 where that is not known, because the cluster was not or not wholly readable."""
+    from cli.checking import model  # noqa: PLC0415 - see above
+
+    if model.unreachable(results):
+        return output.UNUSABLE
+    if model.failed(results, strict=strict):
+        return output.FINDINGS
+    return output.UNUSABLE if model.unread(results) else output.OK
 
 
 async def _patiently(

@@ -6,14 +6,16 @@ Serves on loopback only: whoever may connect sees what the user may see.
 
 import argparse
 import asyncio
+import functools
 import logging
 import pathlib
 import signal
 import sys
 import typing
 import webbrowser
+from collections.abc import Callable
 
-from cli import kubeconfig, output
+from cli import kubeconfig, output, snapshot_files
 
 if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
     from cluster import sources
@@ -21,6 +23,7 @@ if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not 
 
 NAME = "dashboard"
 HELP = "the fabric, its gangs and what admission did lately, live on a page of this machine"
+_LOOK_SECONDS = 1.0
 _STALE_SECONDS = 150.0  # a watch without news has bookmarks each minute: over two of them are missing
 
 
@@ -37,20 +40,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 once it is stopped, 2 where the cluster or the port cannot be had."""
-    from cluster import errors  # noqa: PLC0415 - slow to import, as in all commands
-    from serving import listeners  # noqa: PLC0415 - the same
+    from serving import listeners  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
     if arguments.snapshot and arguments.kubeconfig:
         raise output.UnreadableError("--snapshot contradicts --kubeconfig: leave out one of them")
-    for path in (arguments.snapshot, arguments.policy):
-        if path is not None:
-            output.read_text(str(path))
+    if arguments.policy is not None:
+        output.read_text(str(arguments.policy))
+    if arguments.snapshot is not None:
+        snapshot_files.read(str(arguments.snapshot))
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page tells the rest
     try:
         return asyncio.run(_serve(arguments, _address(arguments.listen)))
-    except (errors.ClusterError, listeners.ListenError) as error:
+    except listeners.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
@@ -70,7 +73,7 @@ def _address(text: str) -> "settings.Address":
 
 
 async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
-    from cluster import resources, sources  # noqa: PLC0415 - as above
+    from cluster import pulse, resources, sources  # noqa: PLC0415 - as above
     from dashboard import feed, port  # noqa: PLC0415
     from extender import state as states  # noqa: PLC0415
     from extender import watched  # noqa: PLC0415
@@ -88,15 +91,22 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
         wanted=wanted,
         restarted=lambda _kind, _reason: None,
     )
+    beat = pulse.Pulse(origin.client) if origin.client is not None else None
+
+    def away() -> str:
+        return origin.away() or (beat.failure if beat is not None else "")
+
+    watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_tell, away)]
     drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
     source = feed.Feed(
         drawing,
         source=f"snapshot {arguments.snapshot.name}" if arguments.snapshot else f"kubeconfig {account}",
-        problems=lambda: _problems(origin),
+        problems=lambda: _problems(origin, away()),
+        away=away,
     )
     try:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(each()) for each in (*origin.tasks, source.run)]
+            running = [group.create_task(each()) for each in (*origin.tasks, *watching, source.run)]
             async with port.opened(at, source, _everybody) as where:
                 _announce(f"http://{where}/", browser=arguments.open)
                 await _stopped()
@@ -125,5 +135,17 @@ async def _stopped() -> None:
     await stopped.wait()
 
 
-def _problems(origin: "sources.Sources") -> list[str]:
+async def _tell(away: Callable[[], str]) -> None:
+    """Say on the terminal, once for each change, that the cluster is away, and that it is back."""
+    told = ""
+    while True:
+        if (now := away()) != told:
+            told = now
+            print(f"railwright dashboard: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _problems(origin: "sources.Sources", away: str) -> list[str]:
+    if away:  # what else is wrong comes of that
+        return [away]
     return [each for each in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if each]

@@ -44,7 +44,9 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         outcome = await play.run(open_stage)
         least = play.least_leaves(outcome.free_by_leaf, len(outcome.placed))
         fine = play.leaves(outcome.placed) == least and all(outcome.annotations)
-        console = Console(record=True, width=120 if arguments.svg else None)
+        console = Console(record=True)
+        if arguments.svg or not console.is_terminal:
+            console.width = page.WIDTH
         if arguments.output == "json":
             print(json.dumps({"fine": fine, "least_leaves": least} | msgspec.to_builtins(outcome), indent=1))
         else:
@@ -56,7 +58,7 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if arguments.serve:
             print(f"webhook:  https://{open_stage.webhook.address}  ops http://{open_stage.webhook.ops}")
             print(f"extender: http://{open_stage.extender.address}  ops http://{open_stage.extender.ops}")
-            await page.serve(console.export_html(clear=False))
+            await page.serve(page.html(picture.render(open_stage, outcome)))
         if not fine:
             print("railwright demo: the gang was not placed as well as possible", file=sys.stderr)
         return 0 if fine else 1

@@ -124,8 +124,7 @@ def _explain_file(arguments: argparse.Namespace) -> int:
     from cli.explanation import account, manifests, templates  # noqa: PLC0415 - slow to import, as in all commands
 
     policy = _policy(arguments.policy)
-    snapshot = None if arguments.snapshot is None else output.read_text(arguments.snapshot)
-    caches = account.known(snapshot, arguments.snapshot or "")
+    caches = account.known(arguments.snapshot)
     found: list[templates.Template] = []
     for tree in manifests.read(output.read_text(arguments.file), arguments.file):
         made = templates.of(tree, arguments.namespace or templates.DEFAULT_NAMESPACE)
@@ -137,7 +136,7 @@ def _explain_file(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"{arguments.file}: there is no pod and no pod template in it; known are {known}")
     accounts = [account.give(each, policy, caches) for each in found]
     _answer(arguments, accounts)
-    if snapshot is None:
+    if arguments.snapshot is None:
         print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
     return output.FINDINGS if any(map(account.refused, accounts)) else output.OK
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 every gang shown can be placed or is, 1 one cannot, 2 no cluster or file to look at."""
+    """0 every gang shown can be placed or is, 1 one cannot, 2 no cluster or file to look at, or no such fabric."""
     from cli.viewing import forms, reading  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.namespace and arguments.all_namespaces:
@@ -37,12 +37,35 @@ def run(arguments: argparse.Namespace) -> int:
     seen = reading.overview(way)
     for problem in seen.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
+    _require_fabric(arguments.fabric, seen)
     found = [each for each in seen.gangs if _wanted(each, arguments)]
     if forms.is_document(arguments.output):
         forms.print_document(found, arguments.output)
     else:
-        _table(found, seen, wide=arguments.output == "wide")
+        _table(found, seen, arguments, wide=arguments.output == "wide")
     return output.FINDINGS if any(each.state == "unplaceable" for each in found) else output.OK
+
+
+def _require_fabric(name: str, seen: "model.Overview") -> None:
+    """Raise UnreadableError for a fabric that does not exist: no gang found would look as if all were well."""
+    known = dict.fromkeys([*seen.site.fabrics, *(each.fabric for each in seen.gangs if each.fabric)])
+    if name and name not in known:
+        told = ", ".join(known) or "none with rails"
+        raise output.UnreadableError(f"--fabric {name}: is none of the policy; there are {told}")
+
+
+def _nothing(arguments: argparse.Namespace, seen: "model.Overview") -> str:
+    """Say what there is none of, and where there is some."""
+    where = "".join(
+        [
+            " that wait" if arguments.waiting else "",
+            f" on fabric {arguments.fabric}" if arguments.fabric else "",
+            f" in namespace {arguments.namespace}" if arguments.namespace else "",
+        ]
+    )
+    elsewhere = sorted({each.namespace for each in seen.gangs})
+    there = f"; there are some in {', '.join(elsewhere)}" if arguments.namespace and elsewhere else ""
+    return f"no gangs of opted-in pods{where}{there}"
 
 
 def _wanted(gang: "model.Gang", arguments: argparse.Namespace) -> bool:
@@ -53,11 +76,11 @@ def _wanted(gang: "model.Gang", arguments: argparse.Namespace) -> bool:
     )
 
 
-def _table(gangs: "list[model.Gang]", seen: "model.Overview", *, wide: bool) -> None:
+def _table(gangs: "list[model.Gang]", seen: "model.Overview", arguments: argparse.Namespace, *, wide: bool) -> None:
     from cli import tables  # noqa: PLC0415 - as above
 
     if not gangs:
-        print("no gangs of opted-in pods")
+        print(output.visible(_nothing(arguments, seen)))
         return
     columns = (
         tables.Column("NAMESPACE", drop=5),

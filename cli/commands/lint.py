@@ -40,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     context = findings.Context(_policy(arguments.policy), _release(arguments.nccl_version))
     report = findings.joined([findings.of_file(path, output.read_text(path), context) for path in arguments.files])
+    if not report.templates:
+        raise output.UnreadableError(
+            f"lint: there is no pod, pod template or nccl.conf in {', '.join(arguments.files)}, so nothing was checked"
+        )
     for note in report.notes:
         print(f"railwright: {output.visible(note)}", file=sys.stderr)
     _FORMS[arguments.output](report)

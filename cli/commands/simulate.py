@@ -16,6 +16,7 @@ NAME = "simulate"
 HELP = "place a job stream on a cluster with and without railwright, and compare the modelled bandwidth"
 _POLICIES = ("none", "binpack", "greedy", "railwright", "optimum")
 _DEFAULT_JOBS = 5000
+_OVERSUBSCRIPTION = 7.0  # of a published cluster: with links of 1:1 every placement is worth the same
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help=f"end after N jobs (default: {_DEFAULT_JOBS})")
     parser.add_argument("--days", type=float, metavar="DAYS", help="end after so many days instead")
     parser.add_argument(
-        "--oversubscription", metavar="RATIO[,RATIO]", help="of the links leaving each level of domains, leaf first"
+        "--oversubscription",
+        metavar="RATIO[,RATIO]",
+        help="of the links leaving each level of domains, leaf first; at 1 every placement is worth the same "
+        f"(default: {_OVERSUBSCRIPTION:g}; with --nodes: the policy's)",
     )
     parser.add_argument(
         "--scheduler", choices=["volcano", "kube"], default="volcano", help="whose loop places the pods"
@@ -120,7 +124,7 @@ def _site(arguments: argparse.Namespace) -> "sites.Site":
     if arguments.nodes is None:
         if arguments.shape not in sites.CATALOGUE:
             raise output.UnreadableError(f"--shape {arguments.shape}: is none of {', '.join(sites.CATALOGUE)}")
-        return sites.published(arguments.shape, ratios or (1.0,))
+        return sites.published(arguments.shape, ratios or (_OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which names the rails, domains and node shapes")
     from cli.simulation import real  # noqa: PLC0415 - see above

@@ -27,7 +27,7 @@ def render(stage: stages.Stage, outcome: play.Outcome) -> Group:
     first = outcome.admitted[0]
     return Group(
         Text("1. What the user writes, with one label", style="bold"),
-        Panel(Syntax(_template(stage.job), "yaml", background_color="default"), box=box.ROUNDED),
+        Panel(Syntax(_template(stage.job), "yaml", theme="ansi_dark", background_color="default"), box=box.ROUNDED),
         Text(
             "2. What the pod is after admission (POST /mutate/pods, applied by an independent JSON Patch applier)",
             "bold",

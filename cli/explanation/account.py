@@ -11,9 +11,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from cli import output
+from cli import output, snapshot_files
 from cli.explanation import manifests, templates
-from cluster import snapshots
 from fabric import names, views
 from fabric.injection import model, plan
 from fabric.policy import model as policies
@@ -51,15 +50,12 @@ class Account(msgspec.Struct, frozen=True):
     after: Tree
 
 
-def known(snapshot: str | None, shown: str) -> state.State:
-    """The caches a server would have; empty without a snapshot. Raises UnreadableError for one that is none."""
+def known(snapshot: str | None) -> state.State:
+    """Return the caches a server would have; empty without a snapshot file. Raises UnreadableError for a bad one."""
     caches = state.State()
     if snapshot is None:
         return caches
-    try:
-        found = snapshots.read(snapshot)
-    except snapshots.SnapshotError as error:
-        raise output.UnreadableError(f"{shown}: {error}") from None
+    found = snapshot_files.read(snapshot)
     caches.namespaces.replace(found["Namespace"])
     caches.networks.replace(found["NetworkAttachmentDefinition"])
     caches.nodes.replace(found["Node"])

@@ -6,6 +6,7 @@ over a network.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import ssl
 from collections.abc import Mapping
@@ -16,11 +17,12 @@ import aiohttp
 import msgspec
 
 from cli import kubeconfig, output
-from cluster import credentials, errors, tls
+from cluster import credentials, errors, failures, tls
 from fabric import names
 
 SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
+_SERVICE = f"{_SERVICES}/{names.EXTENDER_SERVICE}"
 _FORWARD = (
     f"kubectl -n {names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
     f"kubectl -n {names.NAMESPACE} get lease {names.EXTENDER_SERVICE}, without what follows its _), then add "
@@ -45,10 +47,11 @@ class _Inner(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """An error of the extender, or of the API server."""
+    """An error of the extender or of the API server, or an explanation."""
 
     error: _Inner | None = None
     message: str = ""
+    outcome: str = ""  # of an explanation
 
 
 def explanation(namespace: str, name: str, way: Way) -> bytes:
@@ -63,7 +66,7 @@ async def _direct(path: str, way: Way) -> bytes:
         raise output.UnreadableError(f"--extender {way.extender}: an address such as https://localhost:8713 is needed")
     token = _token(way)
     if not token and way.kubeconfig:
-        token = _bearer(await (await _account(way.kubeconfig)).headers())
+        token = _bearer(await (await credentials.read(way.kubeconfig)).headers())
     if token and address.scheme == "http" and not _is_loopback(address.hostname):
         raise output.UnreadableError(f"--extender {way.extender}: the token would go there unencrypted; use https")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -72,7 +75,7 @@ async def _direct(path: str, way: Way) -> bytes:
 
 
 async def _proxied(path: str, way: Way) -> bytes:
-    account = await _account(_kubeconfig(way.kubeconfig))
+    account = await credentials.read(_kubeconfig(way.kubeconfig))
     own = await account.headers()
     token = _token(way) or _bearer(own)
     if not token:
@@ -88,17 +91,27 @@ async def _proxied(path: str, way: Way) -> bytes:
 
 
 def _answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
-    if status == 200:
-        return body
-    try:
+    reason, ours = "", False
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         refusal = msgspec.json.decode(body, type=_Refusal)
-        reason = refusal.error.reason if refusal.error else refusal.message
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        reason = ""
+        if status == 200 and refusal.outcome:
+            return body
+        ours = refusal.error is not None
+        reason = failures.quotable(refusal.error.reason if refusal.error else refusal.message)
+    if status == 200:
+        fix = "check the URL, or `server:` in the kubeconfig"
+        raise output.UnreadableError(f"{where} answers, but not as railwright's extender does; {fix}{instead}")
     if status == 404 and reason.startswith("no decision on"):
         instead = "; a pod is explained once a scheduler has asked the extender about it"
-    elif status == 401:
+    elif status == 401 and ours:
         instead = f"; {_IDENTIFY}"
+    elif not ours and not instead:
+        raise output.UnreadableError(
+            f"{where} answers, but not as railwright's extender does (status {status}); check the URL of --extender"
+        )
+    elif not ours:
+        error = errors.ApiError(status, "", reason, _SERVICE, where=where, foreign=not reason)
+        raise output.UnreadableError(f"{error.sentence}{instead}")
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 
@@ -120,16 +133,8 @@ async def _got(
         ):
             return answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        where = parse.urlsplit(url)
-        told = str(error) or type(error).__name__
-        raise output.UnreadableError(f"{where.scheme}://{where.netloc}: {told}. To reach it: {_FORWARD}") from None
-
-
-async def _account(kubeconfig: str) -> credentials.Account:
-    try:
-        return await credentials.read(kubeconfig)
-    except errors.ClusterError as error:
-        raise output.UnreadableError(f"{error}. Without a kubeconfig: --extender URL") from None
+        reason, fix = failures.connection(url, error)
+        raise output.UnreadableError(f"{reason}; {fix}. To reach the extender: {_FORWARD}") from None
 
 
 def _kubeconfig(given: str) -> str:

@@ -19,7 +19,10 @@ def read(text: str, shown: str) -> list[Tree]:
         trees = [documents.without_nulls(documents.tree(root)) for root in nodes.compose(text)]
     except nodes.DocumentError as error:
         raise output.UnreadableError(f"{shown}: {error}") from None
-    return [each for tree in trees if tree is not None for each in _unfolded(tree, shown, 0)]
+    found = [each for tree in trees if tree is not None for each in _unfolded(tree, shown, 0)]
+    if not found:
+        raise output.UnreadableError(f"{shown}: holds no object; a pod or a workload is expected")
+    return found
 
 
 def title(tree: Tree, namespace: str = "") -> str:

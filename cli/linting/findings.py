@@ -37,16 +37,22 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was found, in how many containers or files, and what has to be said beside it."""
+    """What was found, in how many containers or files, and what has to be said beside it.
+
+    `templates`: pods, pod templates and nccl.conf files that were read, whether or not they have anything to look at.
+    """
 
     located: tuple[Located, ...] = ()
     looked_at: int = 0
     notes: tuple[str, ...] = ()
+    templates: int = 0
 
 
 def of_file(path: str, text: str, context: Context) -> Report:
     """All findings of a file. Raises output.UnreadableError for what is neither manifest nor nccl.conf."""
     if path.endswith(_CONF):
+        if not _has_settings(text):
+            raise output.UnreadableError(f"{path}: is empty; lines NAME=VALUE are expected")
         return _of_conf(path, text, context)
     try:
         roots = list(nodes.compose(text))
@@ -55,9 +61,13 @@ def of_file(path: str, text: str, context: Context) -> Report:
             return _of_conf(path, text, context)
         raise output.UnreadableError(f"{path}: {error}") from None
     if not any(root.kind == "mapping" for root in roots):
-        if _looks_like_conf(text) or not text.strip():
+        if _looks_like_conf(text):
             return _of_conf(path, text, context)
+        if not any(root.text or root.items for root in roots):
+            raise output.UnreadableError(f"{path}: is empty; a Kubernetes manifest or lines NAME=VALUE are expected")
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
+    if not any(_holds_an_object(root) for root in roots):
+        raise output.UnreadableError(f"{path}: holds no object; a pod or a workload is expected")
     return joined([_of_document(path, root, context) for root in roots if root.kind == "mapping"])
 
 
@@ -65,7 +75,25 @@ def joined(reports: Sequence[Report]) -> Report:
     """Several reports as one."""
     located = dict.fromkeys(each for report in reports for each in report.located)
     notes = dict.fromkeys(each for report in reports for each in report.notes)
-    return Report(tuple(located), sum(report.looked_at for report in reports), tuple(notes))
+    return Report(
+        tuple(located),
+        sum(report.looked_at for report in reports),
+        tuple(notes),
+        sum(report.templates for report in reports),
+    )
+
+
+def _has_settings(text: str) -> bool:
+    """Return whether any line is more than blanks or a comment."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def _holds_an_object(root: nodes.Node) -> bool:
+    """Return whether a document is an object, or a List with one."""
+    if root.kind != "mapping" or not root.items:
+        return False
+    items = documents.child(root, "items")
+    return items is None or items[1].kind != "sequence" or bool(items[1].items)
 
 
 def _looks_like_conf(text: str) -> bool:
@@ -82,7 +110,7 @@ def _of_conf(path: str, text: str, context: Context) -> Report:
     for finding in engine.check(ranks):
         number = finding.where.removeprefix("line ")
         located.append(Located(path, int(number) if number.isdigit() else None, "", finding))
-    return Report(tuple(located), 1)
+    return Report(tuple(located), 1, templates=1)
 
 
 def _default_ground(context: Context) -> sites.Ground:
@@ -134,7 +162,7 @@ def _of_workload(path: str, document: documents.Document, workload: workloads.Wo
                 Located(path, _line(document, each, index, starting, finding), ranks.title, _told(finding, each, index))
                 for finding in engine.check(ranks)
             ]
-    return Report(tuple(located), looked_at, tuple(f"{path}: {note}" for note in notes))
+    return Report(tuple(located), looked_at, tuple(f"{path}: {note}" for note in notes), len(prepared))
 
 
 def _around(

@@ -1,7 +1,7 @@
 """A real cluster's nodes and policy from files, as a site to simulate on."""
 
-from cli import output
-from cluster import manifests, policies, snapshots
+from cli import output, snapshot_files
+from cluster import manifests, policies
 from fabric import views
 from simulator import sites
 
@@ -15,10 +15,5 @@ def read(nodes_path: str, policy_path: str) -> sites.Site:
         raise output.UnreadableError(
             f"{place}: {first.path}: {first.message}; `railwright policy validate {policy_path}` shows all errors"
         )
-    try:
-        found: list[views.Node] = snapshots.read(output.read_text(nodes_path))["Node"]
-    except snapshots.SnapshotError as error:
-        raise output.UnreadableError(f"{nodes_path}: {error}") from None
-    if not found:
-        raise output.UnreadableError(f"{nodes_path}: holds no Node; `kubectl get nodes -o yaml` writes them")
+    found: list[views.Node] = snapshot_files.read(nodes_path, "--nodes", needs="Node")["Node"]
     return sites.given(found, policy.document, f"nodes of {output.visible(nodes_path)}")

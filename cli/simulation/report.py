@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from rich import box, console, table
 
+from cli import output, tables
 from simulator import studies, world
 
 _NAMES = {
@@ -15,34 +16,33 @@ _NAMES = {
     "railwright": "railwright",
     "optimum": "exact optimum",
 }
-_FILE_WIDTH = 140  # characters
 _COLUMNS = (
-    "policy",
-    "modelled busbw of optimum",
-    "per gang",
-    "worst",
-    "leaves x fewest",
-    "avoidable crossings",
-    "by rank order",
-    "avoidable NUMA splits",
-    "mean wait",
-    "utilisation",
+    tables.Column("policy"),
+    tables.Column("modelled busbw of optimum", right=True),
+    tables.Column("per gang", drop=2, right=True),
+    tables.Column("worst", drop=1, right=True),
+    tables.Column("leaves x fewest", drop=3, right=True),
+    tables.Column("avoidable crossings", drop=4, right=True),
+    tables.Column("by rank order", drop=7, right=True),
+    tables.Column("avoidable NUMA splits", drop=5, right=True),
+    tables.Column("mean wait", drop=8, right=True),
+    tables.Column("utilisation", drop=6, right=True),
 )
 
 
 def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
     """The study on stdout."""
-    screen = _screen()
+    screen = console.Console(highlight=False)
     first = results[0].summary
     screen.print(f"[bold]{_title(question)}[/bold]", soft_wrap=True)
     screen.print(f"{question.site.source}", soft_wrap=True, style="dim", markup=False)
     screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
-    shown = table.Table(*_COLUMNS, box=box.SIMPLE)
-    for column in shown.columns[1:]:
-        column.justify = "right"
-    for result in results:
-        shown.add_row(*_row(result), style="bold" if result.policy == "railwright" else "")
-    screen.print(shown)
+    tables.show(
+        _COLUMNS,
+        [_row(result) for result in results],
+        styles=["bold" if result.policy == "railwright" else "" for result in results],
+    )
+    screen.print()
     for result in results:
         if result.decisions:
             each = 1000 * result.decision_seconds / result.decisions
@@ -89,17 +89,17 @@ def as_json(question: studies.Question, results: Sequence[studies.Result]) -> An
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table on stdout."""
-    shown = table.Table(*columns, box=box.SIMPLE)
-    for row in rows:
-        shown.add_row(*row)
-    _screen().print(shown, markup=False)
-
-
-def _screen() -> console.Console:
-    """Stdout; a file is as wide as the tables want."""
+    """Print a plain table. On a terminal only names are never wrapped; elsewhere nothing is."""
     screen = console.Console(highlight=False)
-    return screen if screen.is_terminal else console.Console(highlight=False, width=_FILE_WIDTH)
+    if not screen.is_terminal:
+        tables.show([tables.Column(column) for column in columns], rows, wide=True)
+        return
+    shown = table.Table(box=box.SIMPLE)
+    for column in columns:
+        shown.add_column(column, no_wrap=column == columns[0], overflow="fold")
+    for row in rows:
+        shown.add_row(*map(output.visible, row))
+    screen.print(shown, markup=False)
 
 
 def name_of(policy: str) -> str:

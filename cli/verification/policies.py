@@ -10,8 +10,8 @@ import msgspec
 
 from cli import kubeconfig, output
 from cluster import client as clients
-from cluster import errors, manifests, policies, resources
-from fabric import names, views
+from cluster import errors, failures, manifests, policies, resources, watch_wire
+from fabric import names
 from fabric.policy import model
 
 
@@ -21,7 +21,7 @@ def from_file(path: str) -> model.Policy:
 
 
 def from_cluster(given: str, context: str | None) -> model.Policy:
-    """The policy in force. Raises UnreadableError."""
+    """Return the policy in force. Raises UnreadableError and ClusterError."""
     account = kubeconfig.chosen(given, "take the policy from a file: --policy FILE")
 
     async def read() -> model.Policy:
@@ -31,21 +31,29 @@ def from_cluster(given: str, context: str | None) -> model.Policy:
         finally:
             await client.close()
 
-    try:
-        return asyncio.run(read())
-    except errors.ClusterError as error:  # of the connection
-        raise output.UnreadableError(f"{error}. From a file: --policy FILE") from None
+    return asyncio.run(read())
+
+
+class _ConfigMap(msgspec.Struct):
+    """What tells a ConfigMap from the answer of another program."""
+
+    metadata: dict[str, msgspec.Raw]
+    data: dict[str, str] | None = None
 
 
 async def fetched(client: clients.Client) -> model.Policy:
-    """The policy in force, by a client. Raises UnreadableError."""
-    where = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+    """Return the policy in force, by a client. Raises UnreadableError and ClusterError."""
+    path = f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}"
     try:
-        body = await client.get(f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}")
-        text = (msgspec.json.decode(body, type=views.ConfigMap).data or {}).get(names.POLICY_KEY, "")
-    except (errors.ClusterError, msgspec.MsgspecError) as error:
-        raise output.UnreadableError(f"{where}: {error}. From a file: --policy FILE") from None
-    return _accepted(policies.read(text), where)
+        body = await client.get(path)
+        text = (msgspec.json.decode(body, type=_ConfigMap).data or {}).get(names.POLICY_KEY, "")
+    except errors.ApiError as error:
+        if error.foreign or error.status not in (403, 404):
+            raise
+        raise output.UnreadableError(f"{error.sentence}. From a file: --policy FILE") from None
+    except watch_wire.UNREADABLE as error:
+        raise failures.foreign(client.host, path, str(error)) from None
+    return _accepted(policies.read(text), f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}")
 
 
 def fabric(policy: model.Policy, name: str) -> str:

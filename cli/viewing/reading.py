@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cli import kubeconfig, output, waiting
+from cli import kubeconfig, output, snapshot_files, waiting
 from cli.verification import policies
 from cluster import client as clients
-from cluster import errors, listing, resources, snapshots, sources, watch_wire
+from cluster import errors, failures, listing, resources, sources, watch_wire
 from extender import state as states
 from extender import watched
 from fabric.overview import members, model, picture
@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 
 def overview(way: Way) -> model.Overview:
-    """All there is to see now. Raises UnreadableError."""
+    """Return all there is to see now. Raises UnreadableError and ClusterError."""
     if way.snapshot and not way.policy:
         raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
     if way.snapshot and (way.kubeconfig or way.context):
@@ -54,10 +54,7 @@ def overview(way: Way) -> model.Overview:
 
 
 def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
-    try:
-        found = snapshots.read(output.read_text(path))
-    except snapshots.SnapshotError as error:
-        raise output.UnreadableError(f"--snapshot {path}: {error}") from None
+    found = snapshot_files.read(path, needs="Node")
     for kind, sink in {each.snapshot_kind: each.sink for each in wanted}.items():
         sink.replace(found[kind])
     return ()
@@ -68,10 +65,7 @@ def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
 
 async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
     account = kubeconfig.chosen(way.kubeconfig, kubeconfig.SNAPSHOT)
-    try:
-        client = await clients.connect(account, context=way.context)
-    except errors.ClusterError as error:
-        raise output.UnreadableError(f"{error}") from None
+    client = await clients.connect(account, context=way.context)
     try:
         policy = policies.from_file(way.policy) if way.policy else await policies.fetched(client)
         with waiting.shown("reading the cluster", total=len(wanted)) as told:
@@ -84,8 +78,6 @@ async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[pol
                 return problem
 
             return policy, [each for each in await asyncio.gather(*map(read, wanted)) if each]
-    except errors.ClusterError as error:
-        raise output.UnreadableError(f"the API server: {error}") from None
     finally:
         await client.close()
 
@@ -95,7 +87,12 @@ async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
     try:
         wanted.sink.replace(await listing.listed(client, wanted.kind.path, wanted.kind.view))
     except watch_wire.UNREADABLE as error:
-        raise output.UnreadableError(f"{wanted.kind.path} cannot be understood: {error}") from None
+        where = wanted.kind.path.rpartition("/")[2]
+        told = failures.quotable(str(error))
+        raise output.UnreadableError(
+            f"an object among the {where} cannot be understood{told and f': {told}'}; "
+            f"to see them: kubectl get {where} -A"
+        ) from None
     except errors.ApiError as error:
         if error.status == 404 and wanted.kind.optional:
             wanted.sink.replace([])
@@ -104,9 +101,10 @@ async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
             raise
         where = wanted.kind.path.rpartition("/")[2]
         if wanted.kind in _NEEDED:
+            told = failures.quotable(error.message)
             raise output.UnreadableError(
-                f"you may not list {where} of the whole cluster, and a fabric is made of them: ask for a ClusterRole "
-                f"with list on {where}, or look at a file: --snapshot FILE --policy FILE ({error.message})"
+                f"you may not list {where} of the whole cluster{told and f' ({told})'}, and a fabric is made of them; "
+                f"ask for a ClusterRole with list on {where}, or look at a file: --snapshot FILE --policy FILE"
             ) from None
         wanted.sink.replace([])
         return f"you may not list {where}: what they tell of gangs is not shown"

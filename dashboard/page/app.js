@@ -30,6 +30,7 @@ function chooseGang(key) {
   render();
   const cell = first && drawing.made?.cells.get(first.node);
   if (cell) drawing.show(cell);
+  if (gang && matchMedia("(width < 760px)").matches) by("details").parentElement.scrollIntoView(); // below the list there
   if (now.node) ask();
 }
 
@@ -103,6 +104,7 @@ function render() {
 
 function site() {
   const { source, policy, problems, fabrics } = store.site;
+  if (heard === "live") store.site.away ? away() : connected("live", "live");
   by("source").textContent = `${source}${policy ? ` · policy ${policy.replace("sha256:", "").slice(0, 8)}` : ""}`;
   const box = by("problems");
   const text = problems.join("; ");
@@ -195,6 +197,7 @@ function announce(states) {
   if (said.length) say(said.length > 3 ? `${said.length} gangs changed` : said.join("; "));
 }
 
+let heard = ""; // the last state of the stream
 const stream = new Stream("api/stream", {
   change: taken,
   denied: (status, reason) => {
@@ -206,10 +209,17 @@ const stream = new Stream("api/stream", {
   },
   state: (name, detail) => {
     const seconds = detail?.since ? Math.round((Date.now() - detail.since) / 1000) : 0;
+    heard = name;
+    if (name === "live" && store.site.away) return away();
     const text = { live: "live", stale: `stale since ${seconds} s`, reconnecting: seconds ? `reconnecting, stale since ${seconds} s` : "reconnecting" }[name];
     connected(name, text, detail?.reason);
   },
 });
+
+/** The server is heard, and says that it does not hear the cluster: nothing here is live then. */
+function away() {
+  connected("away", "cluster not reached", store.site.away);
+}
 
 function connected(state, text, reason) {
   const box = by("connection");

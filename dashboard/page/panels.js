@@ -251,8 +251,10 @@ export function admissionRows(admissions, text) {
     const object = row.kind && row.kind !== "Pod" ? `${row.kind} ${row.object}` : row.object;
     const count = row.count > 1 ? ` (${row.count} times)` : "";
     const cells = [when(row.at), object, element("span", { class: `outcome ${row.outcome}` }, OUTCOMES[row.outcome] ?? row.outcome), row.fabric ?? ""];
-    const counts = [row.rails, row.added, row.kept].map((each) => element("td", { class: "number" }, each ? String(each) : ""));
-    return element("tr", {}, ...cells.map((each) => element("td", {}, each)), ...counts, element("td", {}, `${row.message ?? ""}${count}`));
+    // roles: a small screen lays the row out in another way, and takes its meaning from it
+    const cell = (inside, more = {}) => element("td", { role: "cell", ...more }, inside);
+    const counts = [row.rails, row.added, row.kept].map((each) => cell(each ? String(each) : "", { class: "number" }));
+    return element("tr", { role: "row" }, ...cells.map((each) => cell(each)), ...counts, cell(`${row.message ?? ""}${count}`));
   });
 }
 

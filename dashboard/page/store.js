@@ -17,7 +17,7 @@ export class Store {
   }
 
   get site() {
-    return this.sections.get("site") ?? { source: "", policy: "", problems: [], fabrics: [], gangs: 0 };
+    return this.sections.get("site") ?? { source: "", policy: "", problems: [], fabrics: [], gangs: 0, away: "" };
   }
 
   get admissions() {

@@ -118,6 +118,7 @@ class Site(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     fabrics: tuple[str, ...]
     gangs: int  # in all; those shown are bounded
+    away: str = ""  # why the cluster is not heard of now, so that all of this is old
 
 
 class Overview(msgspec.Struct, frozen=True):

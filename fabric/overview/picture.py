@@ -44,17 +44,17 @@ class Picture:
 
     # --- what is read -----------------------------------------------------------------------------------------
 
-    def overview(self, *, source: str = "", problems: Sequence[str] = ()) -> model.Overview:
+    def overview(self, *, source: str = "", problems: Sequence[str] = (), away: str = "") -> model.Overview:
         """All of it, as of the last refresh."""
         return model.Overview(
-            site=self.site(source=source, problems=problems),
+            site=self.site(source=source, problems=problems, away=away),
             fabrics=[each.shown for each in self._maps.values()],
             leaves={key: each.leaves[key] for each in self._maps.values() for key in each.shown.leaves},
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=order.natural)],
             admissions=self._admissions[1],
         )
 
-    def site(self, *, source: str, problems: Sequence[str]) -> model.Site:
+    def site(self, *, source: str, problems: Sequence[str], away: str = "") -> model.Site:
         """What it was read from."""
         policy = self._policy()
         return model.Site(
@@ -63,6 +63,7 @@ class Picture:
             problems=tuple(problems),
             fabrics=tuple(self._maps),
             gangs=self._rosters.total,
+            away=away,
         )
 
     def why(self, subject: str, node: str) -> dict[str, Any] | None:

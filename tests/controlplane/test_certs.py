@@ -1,21 +1,18 @@
 """`railwright certs issue` against a real API server: Secrets, caBundle, and a second run that changes nothing."""
 
-import argparse
 import asyncio
 import base64
 import json
 
 import pytest_asyncio
 
-from cli.commands import certs
+from cli.__main__ import main
 
 NAME = "railwright"
 
 
 def run(*arguments, action="issue"):
-    parser = argparse.ArgumentParser()
-    certs.configure(parser)
-    return asyncio.to_thread(certs.run, parser.parse_args([action, *arguments]))
+    return asyncio.to_thread(main, ["certs", action, *arguments])
 
 
 def configuration(kind, namespace, *foreign):
@@ -162,5 +159,5 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
 
 
 async def test_a_missing_namespace_is_named(plane, capsys):
-    assert await run("--secrets", "--namespace=no-such-namespace", f"--kubeconfig={plane.kubeconfig}") == 1
+    assert await run("--secrets", "--namespace=no-such-namespace", f"--kubeconfig={plane.kubeconfig}") == 2
     assert "create namespace no-such-namespace first" in capsys.readouterr().err

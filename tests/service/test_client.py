@@ -69,7 +69,7 @@ async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_h
     try:
         async with serving(tmp_path, new, port):
             for _ in range(2):
-                with pytest.raises(errors.UnreachableError, match="Certificate"):
+                with pytest.raises(errors.UnreachableError, match="certificate"):
                     await client.get("/version")
             ca.write_bytes(old.certificate_pem + new.certificate_pem)
             with contextlib.suppress(errors.UnreachableError):

@@ -1,8 +1,10 @@
 """The dashboard's page in a real headless Chromium, over 1,024 simulated nodes served by the real commands."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 
 import browser
 import chromium
@@ -247,6 +249,65 @@ async def test_a_small_screen_shows_all_of_it_without_scrolling_sideways(chrome,
         await tab.open(shown.url)
         await tab.until(DRAWN)
         assert await tab.js("document.documentElement.scrollWidth") <= 390
+
+
+async def test_a_small_screen_can_be_read(chrome, shown):
+    async with chrome.tab(width=390, height=800) as tab:
+        await tab.open(shown.url)
+        await tab.until(DRAWN)
+        await tab.until("document.querySelector('#admissions tr')")
+        box = "(document.querySelector({!r}).getBoundingClientRect())"
+        assert await tab.js(f"{box.format('.top')}.height") < 170
+        rows = await tab.js("[...document.querySelectorAll('#admissions tr')].map((each) => each.clientHeight)")
+        assert max(rows) < 110
+        below = f"document.documentElement.scrollHeight - {box.format('.admissions')}.bottom - scrollY"
+        assert await tab.js(below) < 40, "nothing invisible makes the page longer"
+        words = await tab.js(
+            "[...document.querySelectorAll('#admissions td:nth-child(2)')].map((each) => each.clientWidth)"
+        )
+        assert min(words) > 120, "an object's name takes a few lines at most"
+        assert await tab.js(f"{box.format('.side')}.top < {box.format('.middle')}.top"), "gangs come first"
+        await tab.js("document.querySelector('#gangs li .state.placed').closest('li').click()")
+        await tab.until(f"{box.format('.details')}.top >= 0 && {box.format('.details')}.top < 200")
+        if "RAILWRIGHT_PICTURES" in os.environ:
+            await tab.picture(pathlib.Path(os.environ["RAILWRIGHT_PICTURES"]) / "small.png", captureBeyondViewport=True)
+
+
+@pytest.mark.parametrize("cluster", ["refused", "silent", "a web page", "untrusted", "an expired token"])
+async def test_over_a_dead_cluster_the_page_never_says_live_and_says_why(chrome, faulty_clusters, tmp_path, cluster):
+    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    kubeconfig = faulty_clusters.kubeconfig(cluster, tmp_path)
+    options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
+    async with showing.started("dashboard: ", "dashboard", *options, out="stdout") as url, chrome.tab() as tab:
+        await tab.open(url)
+        await tab.until("document.getElementById('connection').dataset.state === 'away'")
+        assert await tab.js("document.getElementById('connection-text').textContent") == "cluster not reached"
+        told = await tab.js("document.getElementById('problems').textContent")
+        assert "; " in told, "the cause, then the fix"
+        assert not re.search(r"Error|0x|/apis?/|not read yet", told), told
+
+
+async def test_a_cluster_that_dies_under_the_page_takes_live_with_it_and_its_return_is_told(chrome, tmp_path):
+    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista.write(tmp_path)
+    server = showing.ApiServer(vista.objects())
+    connection = "document.getElementById('connection').dataset.state"
+    async with contextlib.AsyncExitStack() as alive, chrome.tab() as tab:
+        kubeconfig = await alive.enter_async_context(server.open(tmp_path))
+        options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
+        async with showing.started("dashboard: ", "dashboard", *options, out="stdout") as url:
+            await tab.open(url)
+            await tab.until(f"railwright.store.gangs.length && {connection} === 'live'")
+            await alive.aclose()
+            await tab.until(f"{connection} === 'away'")
+            assert "nothing listens at" in await tab.js("document.getElementById('problems').textContent")
+            assert await tab.js("railwright.store.gangs.length"), "what was known stays in view"
+            async with server.open(tmp_path, port=port_of(kubeconfig)):
+                await tab.until(f"{connection} === 'live'")
+
+
+def port_of(kubeconfig: str) -> int:
+    return int(re.search(r":(\d+)\"", pathlib.Path(kubeconfig).read_text()).group(1))
 
 
 async def test_what_the_cluster_is_named_is_text_and_never_markup(chrome, tmp_path):

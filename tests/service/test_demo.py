@@ -11,6 +11,18 @@ import aiohttp
 import pytest
 
 
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2.2, 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
 async def demo(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "cli", "demo", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -61,7 +73,13 @@ async def test_serve_keeps_both_servers_and_a_page_until_it_is_told_to_stop():
     ops = [re.search(r"ops (http://\S+)", line).group(1) for line in lines if " ops http" in line]
     async with aiohttp.ClientSession() as session:
         async with session.get(page) as answer:
-            assert "llm-worker-6" in await answer.text()
+            text = await answer.text()
+            assert "llm-worker-6" in text
+            assert '<meta name="viewport"' in text
+            ground = re.search(r"background: (#\w{6})", text).group(1)
+            inks = set(re.findall(r"(?<!-)color: (#\w{6})", text))
+            assert len(inks) > 4, "it is coloured"
+            assert {each for each in inks if contrast(each, ground) < 4.5} == set(), "every colour can be read"
         for each in ops:
             async with session.get(f"{each}/readyz") as answer:
                 assert answer.status == 200

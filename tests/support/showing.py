@@ -93,7 +93,7 @@ class ApiServer:
         return web.json_response({"status": {"allowed": may}})
 
     @contextlib.asynccontextmanager
-    async def open(self, folder: pathlib.Path) -> AsyncIterator[str]:
+    async def open(self, folder: pathlib.Path, port: int = 0) -> AsyncIterator[str]:
         """Serving; yields a kubeconfig."""
         application = web.Application()
         application.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", self._token)
@@ -102,7 +102,7 @@ class ApiServer:
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
             await site.start()
             yield api_stub.kubeconfig(folder, runner.addresses[0][1])
         finally:

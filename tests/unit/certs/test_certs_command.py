@@ -1,20 +1,17 @@
 """`railwright certs issue --out`: files, second runs, exit codes."""
 
-import argparse
 import json
 import stat
 
 import pytest
 
-from cli.commands import certs
+from cli.__main__ import main
 
 NAMES = ("ca", "webhook", "extender", "client")
 
 
 def run(*arguments):
-    parser = argparse.ArgumentParser()
-    certs.configure(parser)
-    return certs.run(parser.parse_args(["issue", *arguments]))
+    return main(["certs", "issue", *arguments])
 
 
 def content(folder):
@@ -66,9 +63,7 @@ def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words)
 
 @pytest.mark.parametrize("days", ["0", "-1", "40000", "x"])
 def test_a_life_out_of_range_is_refused_by_the_parser(tmp_path, capsys, days):
-    with pytest.raises(SystemExit) as ended:
-        run("--out", str(tmp_path), f"--days={days}")
-    assert ended.value.code == 2
+    assert run("--out", str(tmp_path), f"--days={days}") == 2
     assert "--days" in capsys.readouterr().err
 
 
@@ -81,7 +76,7 @@ def test_an_unreadable_kubeconfig_is_exit_2_and_named(tmp_path, capsys, content)
     assert str(path) in capsys.readouterr().err
 
 
-def test_an_api_server_that_is_not_there_is_exit_1(tmp_path, capsys):
+def test_an_api_server_that_is_not_there_is_exit_2(tmp_path, capsys):
     path = tmp_path / "kubeconfig"
     path.write_text(
         """
@@ -90,5 +85,5 @@ def test_an_api_server_that_is_not_there_is_exit_1(tmp_path, capsys):
          contexts: [{name: c, context: {cluster: k, user: u}}]}
         """
     )
-    assert run("--secrets", f"--kubeconfig={path}") == 1
-    assert "cannot be reached" in capsys.readouterr().err
+    assert run("--secrets", f"--kubeconfig={path}") == 2
+    assert "nothing listens at http://127.0.0.1:1; start the cluster" in capsys.readouterr().err

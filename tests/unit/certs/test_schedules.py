@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs import rotation
+from cli.__main__ import main
 from cli.certificates import schedules
 from cli.commands import certs
 
@@ -66,5 +67,5 @@ def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
 
 @pytest.mark.parametrize("arguments", [(), ("--watch", "--ops-listen=127.0.0.1:0")])
 def test_an_unreadable_kubeconfig_is_exit_2_for_both_forms(arguments, tmp_path, capsys):
-    assert certs.run(parse(*arguments, f"--kubeconfig={tmp_path / 'none'}")) == 2
+    assert main(["certs", "rotate", *arguments, f"--kubeconfig={tmp_path / 'none'}"]) == 2
     assert "none" in capsys.readouterr().err

@@ -3,17 +3,19 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import msgspec
 import pytest
+import terminals
 import yaml
 
 from cli import __main__ as command_line
 from cli import output
 from fabric.policy import model
-from simulator import shapes, sites
+from simulator import parameters, shapes, sites
 
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
@@ -132,3 +134,46 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert command_line.main([*QUICK, "--plot", str(tmp_path / "file")]) == output.UNUSABLE
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+NAMES = ("no extender", "binpack", "greedy with mates", "railwright", "exact optimum")
+HEADS = (
+    "policy", "modelled busbw of optimum", "per gang", "worst", "leaves x fewest", "avoidable crossings",
+    "by rank order", "avoidable NUMA splits", "mean wait", "utilisation",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140, 200])
+def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
+    code, shown = terminals.run(["simulate", "--shape", "superpod-2", "--jobs", "20"], columns, NO_COLOR="1")
+    assert code == output.OK, shown
+    assert "…" not in shown
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in shown.splitlines()]
+    head = next(line for line in lines if line.lstrip().startswith("policy "))
+    assert len(head) <= columns
+    assert {each for each in HEADS if each in head} == set(re.split(r"\s{2,}", head.strip()))
+    for name in NAMES:
+        assert [line for line in lines if line.startswith(f"{name}  ")], name
+
+
+def test_a_file_gets_every_column_and_no_blanks_behind_it(capsys):
+    assert command_line.main(["simulate", "--shape", "superpod-2", "--jobs", "20"]) == output.OK
+    told = capsys.readouterr().out
+    assert all(head in told for head in HEADS)
+    assert all(line == line.rstrip() for line in told.splitlines())
+
+
+def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
+    quick = ["simulate", "--shape", "lingjun", "--jobs", "60", "--policies", "none,railwright", "-o", "json"]
+    assert command_line.main(quick) == output.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["site"]["oversubscription"][0] > 1
+    worth = {name: policy["modelled_busbw_of_optimum"] for name, policy in found["policies"].items()}
+    assert worth["none"] < worth["railwright"]
+
+
+@pytest.mark.parametrize("columns", [60, 100, 160])
+def test_parameters_and_shapes_have_whole_names_on_a_terminal(columns):
+    for option, names in (("--shapes", sites.CATALOGUE), ("--parameters", [row.name for row in parameters.table()])):
+        _, shown = terminals.run(["simulate", option], columns, NO_COLOR="1")
+        assert all(name in shown for name in names)

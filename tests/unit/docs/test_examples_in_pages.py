@@ -51,7 +51,7 @@ def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
     own = [each for each in POLICIES if each.page == block.page]
     policy = policies.read(own[0].text) if own else STAND_IN
     for template in templates.of(tree, templates.DEFAULT_NAMESPACE):
-        given = account.give(template, policy, account.known(None, ""))
+        given = account.give(template, policy, account.known(None))
         assert not account.refused(given), given.message
         if names.FABRIC in yaml.safe_dump(tree):
             assert given.operations

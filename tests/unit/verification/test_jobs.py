@@ -52,7 +52,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
         "prod",
     )
     assert code == 0
-    caches = account.known(None, "")
+    caches = account.known(None)
     text = yaml.safe_dump_all(trees)
     found = [each for tree in manifests.read(text, "job") for each in templates.of(tree, "prod") or ()]
     accounts = [account.give(each, policy, caches) for each in found]

@@ -53,7 +53,10 @@ def test_a_namespace_alone_and_what_waits_alone(view):
     code, out, _ = view("gangs", "-n", "prod")
     assert (code, len(out.splitlines())) == (0, 2)
     assert "llama" not in view("gangs", "--waiting")[1]
-    assert view("gangs", "-n", "nowhere")[:2] == (0, "no gangs of opted-in pods\n")
+    assert view("gangs", "-n", "nowhere")[:2] == (
+        0,
+        "no gangs of opted-in pods in namespace nowhere; there are some in prod, research\n",
+    )
     assert "contradicts -A" in view("gangs", "-n", "prod", "-A")[2]
 
 
@@ -127,3 +130,11 @@ def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
     assert "add --policy FILE" in capsys.readouterr().err
     assert command_line.main(["gangs", "--snapshot", snapshot, "--policy", "p", "--context", "x"]) == 2
     assert "contradicts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "wide")])
+def test_a_fabric_that_is_not_there_is_an_error_that_names_those_there_are(view, form):
+    for command in (("gangs", "--fabric", "nope"), ("fabric", "nope")):
+        code, out, err = view(*command, *form)
+        assert (code, out) == (2, "")
+        assert "nope: is none of the policy; there are roce" in err

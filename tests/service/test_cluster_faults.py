@@ -1,0 +1,162 @@
+"""Every command against every cluster that cannot be used: one sentence with the fix, and never a library's words."""
+
+import asyncio
+import json
+import pathlib
+import re
+import sys
+
+import faulty_clusters
+import pytest
+import vistas
+import yaml
+
+from cli.__main__ import main
+from cluster import client as clients
+
+INTERNAL = re.compile(r"\b[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]+|/api/|/apis/|Traceback|<html|object at")
+POLICY, LOG, OUT = "{policy}", "{log}", "{out}"
+COMMANDS = (
+    ("check",),
+    ("check", "-o", "json"),
+    ("check", "--pre"),
+    ("gangs",),
+    ("gangs", "--policy", POLICY, "-o", "json"),
+    ("fabric",),
+    ("verify", "manifest"),
+    ("verify", "log", LOG, "--fabric", "roce"),
+    ("explain", "pod", "prod/llama-0"),
+    ("certs", "rotate"),
+    ("certs", "issue", "--secrets"),
+    ("certs", "admission-config", "--out", OUT),
+)
+CLUSTERS = (*faulty_clusters.ANSWERS, *faulty_clusters.CONNECTIONS)
+EMPTY = {  # what is said of a cluster that can be read, and has nothing of ours
+    ("check",): 1,
+    ("check", "-o", "json"): 1,
+    ("check", "--pre"): 0,
+    ("gangs", "--policy", POLICY, "-o", "json"): 0,
+}
+FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to do
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
+    monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
+    monkeypatch.setattr("cli.commands.check._CALL_SECONDS", 0.3)
+    monkeypatch.setattr("cli.explanation.asking.SECONDS", 0.3)
+    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
+    names = {"policy": tmp_path / "policy.yaml", "log": tmp_path / "nccl.log", "out": tmp_path / "out"}
+
+    def once(command, kubeconfig):
+        code = main([*(each.format(**names) for each in command), "--kubeconfig", kubeconfig])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return once
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(
+    run, faulty_clusters, tmp_path, command, cluster
+):
+    code, out, err = run(command, faulty_clusters.kubeconfig(cluster, tmp_path))
+    assert not INTERNAL.search(out + err), out + err
+    assert FIXES.search(out + err) or cluster == "a cluster without railwright", out + err
+    readable = EMPTY.get(command, 2) if cluster == "a cluster without railwright" else 2
+    assert code == readable, out + err
+    if command[0] == "check" or readable == 0:
+        return
+    assert out == ""
+    assert err.startswith("railwright")
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("mistake", faulty_clusters.KUBECONFIGS)
+@pytest.mark.parametrize("command", [*COMMANDS, ("dashboard",)], ids=" ".join)
+def test_a_kubeconfig_with_a_mistake_is_named_with_the_mistake_and_the_fix(
+    run, faulty_clusters, tmp_path, command, mistake
+):
+    path = faulty_clusters.kubeconfig(mistake, tmp_path)
+    code, out, err = run(command, path)
+    assert (code, out) == (2, "")
+    assert path in err
+    assert not INTERNAL.search(err), err
+    assert FIXES.search(err), err
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("server", ["webhook", "extender"])
+@pytest.mark.parametrize("mistake", ["no file", "a plugin that is missing"])
+async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path, server, mistake):
+    path = faulty_clusters.kubeconfig(mistake, tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli", server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out) == (2, b"")
+    assert path in err.decode()
+    assert not INTERNAL.search(err.decode()), err.decode()
+
+
+@pytest.mark.parametrize("fault", CLUSTERS)
+def test_an_extender_that_cannot_be_asked_is_told_in_the_same_words(run, faulty_clusters, tmp_path, capsys, fault):
+    tree = yaml.safe_load(pathlib.Path(faulty_clusters.kubeconfig(fault, tmp_path)).read_text())
+    url = tree["clusters"][0]["cluster"]["server"]
+    code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
+                ["explain", "pod", "prod/llama-0", "--extender", url])  # fmt: skip
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    assert not INTERNAL.search(shown.err), shown.err
+    assert "; " in shown.err
+
+
+SAID = {
+    "refused": "nothing listens at http://127.0.0.1:",
+    "silent": "does not answer in time",
+    "hangs up": "closes the connection before it has answered",
+    "no HTTP": "does not answer as an HTTP server does",
+    "unknown host": "the name nowhere.invalid cannot be resolved",
+    "untrusted": "is not the CA that signed it",
+    "wrong name": "tls-server-name",
+    "out of date": "certificate has expired; renew the API server's certificate",
+    "plain behind https": "does not speak TLS",
+    "a web page": "not as a Kubernetes API server does",
+    "another program's JSON": "not as a Kubernetes API server does",
+    "an expired token": "does not accept the credentials (401 Unauthorized); the credentials have expired",
+    "a cluster without railwright": "railwright is not installed in this cluster: there is no configmaps",
+    "no file": "does not exist; give --kubeconfig FILE",
+    "a directory": "is a directory",
+    "a binary file": "is not UTF-8 text",
+    "broken YAML": "is not valid YAML in line",
+    "a context that is missing": "current-context staging is not in it; choose one that is there: prod",
+    "a cluster that is missing": "context prod names cluster prod, which is not in it",
+    "no server": "cluster prod has no `server:`",
+    "a CA that is missing": "certificate-authority nowhere.crt of cluster prod: no such file or directory",
+    "a plugin that is missing": "credential plugin no-such-credential-plugin of user dev is not installed",
+    "a plugin that fails": "of user dev ends with code 1: log in again; run it by hand to see why",
+}
+
+
+@pytest.mark.parametrize("fault", SAID)
+def test_the_cause_is_the_real_one(run, faulty_clusters, tmp_path, fault):
+    _, _, err = run(("gangs",), faulty_clusters.kubeconfig(fault, tmp_path))
+    assert SAID[fault] in err
+
+
+def test_a_context_that_was_asked_for_is_named_with_those_there_are(faulty_clusters, tmp_path, capsys):
+    kubeconfig = faulty_clusters.kubeconfig("a tenant", tmp_path)
+    for command in ("check", "gangs", "fabric"):
+        assert main([command, "--kubeconfig", kubeconfig, "--context", "nope"]) == 2
+        assert "there is no context nope; choose one that is there: prod" in capsys.readouterr().err
+
+
+def test_check_is_not_green_for_an_account_that_sees_nothing(run, faulty_clusters, tmp_path):
+    code, out, _ = run(("check", "-o", "json"), faulty_clusters.kubeconfig("a tenant", tmp_path))
+    told = json.loads(out)
+    assert (code, told["ok"]) == (2, False)
+    assert told["counts"]["fail"] == 0, "nothing is known to be wrong"

@@ -1,0 +1,100 @@
+"""Input without anything in it is an error of every command that reads a file, and never a green answer."""
+
+import io
+import pathlib
+
+import pytest
+
+from cli.__main__ import main
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce: {transport: roce, rails: [{name: rail0, resource: rdma/r0}]}
+"""
+EMPTY = {
+    "nothing": "",
+    "blanks": "\n  \n",
+    "a comment": "# later\n",
+    "empty documents": "---\n---\n",
+    "null": "null\n",
+    "an empty mapping": "{}\n",
+    "an empty List": "apiVersion: v1\nkind: List\nitems: []\n",
+    "an empty List in JSON": '{"apiVersion": "v1", "kind": "NodeList", "items": []}',
+}
+COMMANDS = (
+    ("lint", "FILE"),
+    ("lint", "--policy", "POLICY", "FILE"),
+    ("lint", "-o", "json", "FILE"),
+    ("lint", "-o", "sarif", "FILE"),
+    ("explain", "FILE", "--policy", "POLICY"),
+    ("explain", "POD", "--policy", "POLICY", "--snapshot", "FILE"),
+    ("explain", "POD", "--policy", "FILE"),
+    ("policy", "validate", "FILE"),
+    ("policy", "validate", "-o", "json", "FILE"),
+    ("verify", "log", "FILE"),
+    ("verify", "manifest", "--policy", "FILE"),
+    ("gangs", "--snapshot", "FILE", "--policy", "POLICY"),
+    ("gangs", "--snapshot", "FILE", "--policy", "POLICY", "-o", "json"),
+    ("fabric", "--snapshot", "FILE", "--policy", "POLICY"),
+    ("dashboard", "--snapshot", "FILE", "--policy", "POLICY"),
+    ("simulate", "--nodes", "FILE", "--policy", "POLICY"),
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a}]}\n"
+    )
+    return tmp_path
+
+
+def written(command: tuple[str, ...], folder: pathlib.Path, path: str) -> list[str]:
+    names = {"FILE": path, "POLICY": str(folder / "policy.yaml"), "POD": str(folder / "pod.yaml")}
+    return [names.get(each, each) for each in command]
+
+
+@pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
+    path = files / "empty.yaml"
+    path.write_text(text)
+    code = main(written(command, files, str(path)))
+    shown = capsys.readouterr()
+    assert code == (1 if command[:2] == ("policy", "validate") else 2), shown.out + shown.err
+    assert str(path) in shown.out + shown.err or command[:2] == ("verify", "log")
+
+
+@pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each[0] != "dashboard"], ids=" ".join)
+def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, text):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(written(command, files, "-")) != 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_folder_is_told_to_be_one(files, capsys, command):
+    assert main(written(command, files, str(files))) == 2
+    assert "irectory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "# later\n"])
+def test_an_empty_nccl_conf_is_an_error_too(tmp_path, capsys, text):
+    path = tmp_path / "nccl.conf"
+    path.write_text(text)
+    assert main(["lint", str(path)]) == 2
+    assert "is empty; lines NAME=VALUE are expected" in capsys.readouterr().err
+
+
+def test_a_manifest_without_pods_was_not_checked_and_says_so(tmp_path, capsys):
+    path = tmp_path / "service.yaml"
+    path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+    assert main(["lint", str(path)]) == 2
+    assert "nothing was checked" in capsys.readouterr().err
+    (tmp_path / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a}]}\n"
+    )
+    assert main(["lint", str(path), str(tmp_path / "pod.yaml")]) == 0, "one with pods beside it is"
