@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from cli import commands, examples, output
-from cluster import errors
 
 _PIPE_CLOSED = 141  # the shells' code for SIGPIPE, as of any program whose reader (`| head`) has seen enough
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -35,9 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except output.UnreadableError as error:
         print(f"railwright: {error}", file=sys.stderr)
-        return output.UNUSABLE
-    except errors.ClusterError as error:  # the one place that tells them, for every command
-        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:
         _discard_output()
@@ -54,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return output.UNUSABLE
     except KeyboardInterrupt:
         return 130  # the shells' code for SIGINT
+    except Exception as error:
+        from cluster import errors  # noqa: PLC0415 - `preflight` starts on the standard library and its own package
+
+        if not isinstance(error, errors.ClusterError):
+            raise
+        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
+        return output.UNUSABLE
     return code
 
 

@@ -65,7 +65,7 @@ TABLE = (
 HANDLER = {
     *("_close", "_force_close", "_keepalive", "_keepalive_handle", "_keepalive_timeout", "_loop"),
     *("_max_msg_queue_size", "_messages", "_next_keepalive_close_time", "_parser", "_paused", "_process_keepalive"),
-    *("_read_bufsize", "_reading_paused", "_waiter"),
+    *("_read_bufsize", "_reading_paused", "_request_count", "_waiter"),
 }
 PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 
