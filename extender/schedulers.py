@@ -97,7 +97,7 @@ class Schedulers:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, for Volcano adds raw scores."""
         task, nodes = self._steps.read_prioritize(body)
         question = self._steps.from_volcano(
-            task, nodes, self._policy(), self._state, scope=scope, inferred=self._inferred(), evicting=True
+            task, nodes, self._policy(), self._state, scope=scope, inferred=self._inferred(task.uid), evicting=True
         )
         if question is None:
             return volcano_wire.prioritized(dict.fromkeys((node.name for node in nodes), 0.0))
@@ -109,7 +109,7 @@ class Schedulers:
         """POST /volcano/predicate: one node; 2 where a rail is busy, 3 where the node can never give it."""
         task, node = self._steps.read_predicate(body)
         question = self._steps.from_volcano(
-            task, [node], self._policy(), self._state, scope=scope, inferred=self._inferred()
+            task, [node], self._policy(), self._state, scope=scope, inferred=self._inferred(task.uid)
         )
         if question is None:
             self._counted("predicate", 1, 0)
@@ -153,11 +153,11 @@ class Schedulers:
     def _given_away(self, entry: ledger.Entry, pod: views.Pod | None, scope: str) -> str:
         if entry.state is not ledger.State.ALLOCATED or pod is None:
             return ""
-        return asks.given_away(entry, pod, self._policy(), self._state, scope=scope, inferred=self._inferred())
+        return asks.given_away(entry, pod, self._policy(), self._state, scope=scope, inferred=self._inferred(entry.uid))
 
-    def _inferred(self) -> Mapping[str, resources.Amounts]:
-        """By node, what pods take that kube-scheduler is very likely placing there."""
-        return self._unseen.taken(self._state.fleet, self._clock())
+    def _inferred(self, asking: str) -> Mapping[str, resources.Amounts]:
+        """By node, what other pods than the asking one take that kube-scheduler is very likely placing there."""
+        return self._unseen.taken(self._state.fleet, self._clock(), but=asking)
 
     def _entry(self, task: volcano_wire.Task) -> ledger.Entry:
         pod = task.pod

@@ -71,11 +71,11 @@ class Unseen:
             self._tried[question.entry.uid] = question.entry.gang
             _trim(self._tried, _KEPT)
 
-    def taken(self, cluster: fleet.Fleet, now: float) -> Mapping[str, resources.Amounts]:
-        """By node, what pods take that are very likely there and that no watch has shown there."""
-        there = [entry for entry in self._placed.values() if _is_open(entry, cluster, now)]
+    def taken(self, cluster: fleet.Fleet, now: float, *, but: str) -> Mapping[str, resources.Amounts]:
+        """By node, what pods but this one take that are very likely there and that no watch has shown there."""
+        there = [entry for entry in self._placed.values() if entry.uid != but and _is_open(entry, cluster, now)]
         for last in self._last.values():
-            if len(last.left) == 1 and now - last.entry.since <= MOMENT:
+            if last.entry.uid != but and len(last.left) == 1 and now - last.entry.since <= MOMENT:
                 entry = msgspec.structs.replace(last.entry, node=min(last.left))
                 bound = cluster.pods.get(entry.uid)
                 there += [] if bound is not None and bound.node else [entry]

@@ -135,6 +135,14 @@ def test_volcano_does_not_get_what_kube_scheduler_is_giving(site):
     assert site.filter(first, N, OTHER) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
 
 
+def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(site):
+    mine = site.created("mine")
+    site.filter(mine, N)
+    assert site.predicate("", mine, N) == 0
+    assert site.scores("", mine)[N] > 0
+    assert site.event("", mine, N) == ""
+
+
 def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
     site = Site(required=site.verbs._policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
     mine, theirs = site.created("mine"), site.created("theirs")
