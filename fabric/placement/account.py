@@ -122,8 +122,9 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
     elif mates and not set(mates) <= set(fewer):
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
         yield f"fewer leaves ({some}) have the room, but mates are placed already on {names}, whose room is taken first"
-    elif len(shapes) > 1:
-        yield f"fewer leaves ({some}) have the room, but on nodes of {len(shapes)} shapes; a gang is kept on one"
+    elif plan.shape is not None and shapes - {plan.shape}:
+        on = "nodes without a type" if not plan.shape else f"nodes of type {plan.shape}"
+        yield f"fewer leaves ({some}) have the room, but not on {on} alone; a gang is kept on one type"
     else:
         yield f"fewer leaves ({some}) have the room, but not every choice was looked at"
 

@@ -2,11 +2,11 @@
 
 Schedulers that place pod by pod mix the pods of two jobs; each job would take half of the leaf that was tightest for
 both. Nothing is committed here: a claim refuses no node, lasts only while pods of its gang wait, and gives way wherever
-this gang would have less bandwidth or more leaves without it.
+this gang would have less bandwidth, another node type, more leaves or more spines without it.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -52,18 +52,20 @@ class Claims:
         found: planner.Plan,
         remaining: int,
         supply: planner.Supply,
-        mates: list[topology.Domain],
+        mates: Sequence[topology.Domain],
         *,
         reached: planner.Value,
+        shapes: Collection[str] = (),
     ) -> planner.Plan:
         """The plan, or one as good that leaves to other gangs what they are planned to take."""
         others = self._of_others(gang)
         if others.keys().isdisjoint(found.leaves) or not found.complete:
             return found
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
-        apart = planner.solve(remaining, msgspec.structs.replace(supply, leaves=leaves), mates, reached=reached)
-        as_good = apart.bandwidth >= found.bandwidth and len(apart.leaves) <= len(found.leaves)
-        if not apart.complete or not as_good:
+        rest = msgspec.structs.replace(supply, leaves=leaves)
+        apart = planner.solve(remaining, rest, mates, reached=reached, shapes=shapes)
+        as_good = apart.bandwidth >= found.bandwidth and _spread(apart, mates) <= _spread(found, mates)
+        if not apart.complete or not as_good or (found.shape is not None and apart.shape is None):
             return found
         return msgspec.structs.replace(apart, least=found.least, least_with_mates=found.least_with_mates)
 
@@ -79,6 +81,12 @@ class Claims:
                 if waiting:
                     nodes[leaf] = nodes.get(leaf, 0) + min(count, waiting)
         return nodes
+
+
+def _spread(plan: planner.Plan, mates: Sequence[topology.Domain]) -> tuple[int, ...]:
+    """Leaves, spines and so on that the gang would be on, its mates' own among them: leaving those is not free."""
+    leaves = {*plan.leaves, *mates} - {topology.NOWHERE}
+    return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
 
 
 def _without(kinds: Mapping[int, int], claimed: int, supply: planner.Supply) -> Mapping[int, int]:

@@ -200,8 +200,11 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
-            found = planner.solve(gang.remaining, supply, near, reached=reached)
-            found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
+            shapes = _shapes(gang, view)
+            found = planner.solve(gang.remaining, supply, near, reached=reached, shapes=shapes)
+            found = self._claims.solved(
+                question.gang, found, gang.remaining, supply, near, reached=reached, shapes=shapes
+            )
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, supply, found)
         self._standing_plans.planned(question.gang, gang, found)
@@ -216,7 +219,8 @@ class Desk:
             # a sample without the leaf this rank is due in: the best of what is offered
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
-            found = planner.solve(gang.remaining, msgspec.structs.replace(supply, leaves=some), near)
+            offer = msgspec.structs.replace(supply, leaves=some)
+            found = planner.solve(gang.remaining, offer, near, shapes=_shapes(gang, view))
             due = next(iter(found.leaves), None)
         return found, locality.GangStanding(
             due=due,
@@ -227,6 +231,12 @@ class Desk:
             counted=gang.member is question.requests,
             reserve=locality.NO_RESERVE if due is None else points.least_reserve(supply, due, found),
         )
+
+
+def _shapes(gang: crew.Crew, view: outlook.Outlook) -> frozenset[str]:
+    """The node shapes that the placed mates are on."""
+    found = (view.stands(node) for _, _, node in gang.placed)
+    return frozenset(stands.facts.shape for stands in found if stands is not None)
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:

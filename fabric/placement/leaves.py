@@ -2,7 +2,8 @@
 
 Owns the combinatorics of leaves and nothing of what makes a leaf good: rooms, and which domains may be left by a
 gang that is spread, are given. The number of leaves is always least; of equal numbers the fewest spines and the
-tightest fit are looked for, exactly where that is affordable (`Choice.exact`).
+tightest fit are looked for, exactly where that is affordable (`Choice.exact`). Of equally tight leaves those win whose
+spines, and the domains above those, have the least room: the next large gang finds a whole one.
 """
 
 import itertools
@@ -13,7 +14,7 @@ import msgspec
 
 from fabric import topology
 
-_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost
+_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost. Beyond: those with most room
 _TIGHT_CELLS = 4096  # leaves x leaves to choose of the exact fit; 2 ms likewise
 
 Rooms = Mapping[topology.Domain, int]
@@ -43,7 +44,7 @@ def fits(question: Question) -> bool:
     left = _left(question)
     if left <= 0:
         return True
-    return any(sum(pool.values()) >= left for _, pool in _pools(question))
+    return any(sum(pool.values()) >= left for pool in _pools(question))
 
 
 def choose(question: Question) -> Choice | None:
@@ -57,12 +58,13 @@ def choose(question: Question) -> Choice | None:
             if missing > 0:
                 needed.append(leaf)
                 missing -= question.rooms[leaf]
-        return Choice(leaves=tuple(needed), cost=(0,) * 6, exact=True)
+        return Choice(leaves=tuple(needed), cost=(), exact=True)
     best: Choice | None = None
-    for _, pool in _pools(question):
+    above = _above(question.rooms)
+    for pool in _pools(question):
         if sum(pool.values()) < left:
             continue
-        found = _fewest(left, pool, question)
+        found = _fewest(left, pool, question, above)
         if best is None or (found.cost, found.leaves) < (best.cost, best.leaves):
             best = found
     if best is None:
@@ -76,10 +78,21 @@ def _left(question: Question) -> int:
     return question.remaining - sum(question.rooms.get(leaf, 0) for leaf in question.used)
 
 
-def _pools(question: Question) -> Iterator[tuple[int, Rooms]]:
-    """(level, fresh leaves to choose from), for every domain that may enclose the whole gang, closest first.
+def _above(rooms: Rooms) -> Rooms:
+    """The room of every domain above the leaves."""
+    above: dict[topology.Domain, int] = {}
+    for leaf, room in rooms.items():
+        for level in range(1, len(leaf)):
+            domain = leaf[level:]
+            above[domain] = above.get(domain, 0) + room
+    return above
 
-    A domain strictly inside the enclosing one is left by ring edges, so its uplinks have to bear that.
+
+def _pools(question: Question) -> Iterator[Rooms]:
+    """The fresh leaves to choose from, for every domain that may enclose the whole gang, closest first.
+
+    A domain strictly inside the enclosing one is left by ring edges, so its uplinks have to bear that: those of the
+    domains that mates are in as well.
     """
     depth = max(map(len, question.rooms), default=0)
     fresh = {leaf: room for leaf, room in question.rooms.items() if leaf not in question.used}
@@ -93,31 +106,38 @@ def _pools(question: Question) -> Iterator[tuple[int, Rooms]]:
                 if domain and not domain[0]:
                     continue  # no label, no common domain
                 if not inside or domain in inside:
-                    yield level, group
+                    yield group
         # one level up these domains are crossed
         if question.carries is not None and level < depth:
+            if not all(question.carries(domain, level) for domain in inside if domain and domain[0]):
+                return
             bearing = {domain for domain in groups if not domain[0] or question.carries(domain, level)}
             fresh = {leaf: room for leaf, room in fresh.items() if leaf[level:] in bearing}
 
 
-def _fewest(left: int, pool: Rooms, question: Question) -> Choice:
+def _fewest(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
     order = sorted(pool.values(), reverse=True)
     count = next(index for index, held in enumerate(itertools.accumulate(order), 1) if held >= left)
     if count == 1:
-        return _one(left, pool, question)
-    chosen, exact = _of_fewest_spines(left, count, pool, {_spine(leaf) for leaf in question.used})
-    return Choice(leaves=chosen, cost=_cost(chosen, pool, question, left), exact=exact)
+        return _one(left, pool, question, above)
+    chosen, exact = _of_fewest_spines(left, count, pool, {_spine(leaf) for leaf in question.used}, above)
+    return Choice(leaves=chosen, cost=_cost(chosen, pool, question, left, above), exact=exact)
 
 
-def _one(left: int, pool: Rooms, question: Question) -> Choice:
+def _one(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
     """The one leaf: first the one that needs the fewest untouched nodes, then the tightest."""
     enough = [leaf for leaf, room in pool.items() if room >= left]
-    best = min(enough, key=lambda leaf: (_cost((leaf,), pool, question, left), leaf))
-    return Choice(leaves=(best,), cost=_cost((best,), pool, question, left), exact=True)
+    best = min(enough, key=lambda leaf: (_cost((leaf,), pool, question, left, above), leaf))
+    return Choice(leaves=(best,), cost=_cost((best,), pool, question, left, above), exact=True)
 
 
-def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int) -> tuple[int, ...]:
-    """Fewest leaves and spines, closest to the mates, fewest members split or on whole nodes, least room left over."""
+def _cost(
+    chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int, above: Rooms
+) -> tuple[int, ...]:
+    """Fewest leaves and spines, closest to the mates, fewest members split or on whole nodes, least room left over.
+
+    Room left over counts in the leaves first, then in the spines, then in the domains above those.
+    """
     away = topology.distance(question.used[0], chosen[0]) if question.used else 0
     split = 0
     if question.compact is not question.rooms:
@@ -129,8 +149,15 @@ def _cost(chosen: Sequence[topology.Domain], pool: Rooms, question: Question, le
         away,
         split,
         fresh,
-        sum(pool[leaf] for leaf in chosen),
+        *_held(chosen, pool, above),
     )
+
+
+def _held(chosen: Sequence[topology.Domain], pool: Rooms, above: Rooms) -> tuple[int, ...]:
+    """The room of the leaves, and of the domains of each level above them."""
+    depth = max(map(len, chosen))
+    higher = [sum(above[domain] for domain in {leaf[level:] for leaf in chosen}) for level in range(1, depth)]
+    return (sum(pool[leaf] for leaf in chosen), *higher)
 
 
 def _spine(leaf: topology.Domain) -> topology.Domain:
@@ -139,9 +166,13 @@ def _spine(leaf: topology.Domain) -> topology.Domain:
 
 
 def _of_fewest_spines(
-    left: int, count: int, pool: Rooms, mates: Collection[topology.Domain]
+    left: int, count: int, pool: Rooms, mates: Collection[topology.Domain], above: Rooms
 ) -> tuple[tuple[topology.Domain, ...], bool]:
-    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more."""
+    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more.
+
+    Where there are too many combinations of spines, those with the most room are taken, the last of them as small as
+    it may be.
+    """
     spines: dict[topology.Domain, list[topology.Domain]] = {}
     for leaf in sorted(pool, key=lambda leaf: (-pool[leaf], leaf)):
         spines.setdefault(_spine(leaf), []).append(leaf)
@@ -155,17 +186,33 @@ def _of_fewest_spines(
     for size in range(min(count, len(others)) + 1):
         if held_free + sum(order[:size]) < left:
             continue
-        if math.comb(len(others), size) > _SPINE_CHOICES:
-            break
-        found = [
+        few = math.comb(len(others), size) <= _SPINE_CHOICES
+        sets = itertools.combinations(others, size) if few else _roomiest(others, size, most)
+        found = (
             choice
-            for more in itertools.combinations(others, size)
+            for more in sets
             if sum(most[spine] for spine in (*free, *more)) >= left
             and (choice := _below(left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], pool))
-        ]
-        if found:
-            return min(found, key=lambda choice: sum(pool[leaf] for leaf in choice[0]))
-    return _tightest(left, count, pool)[0], False
+        )
+        if few:
+            best = min(found, key=lambda choice: _held(choice[0], pool, above), default=None)
+        else:
+            best = next(found, None)
+        if best is not None:
+            return best[0], best[1] and few
+    return _tightest(left, count, pool)[0], False  # not reached: all spines together hold it
+
+
+def _roomiest(
+    spines: Sequence[topology.Domain], size: int, most: Mapping[topology.Domain, int]
+) -> Iterator[tuple[topology.Domain, ...]]:
+    """Sets of so many spines: those with the most room, with each of the others in the place of the last.
+
+    The smallest comes first as the last one.
+    """
+    order = sorted(spines, key=lambda spine: (-most[spine], spine))
+    for last in reversed(order[size - 1 :]):
+        yield (*order[: size - 1], last)
 
 
 def _below(

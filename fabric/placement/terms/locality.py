@@ -48,10 +48,18 @@ def _all(pods: int) -> str:
     return f"all {pods} pods" if pods > 1 else "the last pod"
 
 
-def told(leaf: topology.Domain, gang: GangStanding, *, worth: bool, reserve: int = 0) -> tuple[float, str]:
-    """The value of a leaf and the sentence that says it; `worth` is False for a node below the plan's bandwidth."""
+def told(
+    leaf: topology.Domain, gang: GangStanding, *, worth: bool, shape: str = "", reserve: int = 0
+) -> tuple[float, str]:
+    """The value of a leaf and the sentence that says it.
+
+    `worth` is False for a node that the plan does not count on: it is below the plan's bandwidth, or of another type
+    than `shape`, the one that the gang is kept on.
+    """
     shown = topology.name_of(leaf)
     value = tier(leaf, gang)
+    if value >= PLANNED and shape:
+        return ELSEWHERE, f"on {shown} of the plan, but the gang is kept on nodes of type {shape}"
     if value >= PLANNED and not worth:
         return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
     if value == DUE and gang.counted and reserve > gang.reserve:
