@@ -123,7 +123,7 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
         yield f"fewer leaves ({some}) have the room, but mates are placed already on {names}, whose room is taken first"
     elif plan.shape is not None and shapes - {plan.shape}:
-        on = "nodes without a type" if not plan.shape else f"nodes of type {plan.shape}"
+        on = f"nodes of type {plan.shape}" if plan.shape else "nodes of no known type"
         yield f"fewer leaves ({some}) have the room, but not on {on} alone; a gang is kept on one type"
     else:
         yield f"fewer leaves ({some}) have the room, but not every choice was looked at"
@@ -304,7 +304,7 @@ def flaws(stands: standing.Standing) -> tuple[str, ...]:
         elif not pool.healthy:
             found.append(f"{pool.need.label} degraded")
     if not found and grade.shares and sum(grade.shares) < 1 - _CLOSE:
-        found.append("NICs shared with other jobs")
+        found.append("NICs shared with other pods")
     return tuple(found)
 
 
@@ -314,8 +314,11 @@ def _flaws(ground: Ground, leaves: Iterable[topology.Domain], least: planner.Val
     for leaf in leaves:
         for kind, count in ground.supply.leaves[leaf].items():
             grade = ground.supply.grades[kind]
-            if grade.alignments and not planner.members(grade, ground.plan.rails, least + 2 * _CLOSE):
+            better = planner.members(grade, ground.plan.rails, least + 2 * _CLOSE)
+            if grade.alignments and not better:
                 nodes.update(dict.fromkeys(flaws(ground.standings[kind]), count))
+            elif better < len(grade.alignments) and grade.crowded:
+                nodes[f"NICs too few for {better + 1} pods of the gang"] += count
     return [f"{flaw} on {count} {'node' if count == 1 else 'nodes'}" for flaw, count in nodes.most_common(_NAMED)]
 
 
@@ -325,7 +328,7 @@ def _weak_uplinks(ground: Ground, leaf: topology.Domain, least: planner.Value) -
     for level, ratio in enumerate(ground.supply.oversubscription[: len(leaf)]):
         domain = leaf[level:]
         nodes = ground.supply.sizes.get(domain, 1)
-        carried = bandwidth.uplink(nodes, ratio)
+        carried = bandwidth.uplink(nodes, ratio, links=ground.supply.links)
         if domain[0] and carried < least:
             found.append(uplinks(domain, nodes, ratio, carried))
     return found

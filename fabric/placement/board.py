@@ -33,6 +33,7 @@ class Board:
             (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in kind.devices
         ]
         self._nothing = (0,) * len(kind.devices)
+        self._unasked = {need.resource: need.amount for need in kind.needs if not kind.requests.get(need.resource)}
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
         self._weights = {term.NAME: _weight(kind, term.NAME) for term in self.terms}
@@ -95,8 +96,14 @@ class Board:
         )
 
     def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """What mates hold of the profile's devices."""
-        return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
+        """What mates use of the profile's devices: what they hold, and the rails they use without asking for them."""
+        if not self._unasked:
+            return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
+        accelerated = sum(1 for each in held if any(each.get(name, 0) > 0 for name in self.profile.accelerators))
+        return tuple(
+            sum(each.get(name, 0) for each in held) or accelerated * self._unasked.get(name, 0)
+            for name in self.profile.devices
+        )
 
     def with_free(self, facts: standing.Facts, free: resources.Amounts, *, emptied: bool = False) -> standing.Facts:
         """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more."""

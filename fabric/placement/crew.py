@@ -23,6 +23,7 @@ class Crew(msgspec.Struct, frozen=True):
     waiting: Sequence[workload.Rank]  # ranks still to be placed that have been seen, the asking pod's too, in order
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
     member: resources.Amounts  # what the gang is planned by
+    ring: Sequence[Mate]  # of those placed, the ones that take devices, as launchers do not; all of a gang without any
     asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
 
     @property
@@ -39,15 +40,18 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     """
     asked = book.uncommitted(question.uid)
     placed = _placed(question, state, book, asked)
+    requests = {uid: _requests(uid, state, book) for _, uid, _ in placed}
     settled = {question.uid, *(uid for _, uid, _ in placed)}
     waiting = [mate for uid, mate in state.gang(question.gang).items() if uid not in settled]
     size = state.gang_size(question.gang, seen=len(settled) + len(waiting)) if question.gang else 1
     devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
     workers = [mate for mate in waiting if not devices.isdisjoint(mate.requests)]
     unseen = max(0, size - len(placed) - len(waiting) - 1)
+    takers = [mate for mate in placed if not devices.isdisjoint(requests[mate[1]])]
 
     def crew_of(ranks: Sequence[workload.Rank], member: resources.Amounts) -> Crew:
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=member, asked=asked)
+        ring = placed if not takers and devices.isdisjoint(member) else takers
+        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=member, ring=ring, asked=asked)
 
     if not devices.isdisjoint(question.requests):
         ranks = sorted([question.rank, *(mate.rank for mate in workers)])
@@ -58,6 +62,12 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     largest = max(workers, key=lambda mate: sum(mate.requests.get(name, 0) for name in devices))
     ranks = sorted(mate.rank for mate in workers)
     return crew_of(ranks, largest.requests)
+
+
+def _requests(uid: str, state: fleet.Fleet, book: ledger.Ledger) -> resources.Amounts:
+    pod = state.pods.get(uid)
+    announced = None if pod is not None else book.entry(uid)
+    return pod.requests if pod is not None else announced.requests if announced is not None else {}
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
@@ -134,7 +144,7 @@ def _stretches(
 ) -> Iterator[tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]]:
     """(ranks to be placed, leaf of the mate before them, leaf of the mate behind them), in order."""
     begin, behind = 0, None
-    for mate, _, node in crew.placed:
+    for mate, _, node in crew.ring:
         end = bisect.bisect_left(crew.waiting, mate, lo=begin)
         ahead = leaf_of.get(node, topology.NOWHERE)
         if end > begin:

@@ -151,7 +151,7 @@ class Desk:
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""
         asked = self._book.uncommitted(question.uid)
-        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests, asked=asked)
+        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests, ring=(), asked=asked)
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
         nodes, standings = question.nodes, view.board.standings
         told = [stands.refusal for stands in standings]
@@ -194,7 +194,7 @@ class Desk:
                 due=None, plan=(), rooms={}, mates=mates, remaining=gang.remaining, located=False
             )
             return planner.NOTHING, nothing
-        near = crew.nearest(question.rank, gang.placed, view.board.leaves)
+        near = crew.nearest(question.rank, gang.ring, view.board.leaves)
         sampled = len(question.nodes) >= outlook.FULL_OFFER
         supply = outlook.supply(question, view)
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
@@ -235,7 +235,7 @@ class Desk:
 
 def _shapes(gang: crew.Crew, view: outlook.Outlook) -> frozenset[str]:
     """The node shapes that the placed mates are on."""
-    found = (view.stands(node) for _, _, node in gang.placed)
+    found = (view.stands(node) for _, _, node in gang.ring)
     return frozenset(stands.facts.shape for stands in found if stands is not None)
 
 

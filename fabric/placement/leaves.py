@@ -188,16 +188,16 @@ def _of_fewest_spines(
             continue
         few = math.comb(len(others), size) <= _SPINE_CHOICES
         sets = itertools.combinations(others, size) if few else _roomiest(others, size, most)
-        found = (
+        fitting = (
             choice
             for more in sets
             if sum(most[spine] for spine in (*free, *more)) >= left
             and (choice := _below(left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], pool))
         )
         if few:
-            best = min(found, key=lambda choice: _held(choice[0], pool, above), default=None)
+            best = min(fitting, key=lambda choice: _held(choice[0], pool, above), default=None)
         else:
-            best = next(found, None)
+            best = next(fitting, None)
         if best is not None:
             return best[0], best[1] and few
     return _tightest(left, count, pool)[0], False  # not reached: all spines together hold it

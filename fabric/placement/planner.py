@@ -2,8 +2,9 @@
 
 Owns the plan. The gang runs at its worst member, so bandwidth is a threshold: the highest one at which the nodes that
 reach it, in domains whose uplinks reach it, still hold the gang. At that threshold: one node shape if possible, that of
-the mates where some are placed, the fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could hold and how good (`Supply`) and
-knows nothing of pods, nodes or scores. Solved anew for every pod, so it needs no memory (placement study, points 1, 2).
+the mates where some are placed, the fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could
+hold and how good (`Supply`) and knows nothing of pods, nodes or scores. Solved anew for every pod, so that it needs no
+memory.
 """
 
 import itertools

@@ -49,17 +49,18 @@ def _all(pods: int) -> str:
 
 
 def told(
-    leaf: topology.Domain, gang: GangStanding, *, worth: bool, shape: str = "", reserve: int = 0
+    leaf: topology.Domain, gang: GangStanding, *, worth: bool, shape: str | None = None, reserve: int = 0
 ) -> tuple[float, str]:
     """The value of a leaf and the sentence that says it.
 
-    `worth` is False for a node that the plan does not count on: it is below the plan's bandwidth, or of another type
-    than `shape`, the one that the gang is kept on.
+    `worth` is False for a node that the plan does not count on. Where that is because of its type, `shape` is the one
+    that the gang is kept on; else the node is below the plan's bandwidth.
     """
     shown = topology.name_of(leaf)
     value = tier(leaf, gang)
-    if value >= PLANNED and shape:
-        return ELSEWHERE, f"on {shown} of the plan, but the gang is kept on nodes of type {shape}"
+    if value >= PLANNED and shape is not None:
+        on = f"nodes of type {shape}" if shape else "nodes of no known type"
+        return ELSEWHERE, f"on {shown} of the plan, but the gang is kept on {on}"
     if value >= PLANNED and not worth:
         return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
     if value == DUE and gang.counted and reserve > gang.reserve:

@@ -1,8 +1,13 @@
 """Gangs placed pod by pod in small trees of domains: where each rank has to go, and why nowhere else."""
 
+import random
+
+import msgspec
 import pytest
-from placing import LEAF, SPINE, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, SPINE, node, pod, policy
 from scheduling_loop import Loop, gang
+
+from fabric.policy import presets
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -130,3 +135,98 @@ def test_a_single_leaf_is_taken_below_the_spine_with_the_least_room():
     pods = gang(2, pod)
     loop.submit(pods)
     assert {loop.state.nodes[name].labels[SPINE] for name in loop.place(pods)} == {"b"}
+
+
+@pytest.mark.parametrize(("size", "seed"), [(24, 0), (40, 0), (64, 0), (24, 1), (40, 1), (64, 1)])
+def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
+    """30 spines of 8 leaves of 4 nodes, 45 % taken by chance."""
+    chance = random.Random(seed)  # noqa: S311 - a test has to repeat
+    nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
+    names = [each.metadata.name for each in nodes]
+    loop = Loop(nodes, taken(*chance.sample(names, round(0.45 * len(names)))))
+    pods = gang(size, pod)
+    loop.submit(pods)
+    plan = loop.asks(pods[0]).plan
+    rooms: dict[tuple[str, ...], list[int]] = {}
+    for name in loop.feasible(pods[0]):
+        leaf = (loop.leaf_of(name), loop.state.nodes[name].labels[SPINE])
+        rooms[leaf] = [*rooms.get(leaf, []), 1]
+    order = sorted((len(each) for each in rooms.values()), reverse=True)
+    count = next(count for count in range(1, len(order)) if sum(order[:count]) >= size)
+    by_spine: dict[str, list[int]] = {}
+    for leaf, free in rooms.items():
+        by_spine.setdefault(leaf[1], []).append(len(free))
+    most = sorted((sum(sorted(each, reverse=True)[:count]) for each in by_spine.values()), reverse=True)
+    bound = next(spines for spines in range(1, 31) if sum(most[:spines]) >= size)  # no fewer spines have the room
+    assert len(plan.leaves) == count
+    assert len({leaf[1] for leaf in plan.leaves}) <= bound + (count * 4 == size)
+
+
+# --- launchers ---------------------------------------------------------------------------------------------
+
+
+def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
+    head = node("cpu-0", "racks", "s9", rails_each=0)
+    loop = Loop([head, *tree(("s0", 2), ("s1", 4))], [], policy(oversubscription=[7, 7]))
+    launcher = pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
+    workers = gang(4, pod)
+    loop.submit([launcher, *workers])
+    assert loop.asks(workers[0]).plan.bandwidth == 1.0
+    assert loop.leaves(workers) == ["leaf-1"] * 4
+
+
+# --- NICs that mates share, and uplinks --------------------------------------------------------------------
+
+
+def shared(*leaves):
+    """Nodes whose rails are shared by up to a hundred pods."""
+    for number, size in enumerate(leaves):
+        for index in range(size):
+            yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
+
+
+@pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 4 / 7)])
+def test_two_nodes_are_better_than_one_whose_nics_two_mates_would_share(uplinks, value):
+    busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
+    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    pods = gang(2, pod, gpus=4)
+    loop.submit(pods)
+    assert loop.asks(pods[0]).plan.bandwidth == pytest.approx(value)
+    assert set(loop.place(pods)) == {"leaf-0-00", "leaf-1-00"}
+
+
+def test_mates_share_the_rails_that_they_use_without_asking_for_them():
+    loop = Loop([*shared(1, 1)], [], policy())
+    pods = gang(2, pod, gpus=4, rails=0)
+    loop.submit(pods)
+    assert len(set(loop.place(pods))) == 2
+
+
+@pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
+def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_share_a_switch(uplinks, value):
+    busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
+    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    half = [halved(each) for each in gang(2, pod)]
+    loop.submit(half)
+    assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
+
+
+def halved(whole):
+    """The pod with half of the rails."""
+    container = whole.spec.containers[0]
+    requests = {name: amount for name, amount in container.resources.requests.items() if name not in RESOURCES[2:]}
+    assert GPU in requests
+    some = msgspec.structs.replace(container.resources, requests_or_none=requests)
+    spec = msgspec.structs.replace(whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)])
+    return msgspec.structs.replace(whole, spec=spec)
+
+
+def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
+    levels = {"domains": ["example.com/leaf-{rail}", SPINE]}
+    assert presets.uplinks(fabric(**levels).placement) == "rail"
+    assert presets.uplinks(fabric(**levels, uplinks="bundle").placement) == "bundle"
+    assert presets.uplinks(fabric().placement) == "bundle"
+
+
+def fabric(**placement):
+    return policy(**placement).document.fabrics["roce"]
