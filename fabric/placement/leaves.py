@@ -9,12 +9,14 @@ spines, and the domains above those, have the least room: the next large gang fi
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from fabric import topology
 
-_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost. Beyond: those with most room
+_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost. Beyond: the promising ones
+_PRICES = 4  # a leaf costs in the search for spines; 1 ms at a thousand leaves
 _TIGHT_CELLS = 4096  # leaves x leaves to choose of the exact fit; 2 ms likewise
 
 Rooms = Mapping[topology.Domain, int]
@@ -168,11 +170,7 @@ def _spine(leaf: topology.Domain) -> topology.Domain:
 def _of_fewest_spines(
     left: int, count: int, pool: Rooms, mates: Collection[topology.Domain], above: Rooms
 ) -> tuple[tuple[topology.Domain, ...], bool]:
-    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more.
-
-    Where there are too many combinations of spines, those with the most room are taken, the last of them as small as
-    it may be.
-    """
+    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more."""
     spines: dict[topology.Domain, list[topology.Domain]] = {}
     for leaf in sorted(pool, key=lambda leaf: (-pool[leaf], leaf)):
         spines.setdefault(_spine(leaf), []).append(leaf)
@@ -183,11 +181,14 @@ def _of_fewest_spines(
     others = sorted(spine for spine in spines if spine not in mates)
     order = sorted((most[spine] for spine in others), reverse=True)
     held_free = sum(most[spine] for spine in free)
+    prices: Sequence[_Price] = ()
     for size in range(min(count, len(others)) + 1):
         if held_free + sum(order[:size]) < left:
             continue
         few = math.comb(len(others), size) <= _SPINE_CHOICES
-        sets = itertools.combinations(others, size) if few else _roomiest(others, size, most)
+        if not few and not prices:
+            prices = [_priced(price, spines, pool, count) for price in _prices(pool, count)]
+        sets = itertools.combinations(others, size) if few else _promising(free, others, size, prices, left)
         fitting = (
             choice
             for more in sets
@@ -200,19 +201,51 @@ def _of_fewest_spines(
             best = next(fitting, None)
         if best is not None:
             return best[0], best[1] and few
-    return _tightest(left, count, pool)[0], False  # not reached: all spines together hold it
+    return _tightest(left, count, pool)[0], False
 
 
-def _roomiest(
-    spines: Sequence[topology.Domain], size: int, most: Mapping[topology.Domain, int]
-) -> Iterator[tuple[topology.Domain, ...]]:
-    """Sets of so many spines: those with the most room, with each of the others in the place of the last.
+class _Price(NamedTuple):
+    """What spines are worth where each leaf taken costs so many members: its room counts beyond that only."""
 
-    The smallest comes first as the last one.
+    price: int
+    count: int  # leaves that are taken
+    worth: Mapping[topology.Domain, int]  # spine -> the room of its leaves beyond the price
+    order: Sequence[topology.Domain]  # spines, the best first
+
+    def bound(self, free: Sequence[topology.Domain], more: Sequence[topology.Domain]) -> int:
+        """No choice of `count` leaves below as many spines holds more than this, if `more` are the best."""
+        return sum(self.worth[spine] for spine in (*free, *more)) + self.price * self.count
+
+
+def _prices(pool: Rooms, count: int) -> Sequence[int]:
+    """The prices worth trying: none, and the rooms of leaves up to that of the smallest that may have to be taken."""
+    marginal = sorted(pool.values(), reverse=True)[count - 1]
+    return [0, *sorted({room for room in pool.values() if room <= marginal}, reverse=True)[:_PRICES]]
+
+
+def _priced(price: int, spines: Mapping[topology.Domain, Sequence[topology.Domain]], pool: Rooms, count: int) -> _Price:
+    worth = {spine: sum([max(0, pool[leaf] - price) for leaf in own[:count]]) for spine, own in spines.items()}
+    return _Price(price, count, worth, sorted(worth, key=lambda spine: (-worth[spine], spine)))
+
+
+def _promising(
+    free: Sequence[topology.Domain],
+    others: Collection[topology.Domain],
+    size: int,
+    prices: Sequence[_Price],
+    left: int,
+) -> Iterator[Sequence[topology.Domain]]:
+    """Sets of so many spines, of too many to look at all: by each price the best ones, the last as small as may be.
+
+    None where a price shows that no such set holds what is left (Lagrangian relaxation of the number of leaves).
     """
-    order = sorted(spines, key=lambda spine: (-most[spine], spine))
-    for last in reversed(order[size - 1 :]):
-        yield (*order[: size - 1], last)
+    allowed = frozenset(others)
+    best = [(price, [spine for spine in price.order if spine in allowed]) for price in prices]
+    if any(price.bound(free, order[:size]) < left for price, order in best):
+        return
+    for _, order in best:
+        for last in reversed(order[size - 1 :]):
+            yield (*order[: size - 1], last)
 
 
 def _below(

@@ -1,6 +1,7 @@
 """Gangs placed pod by pod in small trees of domains: where each rank has to go, and why nowhere else."""
 
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -147,19 +148,26 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
     pods = gang(size, pod)
     loop.submit(pods)
     plan = loop.asks(pods[0]).plan
-    rooms: dict[tuple[str, ...], list[int]] = {}
-    for name in loop.feasible(pods[0]):
-        leaf = (loop.leaf_of(name), loop.state.nodes[name].labels[SPINE])
-        rooms[leaf] = [*rooms.get(leaf, []), 1]
-    order = sorted((len(each) for each in rooms.values()), reverse=True)
+    rooms = Counter((loop.leaf_of(name), loop.state.nodes[name].labels[SPINE]) for name in loop.feasible(pods[0]))
+    order = sorted(rooms.values(), reverse=True)
     count = next(count for count in range(1, len(order)) if sum(order[:count]) >= size)
-    by_spine: dict[str, list[int]] = {}
-    for leaf, free in rooms.items():
-        by_spine.setdefault(leaf[1], []).append(len(free))
-    most = sorted((sum(sorted(each, reverse=True)[:count]) for each in by_spine.values()), reverse=True)
-    bound = next(spines for spines in range(1, 31) if sum(most[:spines]) >= size)  # no fewer spines have the room
     assert len(plan.leaves) == count
-    assert len({leaf[1] for leaf in plan.leaves}) <= bound + (count * 4 == size)
+    assert len({leaf[1] for leaf in plan.leaves}) == fewest_spines(rooms, size, count)
+
+
+def fewest_spines(rooms, size, count):
+    """The fewest spines below which so many leaves hold a gang: the most that each number of both holds is tried."""
+    by_spine = {}
+    for leaf, room in rooms.items():
+        by_spine.setdefault(leaf[1], []).append(room)
+    most = {(0, 0): 0}  # (spines, leaves) -> members
+    for own in by_spine.values():
+        order = sorted(own, reverse=True)
+        for (spines, leaves), held in list(most.items()):
+            for taken_here in range(1, min(len(order), count - leaves) + 1):
+                at = spines + 1, leaves + taken_here
+                most[at] = max(most.get(at, 0), held + sum(order[:taken_here]))
+    return min(spines for (spines, _), held in most.items() if held >= size)
 
 
 # --- launchers ---------------------------------------------------------------------------------------------
