@@ -56,6 +56,7 @@ class Claims:
         *,
         reached: planner.Value,
         shapes: Collection[str] = (),
+        rails: int = planner.ALL_RAILS,
     ) -> planner.Plan:
         """The plan, or one as good that leaves to other gangs what they are planned to take."""
         others = self._of_others(gang)
@@ -63,9 +64,8 @@ class Claims:
             return found
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
         rest = msgspec.structs.replace(supply, leaves=leaves)
-        apart = planner.solve(remaining, rest, mates, reached=reached, shapes=shapes)
-        as_good = apart.bandwidth >= found.bandwidth and _spread(apart, mates) <= _spread(found, mates)
-        if not apart.complete or not as_good or (found.shape is not None and apart.shape is None):
+        apart = planner.solve(remaining, rest, mates, reached=reached, shapes=shapes, rails=rails)
+        if not apart.complete or not _as_good(apart, found, mates):
             return found
         return msgspec.structs.replace(apart, least=found.least, least_with_mates=found.least_with_mates)
 
@@ -81,6 +81,26 @@ class Claims:
                 if waiting:
                     nodes[leaf] = nodes.get(leaf, 0) + min(count, waiting)
         return nodes
+
+
+def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.Domain]) -> bool:
+    return (
+        apart.bandwidth >= found.bandwidth
+        and _spread(apart, mates) <= _spread(found, mates)
+        and _returns(apart, mates) <= _returns(found, mates)
+        and (found.shape is None or apart.shape is not None)
+    )
+
+
+def _returns(plan: planner.Plan, mates: Sequence[topology.Domain]) -> int:
+    """How often the ring would come back to a domain that it has left, ranks following the mates' in the plan's order."""
+    order = [*reversed(mates), *plan.leaves]
+    returns = 0
+    for level in range(max(map(len, order), default=0)):
+        domains = [leaf[level:] for leaf in order]
+        entered = sum(here != before for before, here in zip([domains[-1], *domains[:-1]], domains, strict=True))
+        returns += max(0, entered - len(set(domains)))
+    return returns
 
 
 def _spread(plan: planner.Plan, mates: Sequence[topology.Domain]) -> tuple[int, ...]:

@@ -200,10 +200,10 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
-            shapes = _shapes(gang, view)
-            found = planner.solve(gang.remaining, supply, near, reached=reached, shapes=shapes)
+            shapes, rails = _of_mates(gang, view)
+            found = planner.solve(gang.remaining, supply, near, reached=reached, shapes=shapes, rails=rails)
             found = self._claims.solved(
-                question.gang, found, gang.remaining, supply, near, reached=reached, shapes=shapes
+                question.gang, found, gang.remaining, supply, near, reached=reached, shapes=shapes, rails=rails
             )
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, supply, found)
@@ -220,7 +220,8 @@ class Desk:
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
             offer = msgspec.structs.replace(supply, leaves=some)
-            found = planner.solve(gang.remaining, offer, near, shapes=_shapes(gang, view))
+            shapes, rails = _of_mates(gang, view)
+            found = planner.solve(gang.remaining, offer, near, shapes=shapes, rails=rails)
             due = next(iter(found.leaves), None)
         return found, locality.GangStanding(
             due=due,
@@ -233,10 +234,16 @@ class Desk:
         )
 
 
-def _shapes(gang: crew.Crew, view: outlook.Outlook) -> frozenset[str]:
-    """The node shapes that the placed mates are on."""
-    found = (view.stands(node) for _, _, node in gang.ring)
-    return frozenset(stands.facts.shape for stands in found if stands is not None)
+def _of_mates(gang: crew.Crew, view: outlook.Outlook) -> tuple[frozenset[str], int]:
+    """The node shapes that the placed mates are on, and the rails that all of those nodes have."""
+    shapes: set[str] = set()
+    rails = planner.ALL_RAILS
+    seen = {kind for _, _, node in gang.ring if (kind := view.index(node)) is not None}
+    for kind in seen:
+        stands = view.board.standings[kind]
+        shapes.add(stands.facts.shape)
+        rails &= stands.rails_there
+    return frozenset(shapes), rails
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:

@@ -19,6 +19,8 @@ from fabric.placement import bandwidth, leaves
 Value = float
 """Modelled bandwidth, 0..1."""
 
+ALL_RAILS = -1  # as a bit mask
+
 _CLOSE = 1e-9  # two sums of the same shares may differ in the last bit
 _RAIL_SETS = 32  # sets of common rails looked at; more only where many nodes lack different rails
 
@@ -110,28 +112,30 @@ def solve(
     *,
     reached: Value = 1.0,
     shapes: Collection[str] = (),
+    rails: int = ALL_RAILS,
 ) -> Plan:
     """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first.
 
     `reached` is what the mates can have where they are: better nodes than that gain the gang nothing. `shapes` are the
-    node shapes that mates are on: a gang on one is kept on it, a gang on several is not gathered on any.
+    node shapes that mates are on: a gang on one is kept on it, a gang on several is not gathered on any. `rails` is the
+    bit mask of those that every mate has: the gang has no others.
     """
     best: tuple[Value, int] | None = None
     used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
     reached = min(reached, _crossed(used, supply))
-    sets, exact = _rail_sets(supply)
-    for rails in sets:
-        problem = _Problem(remaining, supply, used, rails, reached)
+    sets, exact = _rail_sets(supply, rails)
+    for common in sets:
+        problem = _Problem(remaining, supply, used, common, reached)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
             continue
         found = problem.highest()
         if found is not None and (best is None or found > best[0] + _CLOSE):
-            best = (found, rails)
+            best = (found, common)
     if best is None:
         return _incomplete(remaining, supply, used)
-    value, rails = best
+    value, common = best
     least, least_with_mates = _least(remaining, supply, used)
-    problem = _Problem(remaining, supply, used, rails, reached)
+    problem = _Problem(remaining, supply, used, common, reached)
     choice, rooms, shape = problem.choose(value, shapes)
     return Plan(
         leaves=choice.leaves,
@@ -141,7 +145,7 @@ def solve(
         exact=exact and choice.exact,
         complete=True,
         least=least,
-        rails=rails,
+        rails=common,
         least_with_mates=least_with_mates,
         shape=shape,
     )
@@ -203,13 +207,15 @@ def _fewest(remaining: int, rooms: list[int]) -> int:
     return len(rooms)
 
 
-def _rail_sets(supply: Supply) -> tuple[Sequence[int], bool]:
-    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them.
+def _rail_sets(supply: Supply, rails: int) -> tuple[Sequence[int], bool]:
+    """The sets of rails, of these, that a gang may have in common, the most first, and whether those are all of them.
 
     Where there are too many, those of the most rails, and those that more and more nodes have in common: one of them
     is what all nodes have, so that no gang is left without a set that the cluster could hold it on.
     """
-    masks = _masks(supply)
+    masks: dict[int, int] = {}
+    for mask, held in _masks(supply).items():
+        masks[mask & rails] = masks.get(mask & rails, 0) + held
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         closed |= {mask & other for other in closed}

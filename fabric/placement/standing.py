@@ -70,6 +70,14 @@ class Standing(msgspec.Struct, frozen=True):
     aligned: bool | None  # whether its GPUs and rails can be had beside each other; None where nothing is known
     packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, taken by this pod)
 
+    @property
+    def rails_there(self) -> int:
+        """Bit mask of the wanted rails that the node has, free or not; all where the pod wants none."""
+        if not self.rails:
+            return planner.ALL_RAILS
+        there = [pool.allocatable > 0 for pool in self.rails for _ in pool.need.rails]
+        return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
+
 
 def of(kind: profile.Profile, facts: Facts) -> Standing:
     """How nodes with these facts stand."""
