@@ -6,7 +6,7 @@ this gang would have less bandwidth, another node type, more leaves or more spin
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -46,17 +46,13 @@ class Claims:
         """What a gang was planned to take is void: its scheduler took it back, and will ask anew."""
         self._kept.pop(gang, None)
 
-    def solved(  # noqa: PLR0913 - one argument a fact
+    def solved(
         self,
         gang: workload.GangKey,
         found: planner.Plan,
         remaining: int,
         supply: planner.Supply,
-        mates: Sequence[topology.Domain],
-        *,
-        reached: planner.Value,
-        shapes: Collection[str] = (),
-        rails: int = planner.ALL_RAILS,
+        mates: planner.Mates,
     ) -> planner.Plan:
         """The plan, or one as good that leaves to other gangs what they are planned to take."""
         others = self._of_others(gang)
@@ -64,8 +60,8 @@ class Claims:
             return found
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
         rest = msgspec.structs.replace(supply, leaves=leaves)
-        apart = planner.solve(remaining, rest, mates, reached=reached, shapes=shapes, rails=rails)
-        if not apart.complete or not _as_good(apart, found, mates):
+        apart = planner.solve(remaining, rest, mates)
+        if not apart.complete or not _as_good(apart, found, mates.leaves):
             return found
         return msgspec.structs.replace(apart, least=found.least, least_with_mates=found.least_with_mates)
 
@@ -93,7 +89,7 @@ def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.
 
 
 def _returns(plan: planner.Plan, mates: Sequence[topology.Domain]) -> int:
-    """How often the ring would come back to a domain that it has left, ranks following the mates' in the plan's order."""
+    """How often the ring would come back to a domain it has left, if ranks follow the mates' in the plan's order."""
     order = [*reversed(mates), *plan.leaves]
     returns = 0
     for level in range(max(map(len, order), default=0)):

@@ -200,11 +200,9 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
-            shapes, rails = _of_mates(gang, view)
-            found = planner.solve(gang.remaining, supply, near, reached=reached, shapes=shapes, rails=rails)
-            found = self._claims.solved(
-                question.gang, found, gang.remaining, supply, near, reached=reached, shapes=shapes, rails=rails
-            )
+            placed = _mates(gang, view, near, reached)
+            found = planner.solve(gang.remaining, supply, placed)
+            found = self._claims.solved(question.gang, found, gang.remaining, supply, placed)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, supply, found)
         self._standing_plans.planned(question.gang, gang, found)
@@ -220,8 +218,7 @@ class Desk:
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
             offer = msgspec.structs.replace(supply, leaves=some)
-            shapes, rails = _of_mates(gang, view)
-            found = planner.solve(gang.remaining, offer, near, shapes=shapes, rails=rails)
+            found = planner.solve(gang.remaining, offer, _mates(gang, view, near))
             due = next(iter(found.leaves), None)
         return found, locality.GangStanding(
             due=due,
@@ -234,8 +231,10 @@ class Desk:
         )
 
 
-def _of_mates(gang: crew.Crew, view: outlook.Outlook) -> tuple[frozenset[str], int]:
-    """The node shapes that the placed mates are on, and the rails that all of those nodes have."""
+def _mates(
+    gang: crew.Crew, view: outlook.Outlook, near: Sequence[topology.Domain], reached: planner.Value = 1.0
+) -> planner.Mates:
+    """What the planner has to know of the placed mates; `near` are their leaves, the nearest in rank first."""
     shapes: set[str] = set()
     rails = planner.ALL_RAILS
     seen = {kind for _, _, node in gang.ring if (kind := view.index(node)) is not None}
@@ -243,7 +242,7 @@ def _of_mates(gang: crew.Crew, view: outlook.Outlook) -> tuple[frozenset[str], i
         stands = view.board.standings[kind]
         shapes.add(stands.facts.shape)
         rails &= stands.rails_there
-    return frozenset(shapes), rails
+    return planner.Mates(leaves=near, reached=reached, shapes=shapes, rails=rails)
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:

@@ -208,13 +208,13 @@ class _Price(NamedTuple):
     """What spines are worth where each leaf taken costs so many members: its room counts beyond that only."""
 
     price: int
-    count: int  # leaves that are taken
+    leaves: int  # that are taken
     worth: Mapping[topology.Domain, int]  # spine -> the room of its leaves beyond the price
     order: Sequence[topology.Domain]  # spines, the best first
 
     def bound(self, free: Sequence[topology.Domain], more: Sequence[topology.Domain]) -> int:
-        """No choice of `count` leaves below as many spines holds more than this, if `more` are the best."""
-        return sum(self.worth[spine] for spine in (*free, *more)) + self.price * self.count
+        """No choice of so many leaves below as many spines holds more than this, if `more` are the best."""
+        return sum(self.worth[spine] for spine in (*free, *more)) + self.price * self.leaves
 
 
 def _prices(pool: Rooms, count: int) -> Sequence[int]:

@@ -105,25 +105,24 @@ def _each(grade: Grade, rails: int) -> Iterator[Value]:
         yield alignment * grade.share(rails, more)
 
 
-def solve(
-    remaining: int,
-    supply: Supply,
-    mates: Sequence[topology.Domain] = (),
-    *,
-    reached: Value = 1.0,
-    shapes: Collection[str] = (),
-    rails: int = ALL_RAILS,
-) -> Plan:
-    """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first.
+class Mates(msgspec.Struct, frozen=True):
+    """What of the members placed already decides where the others are best."""
 
-    `reached` is what the mates can have where they are: better nodes than that gain the gang nothing. `shapes` are the
-    node shapes that mates are on: a gang on one is kept on it, a gang on several is not gathered on any. `rails` is the
-    bit mask of those that every mate has: the gang has no others.
-    """
+    leaves: Sequence[topology.Domain] = ()  # the nearest in rank first
+    reached: Value = 1.0  # what they can have where they are: better nodes than that gain the gang nothing
+    shapes: Collection[str] = ()  # of their nodes: a gang on one is kept on it, one on several is not gathered on any
+    rails: int = ALL_RAILS  # bit mask of those that every one of them has: the gang has no others
+
+
+NOBODY = Mates()
+
+
+def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
+    """The plan for `remaining` more members beside those that are placed already."""
     best: tuple[Value, int] | None = None
-    used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
-    reached = min(reached, _crossed(used, supply))
-    sets, exact = _rail_sets(supply, rails)
+    used = tuple(leaf for leaf in dict.fromkeys(mates.leaves) if leaf != topology.NOWHERE)
+    reached = min(mates.reached, _crossed(used, supply))
+    sets, exact = _rail_sets(supply, mates.rails)
     for common in sets:
         problem = _Problem(remaining, supply, used, common, reached)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
@@ -136,7 +135,7 @@ def solve(
     value, common = best
     least, least_with_mates = _least(remaining, supply, used)
     problem = _Problem(remaining, supply, used, common, reached)
-    choice, rooms, shape = problem.choose(value, shapes)
+    choice, rooms, shape = problem.choose(value, mates.shapes)
     return Plan(
         leaves=choice.leaves,
         rooms=rooms,
