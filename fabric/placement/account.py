@@ -27,7 +27,7 @@ Held = Callable[[str], Iterable[fleet.FleetPod | ledger.Entry]]
 class Ground(msgspec.Struct, frozen=True):
     """What a plan was made on."""
 
-    remaining: int
+    remaining: int  # places for pods to come, each as large as the largest
     plan: planner.Plan
     supply: planner.Supply
     standings: Sequence[standing.Standing]  # by the supply's index of grades
@@ -35,6 +35,14 @@ class Ground(msgspec.Struct, frozen=True):
     mates: Mapping[topology.Domain, int]  # leaf -> members already placed
     held: Held
     offered: Callable[[], Collection[topology.Domain]]  # the leaves of which the scheduler offers a node
+    pods: int = 0  # to come, where smaller ones share places; 0: as many as places
+
+    @property
+    def remain(self) -> str:
+        """What is still to be placed, for the beginning of a sentence."""
+        if self.pods <= self.remaining:
+            return f"{self.remaining} pods remain"
+        return f"{self.pods} pods remain, which need as much as {self.remaining} of the largest"
 
 
 def is_plain(plan: planner.Plan, mates: Mapping[topology.Domain, int]) -> bool:
@@ -100,7 +108,7 @@ def _leaves(ground: Ground) -> Iterable[str]:
             told = f"the largest leaf with room at {at}, {leaf}, holds {held}"
         else:
             told = f"the {count - 1} largest leaves with room at {at} hold {held} ({some})"
-        yield f"{remaining} pods remain; {told}; {count} leaves is the least"
+        yield f"{ground.remain}; {told}; {count} leaves is the least"
         return
     yield from _not_these(ground, largest)
 
@@ -214,11 +222,11 @@ def _unsure(plan: planner.Plan) -> Iterable[str]:
 
 def _too_little(ground: Ground, held: int) -> Iterable[str]:
     if held >= ground.remaining:
-        offered = f"{ground.remaining} pods remain; the nodes offered hold {sum(ground.plan.rooms.values())}"
+        offered = f"{ground.remain}; the nodes offered hold {sum(ground.plan.rooms.values())}"
         yield f"{offered}; {_kept_back(ground, _rooms(ground, 0, 0.0)) or 'the scheduler kept the others back'}"
         return
     wanted = next((_wanted(each) for each in ground.standings), "")
-    yield f"{ground.remaining} pods remain{wanted}; the free nodes hold {held}"
+    yield f"{ground.remain}{wanted}; the free nodes hold {held}"
     totals: dict[int, int] = {}
     for kinds in ground.supply.leaves.values():
         for kind, nodes in kinds.items():

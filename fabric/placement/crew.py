@@ -4,6 +4,7 @@ Owns the order of ranks over the leaves of a plan. Knows nothing of scores; what
 """
 
 import bisect
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from fabric import resources, topology, workload
 from fabric.placement import ask, fleet, ledger
 
+_Waiting = tuple[workload.Rank, resources.Amounts]
 Mate = tuple[workload.Rank, str, str]
 """(rank, uid, node) of a placed mate."""
 
@@ -20,16 +22,24 @@ class Crew(msgspec.Struct, frozen=True):
 
     size: int
     placed: Sequence[Mate]  # by rank
-    waiting: Sequence[workload.Rank]  # ranks still to be placed that have been seen, the asking pod's too, in order
+    waiting: Sequence[
+        workload.Rank
+    ]  # places to be found for the pods to come that have been seen, by their first ranks
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
-    member: resources.Amounts  # what the gang is planned by
+    pods: int  # to come, the asking one and those unseen too; smaller ones may have one place together
+    member: resources.Amounts  # what the gang is planned by: a place is what one of these takes
     ring: Sequence[Mate]  # of those placed, the ones that take devices, as launchers do not; all of a gang without any
     asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
 
     @property
     def remaining(self) -> int:
-        """Members that the plan has to hold."""
+        """Places that the plan has to hold."""
         return len(self.waiting) + self.unseen
+
+    def place_of(self, rank: workload.Rank) -> workload.Rank:
+        """The first rank of the place that a rank has a part of; the first place for a pod that has none."""
+        at = bisect.bisect_right(self.waiting, rank) - 1
+        return self.waiting[max(0, at)]
 
 
 def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
@@ -49,19 +59,45 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     unseen = max(0, size - len(placed) - len(waiting) - 1)
     takers = [mate for mate in placed if not devices.isdisjoint(requests[mate[1]])]
 
-    def crew_of(ranks: Sequence[workload.Rank], member: resources.Amounts) -> Crew:
-        ring = placed if not takers and devices.isdisjoint(member) else takers
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=member, ring=ring, asked=asked)
+    def crew_of(pods: Sequence[_Waiting], member: resources.Amounts) -> Crew:
+        return Crew(
+            size=size,
+            placed=placed,
+            waiting=_places(pods, member),
+            unseen=unseen,
+            pods=len(pods) + unseen,
+            member=member,
+            ring=placed if not takers and devices.isdisjoint(member) else takers,
+            asked=asked,
+        )
 
     if not devices.isdisjoint(question.requests):
-        ranks = sorted([question.rank, *(mate.rank for mate in workers)])
-        return crew_of(ranks, _member(question, workers))
+        own = (question.rank, question.requests)
+        return crew_of([own, *((mate.rank, mate.requests) for mate in workers)], _member(question, workers))
     if not workers:
-        ranks = sorted([question.rank, *(mate.rank for mate in waiting)])
-        return crew_of(ranks, question.requests)
+        alike = [(mate.rank, question.requests) for mate in waiting]
+        return crew_of([(question.rank, question.requests), *alike], question.requests)
     largest = max(workers, key=lambda mate: sum(mate.requests.get(name, 0) for name in devices))
-    ranks = sorted(mate.rank for mate in workers)
-    return crew_of(ranks, largest.requests)
+    return crew_of([(mate.rank, mate.requests) for mate in workers], largest.requests)
+
+
+def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[workload.Rank]:
+    """The first rank of each place: pods that follow each other share one that is as large as the largest pod's.
+
+    What they ask for together is compared, so that pods whose rails nobody may share do not share a place either.
+    """
+    if all(requests == member for _, requests in pods):
+        return sorted(rank for rank, _ in pods)
+    places: list[workload.Rank] = []
+    left: dict[str, int] = {}
+    for rank, requests in sorted(pods, key=operator.itemgetter(0)):
+        asked = [(name, amount) for name, amount in requests.items() if name != resources.PODS]
+        if not places or any(left.get(name, 0) < amount for name, amount in asked):
+            places.append(rank)
+            left = dict(member)
+        for name, amount in asked:
+            left[name] = left.get(name, 0) - amount
+    return places
 
 
 def _requests(uid: str, state: fleet.Fleet, book: ledger.Ledger) -> resources.Amounts:

@@ -4,7 +4,6 @@ A function of the ask, the fleet and the ledger; `Desk` only remembers what it w
 kube-scheduler's scales, codes and shapes are the business of their wire modules.
 """
 
-import bisect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -69,7 +68,8 @@ class Decision:
         view, gang = self._planning, self.wording.gang
         return account.of(
             account.Ground(
-                remaining=gang.remaining,
+                remaining=gang.places,
+                pods=gang.remaining,
                 plan=self.plan,
                 supply=outlook.supply(view.question, view),
                 standings=view.board.standings,
@@ -151,7 +151,9 @@ class Desk:
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""
         asked = self._book.uncommitted(question.uid)
-        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests, ring=(), asked=asked)
+        nobody = crew.Crew(
+            size=1, placed=(), waiting=(), unseen=0, pods=0, member=question.requests, ring=(), asked=asked
+        )
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
         nodes, standings = question.nodes, view.board.standings
         told = [stands.refusal for stands in standings]
@@ -191,7 +193,7 @@ class Desk:
             mates[leaf] = mates.get(leaf, 0) + 1
         if not question.domains:
             nothing = locality.GangStanding(
-                due=None, plan=(), rooms={}, mates=mates, remaining=gang.remaining, located=False
+                due=None, plan=(), rooms={}, mates=mates, remaining=gang.pods, places=gang.remaining, located=False
             )
             return planner.NOTHING, nothing
         near = crew.nearest(question.rank, gang.ring, view.board.leaves)
@@ -209,10 +211,7 @@ class Desk:
         self._claims.put(
             question.gang, gang.remaining, found, max((len(each.alignments) for each in supply.grades), default=1)
         )
-        at = bisect.bisect_left(gang.waiting, question.rank)
-        is_in = at < len(gang.waiting) and gang.waiting[at] == question.rank
-        rank = question.rank if is_in else gang.waiting[0]
-        due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
+        due = crew.due(gang.place_of(question.rank), gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
             # a sample without the leaf this rank is due in: the best of what is offered
             offered = view.offered_leaves()
@@ -225,7 +224,8 @@ class Desk:
             plan=found.leaves,
             rooms=found.rooms,
             mates=mates,
-            remaining=gang.remaining,
+            remaining=gang.pods,
+            places=gang.remaining,
             counted=gang.member is question.requests,
             reserve=locality.NO_RESERVE if due is None else points.least_reserve(supply, due, found),
         )

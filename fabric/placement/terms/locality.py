@@ -22,10 +22,11 @@ class GangStanding(msgspec.Struct, frozen=True):
     plan: Sequence[topology.Domain]  # leaves still to be filled, in order
     rooms: Mapping[topology.Domain, int]
     mates: Mapping[topology.Domain, int]  # leaf -> placed mates
-    remaining: int
+    remaining: int  # pods to place, the asking one too
     counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
     reserve: int = NO_RESERVE  # of nodes in the leaf that is due: those of a higher one are spared (planner.Grade)
     located: bool = True  # False: the policy names no domains, so that locality does not count
+    places: int = 0  # to be found for the pods, each for one as large as the largest; 0: as many as pods
 
 
 def tier(leaf: topology.Domain, gang: GangStanding) -> float:
@@ -67,10 +68,13 @@ def told(
         return PLANNED, f"{shown} is the leaf that is due, but others there lose less: this one stays whole or is split"
     if value == DUE:
         mates = gang.mates.get(leaf, 0)
-        if gang.remaining == 1 and not mates:
+        places = gang.places or gang.remaining
+        if places == 1 and not mates:
             return value, f"{shown} is the tightest leaf with room"
         room = gang.rooms.get(leaf, 0)
-        share = f"{room} of the {gang.remaining} pods" if room < gang.remaining else _all(gang.remaining)
+        share = f"{room} of the {gang.remaining} pods" if room < places else _all(gang.remaining)
+        if room < places < gang.remaining:
+            share = f"as much as {room} of the largest of the {gang.remaining} pods"
         return value, f"{shown} has {mates} mates and room for {share} to place"
     if value == PLANNED:
         return value, f"{shown} is leaf {list(gang.plan).index(leaf) + 1} of the gang's {len(gang.plan)}"

@@ -8,7 +8,7 @@ import pytest
 from placing import GPU, LEAF, RESOURCES, SPINE, node, pod, policy
 from scheduling_loop import Loop, gang
 
-from fabric.policy import presets
+from fabric.policy import model, presets
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -238,3 +238,60 @@ def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
 
 def fabric(**placement):
     return policy(**placement).document.fabrics["roce"]
+
+
+# --- gangs of pods of different sizes ----------------------------------------------------------------------
+
+
+POOLED = {
+    "roce": {
+        "transport": "roce",
+        "rails": [{"name": f"rail{i}", "resource": "rdma/pool"} for i in range(8)],
+        "placement": {"domains": [LEAF, SPINE]},
+    }
+}
+
+
+def pooled(*leaves):
+    """Nodes of eight GPUs and a pool of eight devices."""
+    for number, size in enumerate(leaves):
+        for index in range(size):
+            name = f"leaf-{number}"
+            yield node(f"{name}-{index:02}", name, "s0", rails_each={"rdma/pool": 8})
+
+
+def of_sizes(*sizes):
+    """A gang whose pods take so many GPUs and devices of the pool each."""
+    made = []
+    for rank, size in enumerate(sizes):
+        whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)
+        container = whole.spec.containers[0]
+        requests = {**container.resources.requests, "rdma/pool": str(size)}
+        some = msgspec.structs.replace(container.resources, requests_or_none=requests)
+        spec = msgspec.structs.replace(
+            whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)]
+        )
+        made.append(msgspec.structs.replace(whole, spec=spec))
+    return made
+
+
+def test_small_pods_that_follow_each_other_count_as_one_large_one():
+    given = policy()
+    document = msgspec.structs.replace(given.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
+    loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(given, document=document))
+    pods = of_sizes(8, 8, 4, 2, 1)
+    loop.submit(pods)
+    first = loop.asks(pods[0])
+    assert first.plan.leaves == (("leaf-1", "s0"),)
+    assert first.gang.remaining == 5
+    assert "all 5 pods" in first.verdicts["leaf-1-00"].terms["locality"][1]
+    placed = loop.place(pods)
+    assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
+    assert len(set(placed)) == 3
+
+
+def test_small_pods_whose_rails_nobody_shares_each_need_a_node():
+    loop = Loop([*tree(("s0", 4), ("s0", 3))])
+    pods = [pod(f"g-{rank}", group="g", gpus=gpus) for rank, gpus in enumerate([8, 8, 2, 2])]
+    loop.submit(pods)
+    assert loop.leaves(pods) == ["leaf-0"] * 4
