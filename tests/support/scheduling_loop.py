@@ -5,6 +5,7 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from placing import asked, book, entry, fleet_of, policy, sized
 
 from fabric import resources, views
@@ -15,12 +16,18 @@ Pods = Sequence[views.Pod]
 
 
 class Loop:
-    """One cluster, one scheduler. Ties between nodes go to the first name."""
+    """One cluster, one scheduler. Ties between nodes go to the first name.
 
-    def __init__(self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None) -> None:
+    Volcano announces where it puts a pod; kube-scheduler (`announces` False) binds it at once.
+    """
+
+    def __init__(
+        self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None, *, announces: bool = True
+    ) -> None:
         self.state = fleet_of(nodes, pods)
         self.ledger = book()
         self.policy = given or policy()
+        self.announces = announces
         self.desk = decide.Desk(self.state, self.ledger)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
@@ -44,7 +51,11 @@ class Loop:
         for pod in pods:
             scores = self.asks(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
-            self.ledger.allocate(entry(pod, best))
+            if self.announces:
+                self.ledger.allocate(entry(pod, best))
+            else:
+                spec = msgspec.structs.replace(pod.spec, node_name=best)
+                self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
             placed.append(best)
         return placed
 

@@ -23,7 +23,7 @@ SEEDS = range(int(FIRST or 0), int(LAST or _USUAL))
 CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 
-def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]]) -> Loop:
+def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
     """The same cluster for the project."""
     nodes = []
     for host in cluster.hosts:
@@ -36,7 +36,7 @@ def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]]) -> 
         uplinks="bundle" if cluster.bundled else "rail",
     )
     pods = [pod_of(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
-    return Loop(nodes, pods, policy)
+    return Loop(nodes, pods, policy, announces=announces)
 
 
 def pod_of(job: small.Job, name: str, **options):
@@ -100,7 +100,7 @@ def one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
 def in_sequence(seed: int, *, large: bool) -> list[str]:
     """Several gangs, one after the other, that all stay."""
     case = random_clusters.case(seed, large=large)
-    cluster, loop = case.cluster, loop_of(case.cluster, case.others)
+    cluster, loop = case.cluster, loop_of(case.cluster, case.others, announces=seed % 2 == 0)
     found = []
     for number in range(3):
         job = random_clusters.job(case, cluster)
