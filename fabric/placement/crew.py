@@ -5,7 +5,7 @@ Owns the order of ranks over the leaves of a plan. Knows nothing of scores; what
 
 import bisect
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -50,14 +50,13 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     """
     asked = book.uncommitted(question.uid)
     placed = _placed(question, state, book, asked)
-    requests = {uid: _requests(uid, state, book) for _, uid, _ in placed}
     settled = {question.uid, *(uid for _, uid, _ in placed)}
     waiting = [mate for uid, mate in state.gang(question.gang).items() if uid not in settled]
     size = state.gang_size(question.gang, seen=len(settled) + len(waiting)) if question.gang else 1
     devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
     workers = [mate for mate in waiting if not devices.isdisjoint(mate.requests)]
     unseen = max(0, size - len(placed) - len(waiting) - 1)
-    takers = [mate for mate in placed if not devices.isdisjoint(requests[mate[1]])]
+    takers = _takers(placed, devices, state, book)
 
     def crew_of(pods: Sequence[_Waiting], member: resources.Amounts) -> Crew:
         return Crew(
@@ -86,7 +85,8 @@ def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[wor
 
     What they ask for together is compared, so that pods whose rails nobody may share do not share a place either.
     """
-    if all(requests == member for _, requests in pods):
+    kinds = {id(requests): requests for _, requests in pods}
+    if all(requests == member for requests in kinds.values()):
         return sorted(rank for rank, _ in pods)
     places: list[workload.Rank] = []
     left: dict[str, int] = {}
@@ -100,10 +100,23 @@ def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[wor
     return places
 
 
-def _requests(uid: str, state: fleet.Fleet, book: ledger.Ledger) -> resources.Amounts:
-    pod = state.pods.get(uid)
-    announced = None if pod is not None else book.entry(uid)
-    return pod.requests if pod is not None else announced.requests if announced is not None else {}
+def _takers(
+    placed: Sequence[Mate], devices: Collection[str], state: fleet.Fleet, book: ledger.Ledger
+) -> Sequence[Mate]:
+    """The placed mates that take devices; pods alike share their amounts (Fleet), and a gang has thousands."""
+    pods = state.pods
+    known: dict[int, bool] = {}
+    takers = []
+    for mate in placed:
+        it = pods.get(mate[1]) or book.entry(mate[1])
+        if it is None:
+            continue
+        key = id(it.requests)
+        if key not in known:
+            known[key] = any(name in devices for name in it.requests)
+        if known[key]:
+            takers.append(mate)
+    return takers
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
