@@ -125,7 +125,8 @@ def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.A
     def size(requests: resources.Amounts) -> int:
         return sum([requests.get(name, 0) for name in question.accelerators])
 
-    largest = max((mate.requests for mate in workers), key=size, default=question.requests)
+    alike = {id(mate.requests): mate.requests for mate in workers}  # pods alike share their amounts (Fleet)
+    largest = max(alike.values(), key=size, default=question.requests)
     return largest if size(largest) > size(question.requests) else question.requests
 
 
