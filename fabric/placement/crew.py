@@ -176,23 +176,36 @@ def due(
     """The leaf of this rank when the plan's leaves are filled by rank; None where they hold no more.
 
     A stretch of ranks between two placed mates begins in the leaf of the one before it and ends in the leaf of the
-    one after it, as far as those have room. Stretches that one leaf can hold whole are filled first, the short ones
-    before the long: the others change leaves anyway and may do so anywhere.
+    one after it, as far as those have room; after the last rank comes the first. Stretches that one leaf can hold
+    whole are filled first, the short ones before the long: the others change leaves anyway and may do so anywhere.
     """
     free = dict(rooms)
-    stretches = list(_stretches(crew, leaf_of))
+    stretches = _closed(list(_stretches(crew, leaf_of)), crew, leaf_of)
     for ranks, behind, ahead in sorted(stretches, key=lambda each: _urgency(each[0], each[1], each[2], rooms)):
         filled = _filled(len(ranks), behind, ahead, order, free)
-        position = bisect.bisect_left(ranks, rank)
-        if position < len(ranks) and ranks[position] == rank:
-            return filled[position]
+        if rank in ranks:
+            return filled[ranks.index(rank)]
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
 
 
-def _stretches(
-    crew: Crew, leaf_of: Mapping[str, topology.Domain]
-) -> Iterator[tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]]:
-    """(ranks to be placed, leaf of the mate before them, leaf of the mate behind them), in order."""
+_Stretch = tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]
+"""Ranks to be placed, the leaf of the mate before them, the leaf of the mate behind them."""
+
+
+def _closed(stretches: list[_Stretch], crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Sequence[_Stretch]:
+    """The stretches as parts of a ring, where all of its members are known: its end is beside its beginning."""
+    if not crew.ring or not stretches or crew.unseen:
+        return stretches
+    (_, _, first), (_, _, last) = crew.ring[0], crew.ring[-1]
+    behind, ahead = leaf_of.get(last, topology.NOWHERE), leaf_of.get(first, topology.NOWHERE)
+    head = stretches.pop(0) if stretches[0][1] is None else None
+    tail = stretches.pop() if stretches and stretches[-1][2] is None else None
+    ranks = [*(tail[0] if tail else ()), *(head[0] if head else ())]
+    return [*stretches, (ranks, behind, ahead)] if ranks else stretches
+
+
+def _stretches(crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Iterator[_Stretch]:
+    """The stretches from the first rank to the last, in order."""
     begin, behind = 0, None
     for mate, _, node in crew.ring:
         end = bisect.bisect_left(crew.waiting, mate, lo=begin)

@@ -155,3 +155,41 @@ def test_the_bound_is_what_trying_every_placement_finds(seeds):
             if all(hosts.count(host) <= rooms[host] for host in set(hosts))
         ]
         assert max(tried) == pytest.approx(small.best(cluster, job)), seed
+
+
+def beside_mates(seed: int) -> list[str]:
+    """The rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
+    case = random_clusters.case(seed)
+    few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
+    cluster = case.cluster._replace(
+        hosts=tuple(case.cluster.hosts[index] for index in few),
+        taken=tuple(case.cluster.taken[index] for index in few),
+    )
+    others = [(few.index(at), job) for at, job in case.others if at in few]
+    job = random_clusters.job(case, cluster, most=5)
+    if job is None:
+        return []
+    loop, rest = loop_of(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
+    hosts: list[int] = []
+    pods = [pod_of(job, f"g-{rank}", group="g") for rank in range(job.pods)]
+    loop.submit(pods, group="g")
+    now = cluster
+    for pod in pods[:-rest]:
+        hosts.append(case.chance.choice([host for host in range(len(few)) if small.room(now, host, job)]))
+        now = small.taking(now, job, hosts[-1:])
+        loop.ledger.allocate(placing.entry(pod, cluster.hosts[hosts[-1]].name))
+    names = {host.name: index for index, host in enumerate(cluster.hosts)}
+    ours = [*hosts, *(names[name] for name in loop.place(pods[-rest:]))]
+    rooms = [small.room(now, host, job) for host in range(len(few))]
+    bound = max(
+        small.bandwidth(cluster, job, [*hosts, *more])
+        for more in itertools.product(range(len(few)), repeat=rest)
+        if all(more.count(host) <= rooms[host] for host in set(more))
+    )
+    value = small.bandwidth(cluster, job, ours)
+    return [f"seed {seed}, {job}: {value} of {bound}"] if value < bound - CLOSE else []
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
+def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_mates_leave(seeds):
+    assert [fault for seed in seeds for fault in beside_mates(seed)] == []
