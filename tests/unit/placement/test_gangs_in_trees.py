@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, SPINE, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, SPINE, entry, node, pod, policy
 from scheduling_loop import Loop, gang
 
 from fabric.policy import model, presets
@@ -181,6 +181,29 @@ def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
     loop.submit([launcher, *workers])
     assert loop.asks(workers[0]).plan.bandwidth == 1.0
     assert loop.leaves(workers) == ["leaf-1"] * 4
+
+
+# --- where the ring closes ---------------------------------------------------------------------------------
+
+
+def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
+    loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 1))])
+    pods = gang(5, pod)
+    loop.submit(pods)
+    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.ledger.allocate(entry(each, name))
+    assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
+
+
+def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them():
+    loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 2))])
+    pods = gang(5, pod)
+    loop.submit(pods)
+    for unseen in pods[3:]:
+        loop.state.remove_pod(unseen.metadata.uid)
+    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.ledger.allocate(entry(each, name))
+    assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
 # --- NICs that mates share, and uplinks --------------------------------------------------------------------
