@@ -46,13 +46,14 @@ class Claims:
         """What a gang was planned to take is void: its scheduler took it back, and will ask anew."""
         self._kept.pop(gang, None)
 
-    def solved(
+    def solved(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
         gang: workload.GangKey,
         found: planner.Plan,
-        remaining: int,
+        members: crew.Crew,
         supply: planner.Supply,
         mates: planner.Mates,
+        leaf_of: Mapping[str, topology.Domain],
     ) -> planner.Plan:
         """The plan, or one as good that leaves to other gangs what they are planned to take."""
         others = self._of_others(gang)
@@ -60,8 +61,9 @@ class Claims:
             return found
         leaves = {leaf: _without(kinds, others.get(leaf, 0), supply) for leaf, kinds in supply.leaves.items()}
         rest = msgspec.structs.replace(supply, leaves=leaves)
-        apart = planner.solve(remaining, rest, mates)
-        if not apart.complete or not _as_good(apart, found, mates.leaves):
+        apart = planner.solve(members.remaining, rest, mates)
+        ring = [leaf_of.get(node, topology.NOWHERE) for _, _, node in members.ring]
+        if not apart.complete or not _as_good(apart, found, ring):
             return found
         return msgspec.structs.replace(apart, least=found.least, least_with_mates=found.least_with_mates)
 
@@ -80,6 +82,7 @@ class Claims:
 
 
 def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.Domain]) -> bool:
+    """Whether a plan costs no more than another; `mates` are the leaves of those placed, by rank."""
     return (
         apart.bandwidth >= found.bandwidth
         and _spread(apart, mates) <= _spread(found, mates)
@@ -90,7 +93,7 @@ def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.
 
 def _returns(plan: planner.Plan, mates: Sequence[topology.Domain]) -> int:
     """How often the ring would come back to a domain it has left, if ranks follow the mates' in the plan's order."""
-    order = [*reversed(mates), *plan.leaves]
+    order = [*mates, *plan.leaves]
     returns = 0
     for level in range(max(map(len, order), default=0)):
         domains = [leaf[level:] for leaf in order]

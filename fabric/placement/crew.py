@@ -157,13 +157,21 @@ def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: f
 
 
 def nearest(
-    rank: workload.Rank, placed: Sequence[Mate], leaf_of: Mapping[str, topology.Domain]
-) -> list[topology.Domain]:
-    """Leaves of the placed mates, once each: of those just before this rank first, then of the ones after it."""
-    before = [node for other, _, node in reversed(placed) if other < rank]
-    after = [node for other, _, node in placed if not other < rank]
-    found = (leaf_of.get(node, topology.NOWHERE) for node in (*before, *after))
-    return [leaf for leaf in dict.fromkeys(found) if leaf != topology.NOWHERE]
+    rank: workload.Rank, crew: Crew, leaf_of: Mapping[str, topology.Domain]
+) -> tuple[list[topology.Domain], topology.Domain | None]:
+    """Leaves of the placed mates, once each, and that of the one who follows this rank; None where nobody does.
+
+    The mate before this rank comes first, then the one after it, then the others going back from it. After the last
+    rank comes the first, where all members are known.
+    """
+    before = [node for other, _, node in reversed(crew.ring) if other < rank]
+    after = [node for other, _, node in crew.ring if not other < rank]
+    behind, ahead = before[:1], after[:1]
+    if crew.ring and not crew.unseen:
+        behind, ahead = behind or after[-1:], ahead or before[-1:]
+    found = (leaf_of.get(node, topology.NOWHERE) for node in (*behind, *ahead, *before, *after))
+    following = leaf_of.get(ahead[0], topology.NOWHERE) if ahead else topology.NOWHERE
+    return [leaf for leaf in dict.fromkeys(found) if leaf != topology.NOWHERE], following or None
 
 
 def due(

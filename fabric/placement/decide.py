@@ -196,15 +196,14 @@ class Desk:
                 due=None, plan=(), rooms={}, mates=mates, remaining=gang.pods, places=gang.remaining, located=False
             )
             return planner.NOTHING, nothing
-        near = crew.nearest(question.rank, gang.ring, view.board.leaves)
         sampled = len(question.nodes) >= outlook.FULL_OFFER
         supply = outlook.supply(question, view)
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
-            placed = _mates(gang, view, near, reached)
+            placed = _mates(question, gang, view, reached)
             found = planner.solve(gang.remaining, supply, placed)
-            found = self._claims.solved(question.gang, found, gang.remaining, supply, placed)
+            found = self._claims.solved(question.gang, found, gang, supply, placed, view.board.leaves)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, supply, found)
         self._standing_plans.planned(question.gang, gang, found)
@@ -217,7 +216,7 @@ class Desk:
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
             offer = msgspec.structs.replace(supply, leaves=some)
-            found = planner.solve(gang.remaining, offer, _mates(gang, view, near))
+            found = planner.solve(gang.remaining, offer, _mates(question, gang, view))
             due = next(iter(found.leaves), None)
         return found, locality.GangStanding(
             due=due,
@@ -231,10 +230,9 @@ class Desk:
         )
 
 
-def _mates(
-    gang: crew.Crew, view: outlook.Outlook, near: Sequence[topology.Domain], reached: planner.Value = 1.0
-) -> planner.Mates:
-    """What the planner has to know of the placed mates; `near` are their leaves, the nearest in rank first."""
+def _mates(question: ask.Ask, gang: crew.Crew, view: outlook.Outlook, reached: planner.Value = 1.0) -> planner.Mates:
+    """What the planner has to know of the placed mates."""
+    near, ahead = crew.nearest(question.rank, gang, view.board.leaves)
     shapes: set[str] = set()
     rails = planner.ALL_RAILS
     seen = {kind for _, _, node in gang.ring if (kind := view.index(node)) is not None}
@@ -242,7 +240,7 @@ def _mates(
         stands = view.board.standings[kind]
         shapes.add(stands.facts.shape)
         rails &= stands.rails_there
-    return planner.Mates(leaves=near, reached=reached, shapes=shapes, rails=rails)
+    return planner.Mates(leaves=near, ahead=ahead, reached=reached, shapes=shapes, rails=rails)
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:

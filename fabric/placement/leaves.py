@@ -31,6 +31,7 @@ class Question(msgspec.Struct, frozen=True):
     started: Rooms  # of that in turn, what is on nodes already in use; likewise
     used: tuple[topology.Domain, ...]  # leaves of placed mates, the nearest in rank first
     carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): its uplinks bear a crossing; None: all do
+    ahead: topology.Domain | None = None  # leaf of the mate that follows those to be placed; None: nobody does
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -71,8 +72,7 @@ def choose(question: Question) -> Choice | None:
             best = found
     if best is None:
         return None
-    anchor = question.used[0] if question.used else None
-    return msgspec.structs.replace(best, leaves=(*mates, *_in_order(best.leaves, question.rooms, anchor)))
+    return msgspec.structs.replace(best, leaves=(*mates, *_in_order(best.leaves, question)))
 
 
 def _left(question: Question) -> int:
@@ -284,17 +284,24 @@ def _tightest(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain
     return tuple(chosen), True
 
 
-def _in_order(
-    chosen: Sequence[topology.Domain], rooms: Rooms, anchor: topology.Domain | None
-) -> Sequence[topology.Domain]:
-    """Leaves of one spine together, the mates' first; large ones before small ones."""
+def _in_order(chosen: Sequence[topology.Domain], question: Question) -> Sequence[topology.Domain]:
+    """Leaves of one spine together, large ones first; those nearer the mate that follows than the one before, last."""
+    rooms, ahead = question.rooms, question.ahead
+    anchor = question.used[0] if question.used else None
+
+    def side(leaf: topology.Domain) -> tuple[bool, int]:
+        near = topology.distance(anchor, leaf) if anchor else 0
+        if anchor and ahead and (far := topology.distance(ahead, leaf)) < near:
+            return True, -far
+        return False, near
+
     held: dict[topology.Domain, int] = {}
     for leaf in chosen:
         held[_spine(leaf)] = held.get(_spine(leaf), 0) + rooms[leaf]
     return sorted(
         chosen,
         key=lambda leaf: (
-            topology.distance(anchor, leaf) if anchor else 0,
+            side(leaf),
             -held[_spine(leaf)],
             _spine(leaf),
             -rooms[leaf],

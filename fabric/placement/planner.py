@@ -109,6 +109,7 @@ class Mates(msgspec.Struct, frozen=True):
     """What of the members placed already decides where the others are best."""
 
     leaves: Sequence[topology.Domain] = ()  # the nearest in rank first
+    ahead: topology.Domain | None = None  # of the one that follows the members to be placed; None: nobody does
     reached: Value = 1.0  # what they can have where they are: better nodes than that gain the gang nothing
     shapes: Collection[str] = ()  # of their nodes: a gang on one is kept on it, one on several is not gathered on any
     rails: int = ALL_RAILS  # bit mask of those that every one of them has: the gang has no others
@@ -124,7 +125,7 @@ def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
     reached = min(mates.reached, _crossed(used, supply))
     sets, exact = _rail_sets(supply, mates.rails)
     for common in sets:
-        problem = _Problem(remaining, supply, used, common, reached)
+        problem = _Problem(remaining, supply, used, common, reached, mates.ahead)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
             continue
         found = problem.highest()
@@ -134,7 +135,7 @@ def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
         return _incomplete(remaining, supply, used)
     value, common = best
     least, least_with_mates = _least(remaining, supply, used)
-    problem = _Problem(remaining, supply, used, common, reached)
+    problem = _Problem(remaining, supply, used, common, reached, mates.ahead)
     choice, rooms, shape = problem.choose(value, mates.shapes)
     return Plan(
         leaves=choice.leaves,
@@ -258,9 +259,16 @@ def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
 class _Problem:
     """One set of common rails: the bandwidth that can be had, and the leaves for it."""
 
-    def __init__(
-        self, remaining: int, supply: Supply, used: tuple[topology.Domain, ...], rails: int, reached: Value
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument a fact
+        self,
+        remaining: int,
+        supply: Supply,
+        used: tuple[topology.Domain, ...],
+        rails: int,
+        reached: Value,
+        ahead: topology.Domain | None,
     ) -> None:
+        self._ahead = ahead
         self._remaining = remaining
         self._supply = supply
         self._used = used
@@ -329,6 +337,7 @@ class _Problem:
             compact=rooms if whole == counts or counting_only else _held(self._supply, whole),
             started=_held(self._supply, begun) if any(begun) and not counting_only else {},
             used=self._used,
+            ahead=self._ahead,
             carries=(lambda domain, level: uplink(self._supply, domain, level) >= least - _CLOSE)
             if self._oversubscribed
             else None,
