@@ -338,13 +338,22 @@ def _weak_uplinks(ground: Ground, leaf: topology.Domain, least: planner.Value) -
         nodes = ground.supply.sizes.get(domain, 1)
         carried = bandwidth.uplink(nodes, ratio, links=ground.supply.links)
         if domain[0] and carried < least:
-            found.append(uplinks(domain, nodes, ratio, carried))
+            found.append(uplinks(domain, nodes, ratio, carried, links=ground.supply.links))
     return found
 
 
-def uplinks(domain: topology.Domain, nodes: int, ratio: float, carried: planner.Value, crossings: int = 1) -> str:
+def uplinks(  # noqa: PLR0913, PLR0917 - one argument a number of the sentence
+    domain: topology.Domain,
+    nodes: int,
+    ratio: float,
+    carried: planner.Value,
+    crossings: int = 1,
+    links: float = 1.0,
+) -> str:
     """What the uplinks of a domain of so many nodes carry for each of its crossings."""
     size = f"{nodes} {'node' if nodes == 1 else 'nodes'}, {ratio:g}:1"
+    if links > 1:
+        size += ", those of the rails that the gang does not use too"
     each = f" for each of {crossings} crossings" if crossings > 1 else ""
     return f"the uplinks of {topology.name_of(domain)} ({size}) carry {carried:.2f}{each}"
 

@@ -140,7 +140,7 @@ def _ring(
             if carried < worst - _WORSE:
                 worst, told = carried, []
             if carried < account.FULL and carried <= worst + _WORSE:
-                told.append(account.uplinks(domain, sizes.get(domain, 1), ratio, carried, edges))
+                told.append(account.uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links))
     return worst, told
 
 

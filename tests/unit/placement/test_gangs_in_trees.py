@@ -242,6 +242,22 @@ def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_s
     assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
 
 
+def test_what_uplinks_carry_is_told_with_whose_they_are():
+    busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
+    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
+    half = [halved(each) for each in gang(2, pod)]
+    loop.submit(half)
+    told = " ".join(loop.asks(half[0]).reasons().why)
+    assert "(4 nodes, 28:1, those of the rails that the gang does not use too) carry 0.29" in told
+
+
+def test_the_reason_for_less_bandwidth_names_nics_that_mates_would_share():
+    loop = Loop([*shared(1)], [], policy())
+    pods = gang(2, pod, gpus=4)
+    loop.submit(pods)
+    assert "NICs too few for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).reasons().why)
+
+
 def halved(whole):
     """The pod with half of the rails."""
     container = whole.spec.containers[0]
