@@ -22,9 +22,7 @@ class Crew(msgspec.Struct, frozen=True):
 
     size: int
     placed: Sequence[Mate]  # by rank
-    waiting: Sequence[
-        workload.Rank
-    ]  # places to be found for the pods to come that have been seen, by their first ranks
+    waiting: Sequence[workload.Rank]  # of each place for pods to come that have been seen, the first rank, in order
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
     pods: int  # to come, the asking one and those unseen too; smaller ones may have one place together
     member: resources.Amounts  # what the gang is planned by: a place is what one of these takes
