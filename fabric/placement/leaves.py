@@ -122,7 +122,7 @@ def _fewest(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
     count = next(index for index, held in enumerate(itertools.accumulate(order), 1) if held >= left)
     if count == 1:
         return _one(left, pool, question, above)
-    chosen, exact = _of_fewest_spines(left, count, pool, {_spine(leaf) for leaf in question.used}, above)
+    chosen, exact = _of_fewest_spines(left, count, pool, question, above)
     return Choice(leaves=chosen, cost=_cost(chosen, pool, question, left, above), exact=exact)
 
 
@@ -140,7 +140,6 @@ def _cost(
 
     Room left over counts in the leaves first, then in the spines, then in the domains above those.
     """
-    away = topology.distance(question.used[0], chosen[0]) if question.used else 0
     split = 0
     if question.compact is not question.rooms:
         split = max(0, left - sum(question.compact.get(leaf, 0) for leaf in chosen))
@@ -148,11 +147,17 @@ def _cost(
     return (
         len(chosen),
         len({_spine(leaf) for leaf in (*chosen, *question.used)}),
-        away,
+        _away(chosen, question),
         split,
         fresh,
         *_held(chosen, pool, above),
     )
+
+
+def _away(chosen: Sequence[topology.Domain], question: Question) -> int:
+    """How far the leaves are from the mates before and after those to be placed: the ring passes what is between."""
+    beside = [leaf for leaf in (*question.used[:1], question.ahead) if leaf]
+    return sum(min(topology.distance(mate, leaf) for mate in beside) for leaf in chosen) if beside else 0
 
 
 def _held(chosen: Sequence[topology.Domain], pool: Rooms, above: Rooms) -> tuple[int, ...]:
@@ -168,7 +173,7 @@ def _spine(leaf: topology.Domain) -> topology.Domain:
 
 
 def _of_fewest_spines(
-    left: int, count: int, pool: Rooms, mates: Collection[topology.Domain], above: Rooms
+    left: int, count: int, pool: Rooms, question: Question, above: Rooms
 ) -> tuple[tuple[topology.Domain, ...], bool]:
     """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more."""
     spines: dict[topology.Domain, list[topology.Domain]] = {}
@@ -176,6 +181,7 @@ def _of_fewest_spines(
         spines.setdefault(_spine(leaf), []).append(leaf)
     if len(spines) == 1:
         return _tightest(left, count, pool)
+    mates = {_spine(leaf) for leaf in question.used}
     most = {spine: sum(pool[leaf] for leaf in own[:count]) for spine, own in spines.items()}
     free = [spine for spine in spines if spine in mates]
     others = sorted(spine for spine in spines if spine not in mates)
@@ -196,7 +202,11 @@ def _of_fewest_spines(
             and (choice := _below(left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], pool))
         )
         if few:
-            best = min(fitting, key=lambda choice: _held(choice[0], pool, above), default=None)
+            best = min(
+                fitting,
+                key=lambda choice: (_away(choice[0], question), *_held(choice[0], pool, above)),
+                default=None,
+            )
         else:
             best = next(fitting, None)
         if best is not None:
