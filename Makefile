@@ -17,13 +17,14 @@ MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 QUICK = --numprocesses $(MORE) --dist loadfile
 PLANES := --numprocesses 2 --dist loadfile
 SLOWEST := --durations 20
+CLUSTERS ?= 0:2000
 # Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
 SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDetector,--disable-plugin $(name))
 # Locks name versions and hashes, no registry: any mirror serves them.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement demo lock clean
+.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -130,6 +131,9 @@ bench-volcano: setup ## pods a real Volcano binds a second, beside an extender t
 
 bench-placement: setup ## modelled quality of placements on every shape beside the targets; options by BENCH_ARGS="--week"
 	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)
+
+explore-placement: setup ## gangs on random clusters against an exact bound; which ones by CLUSTERS=0:5000
+	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
 demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

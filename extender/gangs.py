@@ -190,7 +190,7 @@ class Gangs:
             for pod in sorted(workers, key=lambda pod: pod.rank)
         ]
         ratios = kept.question.fabric.placement.oversubscription
-        landed = landing.of(places, kept.promise, current.sizes, ratios)
+        landed = landing.of(places, kept.promise, current.sizes, ratios, current.profile.links)
         first = min(members, key=lambda pod: pod.rank)
         kept.outcome = Outcome(
             word=landing.outcome(landed, kept.promise),

@@ -43,17 +43,18 @@ class Grant(msgspec.Struct, frozen=True):
     """What one pod got, and what that is worth."""
 
     gpus: tuple[int, ...]  # of each NUMA node
-    uses: tuple[tuple[int, float], ...]  # rail -> what it gives, 0..1
-    value: float  # what the pod can give of what it wants, 0..1
+    uses: tuple[tuple[int, float], ...]  # rail -> what it gives, 0..1, to the first pod of its gang there
+    value: float  # what the pod can give of what it wants, 0..1, likewise
     split: bool  # over more NUMA nodes than its devices need
     misaligned: int  # rails on another NUMA node than the GPUs they serve
     after: State
+    strangers: tuple[int, ...] = ()  # for each of `uses`, the pods that were on that NIC before the gang came
 
 
 def sequence(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant, ...]:
     """The grants of one gang's pods on a node, one after the other, until one more does not fit.
 
-    A NIC is shared with whoever held it before the first of them: mates use it together at no loss in the ring.
+    Each is priced as if it were the first of them; what mates on one NIC lose to each other is `model`'s.
     """
     grants = []
     now = state
@@ -93,14 +94,15 @@ def _priced(  # noqa: PLR0913, PLR0917 - one argument a fact of the grant
     hardware: Hardware, before: State, now: State, demand: Demand, given: tuple[int, ...], nics: Sequence[int]
 ) -> Grant:
     quotas = [-(-count * demand.rails // demand.gpus) for count in given]  # rails that the GPUs there can keep busy
-    uses, misaligned = [], 0
+    uses, misaligned, strangers = [], 0, []
     for rail in nics:
         node = hardware.numa_of_rail[rail]
         aligned = quotas[node] > 0
         quotas[node] -= 1
         misaligned += not aligned
         held = hardware.devices[rail] - before[1][rail]
-        use = bandwidth.RailUse(aligned=aligned, others=held if demand.named else 0, healthy=hardware.healthy)
+        strangers.append(held if demand.named else 0)
+        use = bandwidth.RailUse(aligned=aligned, others=strangers[-1], healthy=hardware.healthy)
         uses.append((rail, bandwidth.rail(use)))
     touched = {node for node, count in enumerate(given) if count}
     if demand.counted:
@@ -116,6 +118,7 @@ def _priced(  # noqa: PLR0913, PLR0917 - one argument a fact of the grant
         split=len(touched) > _least_numa(hardware, demand),
         misaligned=misaligned,
         after=after,
+        strangers=tuple(strangers),
     )
 
 

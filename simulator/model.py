@@ -28,8 +28,8 @@ class Value(msgspec.Struct, frozen=True):
 def of_gang(on: world.World, demand: kubelet.Demand, ranks: Sequence[tuple[int, kubelet.Grant]]) -> Value:
     """The value of a gang whose pod of rank i is on host `ranks[i][0]` with that grant."""
     hosts = [host for host, _ in ranks]
-    fabric, crossings, disordered = ring(on, hosts)
-    member = weakest([grant for _, grant in ranks], demand)
+    fabric, crossings, disordered = ring(on, demand, hosts)
+    member = weakest(ranks, demand)
     leaves = len({on.hosts[host].chain[:1] for host in hosts})
     return Value(min(member, fabric), member, fabric, leaves, crossings, disordered)
 
@@ -44,20 +44,41 @@ def from_free(free: world.Free, hosts: Iterable[int]) -> list[tuple[int, kubelet
     return ranks
 
 
-def weakest(grants: Sequence[kubelet.Grant], demand: kubelet.Demand) -> float:
+def weakest(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kubelet.Demand) -> float:
     """The worst member's value over the rails that every member has; those of one pool are equal to each other."""
+    grants = [grant for _, grant in ranks]
     if not demand.named or not demand.rails:
         return min((grant.value for grant in grants), default=1.0)
     common = frozenset.intersection(*(frozenset(rail for rail, _ in grant.uses) for grant in grants))
-    return min(over(grant, common, demand) for grant in grants)
+    together: dict[int, list[kubelet.Grant]] = defaultdict(list)
+    for host, grant in ranks:
+        together[host].append(grant)
+    return min(over(mates, common, demand) for mates in together.values())
 
 
-def over(grant: kubelet.Grant, rails: Collection[int], demand: kubelet.Demand) -> float:
-    """What a member gives over some of its rails, of all it wants."""
-    return sum(value for rail, value in grant.uses if rail in rails) / demand.rails
+def over(mates: Sequence[kubelet.Grant], rails: Collection[int] | None, demand: kubelet.Demand) -> float:
+    """What the worst of a gang's members on one host gives over some of its rails, of all it wants; None: over all.
+
+    NCCL takes pods with host names of their own for different hosts, so that mates on one NIC share it.
+    """
+    if not demand.named:
+        return min(grant.value for grant in mates)
+    pods: dict[int, int] = defaultdict(int)
+    for grant in mates:
+        for rail, _ in grant.uses:
+            pods[rail] += 1
+    return min(
+        sum(
+            value * (1 + others) / (pods[rail] + others)
+            for (rail, value), others in zip(grant.uses, grant.strangers, strict=True)
+            if rails is None or rail in rails
+        )
+        / demand.rails
+        for grant in mates
+    )
 
 
-def ring(on: world.World, hosts: Sequence[int]) -> tuple[float, int, int]:
+def ring(on: world.World, demand: kubelet.Demand, hosts: Sequence[int]) -> tuple[float, int, int]:
     """(worst crossing's share of a link, edges between leaves, edges that only the order costs) of a ring by rank."""
     worst, crossings, disordered = 1.0, 0, 0
     for level in range(len(on.levels)):
@@ -67,14 +88,15 @@ def ring(on: world.World, hosts: Sequence[int]) -> tuple[float, int, int]:
             continue
         for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
             leaving[here] += here != following
-        worst = min(worst, *(exit_of(on, domain, edges) for domain, edges in leaving.items()))
+        worst = min(worst, *(exit_of(on, demand, domain, edges) for domain, edges in leaving.items()))
         edges = sum(leaving.values())
         crossings += edges if level == 0 else 0
         disordered += edges - len(leaving)
     return worst, crossings, disordered
 
 
-def exit_of(on: world.World, domain: int, crossings: int = 1) -> float:
-    """What each of so many ring edges leaving a domain can carry, of a link."""
+def exit_of(on: world.World, demand: kubelet.Demand, domain: int, crossings: int = 1) -> float:
+    """What each of so many ring edges leaving a domain can carry, of what the gang's rails give."""
     it = on.domains[domain]
-    return bandwidth.uplink(it.size, on.oversubscription[it.level], crossings)
+    links = on.rails / demand.rails if on.bundled and demand.rails else 1.0
+    return bandwidth.uplink(it.size, on.oversubscription[it.level], crossings, links)

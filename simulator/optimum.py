@@ -48,7 +48,7 @@ def _best(on: world.World, free: world.Free, pods: int) -> Best | None:
             if found is not None and least <= found.value:
                 break
             rooms = rooms_for(on, free, least, rails)
-            chosen = _fewest(on, rooms, pods, least)
+            chosen = _fewest(on, free.demand, rooms, pods, least)
             if chosen is not None:
                 found = _laid_out(on, free, rooms, chosen, pods)
                 break
@@ -98,8 +98,9 @@ def _unsplit(free: world.Free) -> world.Free:
 def _prefix(grants: Sequence[kubelet.Grant], demand: kubelet.Demand, least: float, rails: frozenset[int] | None) -> int:
     """Pods a host takes before one is worth less: kubelet's order cannot be chosen."""
     for count, grant in enumerate(grants):
-        value = grant.value if rails is None else model.over(grant, rails, demand)
-        if value < least or (rails is not None and not rails <= {rail for rail, _ in grant.uses}):
+        if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
+            return count
+        if model.over(grants[: count + 1], rails, demand) < least:
             return count
     return len(grants)
 
@@ -120,18 +121,20 @@ def _rail_sets(free: world.Free) -> Sequence[frozenset[int] | None]:
 def _thresholds(on: world.World, free: world.Free, rails: frozenset[int] | None) -> Sequence[float]:
     """Every value a gang can have: a node's or a domain's exit's; the highest first."""
     values = {
-        grant.value if rails is None else model.over(grant, rails, free.demand)
+        model.over(grants[:count], rails, free.demand)
         for grants in set(free.grants)
-        for grant in grants
+        for count in range(1, len(grants) + 1)
     }
-    values |= {model.exit_of(on, number) for number in range(len(on.domains))}
+    values |= {model.exit_of(on, free.demand, number) for number in range(len(on.domains))}
     return sorted(values, reverse=True)
 
 
-def _fewest(on: world.World, rooms: Rooms, pods: int, least: float) -> Sequence[tuple[int, ...]] | None:
+def _fewest(
+    on: world.World, demand: kubelet.Demand, rooms: Rooms, pods: int, least: float
+) -> Sequence[tuple[int, ...]] | None:
     """The fewest leaves below one domain whose exits all carry `least`; None where no domain holds the gang so."""
     options = []
-    for closeness, leaves in _options(on, rooms, least):
+    for closeness, leaves in _options(on, demand, rooms, least):
         if sum(rooms.leaves[leaf] for leaf in leaves) >= pods:
             options.append((_cost(rooms, leaves, pods), closeness, leaves))
     if not options:
@@ -140,14 +143,16 @@ def _fewest(on: world.World, rooms: Rooms, pods: int, least: float) -> Sequence[
     return _tightest(rooms, leaves, pods)
 
 
-def _options(on: world.World, rooms: Rooms, least: float) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
+def _options(
+    on: world.World, demand: kubelet.Demand, rooms: Rooms, least: float
+) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
     """(levels climbed, leaves) for every domain the gang may stay within, and for the whole fabric."""
     for leaf in rooms.leaves:
         yield 0, [leaf]
     for level in range(1, len(on.levels) + 1):
         groups: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
         for leaf in rooms.leaves:
-            if all(model.exit_of(on, domain) >= least for domain in leaf[:level]):
+            if all(model.exit_of(on, demand, domain) >= least for domain in leaf[:level]):
                 groups[leaf[level:]].append(leaf)
         for leaves in groups.values():
             yield level, leaves

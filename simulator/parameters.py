@@ -33,11 +33,20 @@ _MODEL = (
     ),
     ("rail, degraded", f"{bandwidth.DEGRADED}", "ours: allocatable below capacity, between whole and gone"),
     ("rail, g gangs on the NIC", "1/g", "0.62 of two NICs measured for a pair: llm-d blog 2026-08-20"),
-    ("mates on one NIC", "1", "contiguous ranks: one of them sends to the next node, the others to each other"),
+    (
+        "g mates on one NIC",
+        "1/g",
+        "as strangers: NCCL takes pods with host names of their own for different hosts, NVIDIA/nccl src/misc/utils.cc",
+    ),
     (
         "crossing of a domain",
-        "min(1, nodes / (oversubscription x crossings))",
+        "min(1, nodes x links / (oversubscription x crossings))",
         "scheduling notes 3.3: 1:1 MegaScale, 1.067:1 and 15:1 Alibaba HPN (SIGCOMM'24), 7:1 Meta RoCE (SIGCOMM'24)",
+    ),
+    (
+        "links",
+        "rails of the fabric / rails of the gang where rails share uplinks (placement.uplinks: bundle), else 1",
+        "ours: a top-of-rack switch has one bundle upwards for all rails of its nodes",
     ),
     ("node without a domain label", "a domain of one node", "ours: nothing is known of its links"),
     ("left out", "latency, congestion by other jobs, cross-rail hops, NCCL's choice of rings and trees", "ours"),

@@ -46,6 +46,8 @@ class World:
         self.site = site
         self.levels = presets.domains(site.fabric.placement)
         self.oversubscription = ratios(site)
+        self.bundled = presets.uplinks(site.fabric.placement) == "bundle"  # the rails of a node share uplinks
+        self.rails = len(site.fabric.rails)
         self.domains: list[Domain] = []
         self.counted, self.named = _rails_mode(site)
         self.hosts = self._built()

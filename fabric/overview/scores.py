@@ -50,7 +50,9 @@ def _placed(roster: rosters.Roster, question: ask.Ask, desk: decide.Desk, state:
     promise = landing.Promise(
         leaves=plan.leaves, bandwidth=plan.bandwidth, bound=plan.bound, exact=plan.exact, members=len(workers)
     )
-    landed = landing.of(where, promise, current.sizes, question.fabric.placement.oversubscription)
+    landed = landing.of(
+        where, promise, current.sizes, question.fabric.placement.oversubscription, current.profile.links
+    )
     if not question.domains:
         return Judgement(
             state=model.PLACED,
@@ -122,8 +124,16 @@ def _lifted(node: str, mates: Sequence[fleet.FleetPod], current: board.Board, st
 
 def _nth(stands: standing.Standing, number: int) -> standing.Standing:
     """The standing as the member of that number finds it: the best spots are gone, the NICs shared with mates."""
-    grade = msgspec.structs.replace(stands.grade, alignments=stands.grade.alignments[number:])
-    return msgspec.structs.replace(stands, grade=grade) if number else stands
+    if not number:
+        return stands
+    grade, crowded = stands.grade, stands.grade.crowded
+    grade = msgspec.structs.replace(
+        grade,
+        alignments=grade.alignments[number:],
+        shares=crowded[min(number, len(crowded)) - 1] if crowded else grade.shares,
+        crowded=crowded[number:],
+    )
+    return msgspec.structs.replace(stands, grade=grade)
 
 
 def _supply(where: Sequence[landing.Place], current: board.Board, question: ask.Ask) -> planner.Supply:
@@ -143,6 +153,7 @@ def _supply(where: Sequence[landing.Place], current: board.Board, question: ask.
         leaves=leaves,
         sizes=current.sizes,
         oversubscription=question.fabric.placement.oversubscription,
+        links=current.profile.links,
     )
 
 

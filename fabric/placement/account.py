@@ -27,7 +27,7 @@ Held = Callable[[str], Iterable[fleet.FleetPod | ledger.Entry]]
 class Ground(msgspec.Struct, frozen=True):
     """What a plan was made on."""
 
-    remaining: int
+    remaining: int  # places for pods to come, each as large as the largest
     plan: planner.Plan
     supply: planner.Supply
     standings: Sequence[standing.Standing]  # by the supply's index of grades
@@ -36,6 +36,14 @@ class Ground(msgspec.Struct, frozen=True):
     held: Held
     offered: Callable[[], Collection[topology.Domain]]  # the leaves of which the scheduler offers a node
     alone: bool = False  # a job of one pod, which completes nodes before it looks at bandwidth
+    pods: int = 0  # to come, where smaller ones share places; 0: as many as places
+
+    @property
+    def remain(self) -> str:
+        """What is still to be placed, for the beginning of a sentence."""
+        if self.pods <= self.remaining:
+            return f"{self.remaining} pods remain"
+        return f"{self.pods} pods remain, which need as much as {self.remaining} of the largest"
 
 
 def is_plain(plan: planner.Plan, mates: Mapping[topology.Domain, int]) -> bool:
@@ -104,7 +112,7 @@ def _leaves(ground: Ground) -> Iterable[str]:
             told = f"the largest leaf with room at {at}, {leaf}, holds {held}"
         else:
             told = f"the {count - 1} largest leaves with room at {at} hold {held} ({some})"
-        yield f"{remaining} pods remain; {told}; {count} leaves is the least"
+        yield f"{ground.remain}; {told}; {count} leaves is the least"
         return
     yield from _not_these(ground, largest)
 
@@ -126,8 +134,9 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
     elif mates and not set(mates) <= set(fewer):
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
         yield f"fewer leaves ({some}) have the room, but mates are placed already on {names}, whose room is taken first"
-    elif len(shapes) > 1:
-        yield f"fewer leaves ({some}) have the room, but on nodes of {len(shapes)} shapes; a gang is kept on one"
+    elif plan.shape is not None and shapes - {plan.shape}:
+        on = f"nodes of type {plan.shape}" if plan.shape else "nodes of no known type"
+        yield f"fewer leaves ({some}) have the room, but not on {on} alone; a gang is kept on one type"
     else:
         yield f"fewer leaves ({some}) have the room, but not every choice was looked at"
 
@@ -217,11 +226,11 @@ def _unsure(plan: planner.Plan) -> Iterable[str]:
 
 def _too_little(ground: Ground, held: int) -> Iterable[str]:
     if held >= ground.remaining:
-        offered = f"{ground.remaining} pods remain; the nodes offered hold {sum(ground.plan.rooms.values())}"
+        offered = f"{ground.remain}; the nodes offered hold {sum(ground.plan.rooms.values())}"
         yield f"{offered}; {_kept_back(ground, _rooms(ground, 0, 0.0)) or 'the scheduler kept the others back'}"
         return
     wanted = next((_wanted(each) for each in ground.standings), "")
-    yield f"{ground.remaining} pods remain{wanted}; the free nodes hold {held}"
+    yield f"{ground.remain}{wanted}; the free nodes hold {held}"
     totals: dict[int, int] = {}
     for kinds in ground.supply.leaves.values():
         for kind, nodes in kinds.items():
@@ -307,7 +316,7 @@ def flaws(stands: standing.Standing) -> tuple[str, ...]:
         elif not pool.healthy:
             found.append(f"{pool.need.label} degraded")
     if not found and grade.shares and sum(grade.shares) < 1 - _CLOSE:
-        found.append("NICs shared with other jobs")
+        found.append("NICs shared with other pods")
     return tuple(found)
 
 
@@ -317,8 +326,11 @@ def _flaws(ground: Ground, leaves: Iterable[topology.Domain], least: planner.Val
     for leaf in leaves:
         for kind, count in ground.supply.leaves[leaf].items():
             grade = ground.supply.grades[kind]
-            if grade.alignments and not planner.members(grade, ground.plan.rails, least + 2 * _CLOSE):
+            better = planner.members(grade, ground.plan.rails, least + 2 * _CLOSE)
+            if grade.alignments and not better:
                 nodes.update(dict.fromkeys(flaws(ground.standings[kind]), count))
+            elif better < len(grade.alignments) and grade.crowded:
+                nodes[f"NICs too few for {better + 1} pods of the gang"] += count
     return [f"{flaw} on {count} {'node' if count == 1 else 'nodes'}" for flaw, count in nodes.most_common(_NAMED)]
 
 
@@ -328,15 +340,24 @@ def _weak_uplinks(ground: Ground, leaf: topology.Domain, least: planner.Value) -
     for level, ratio in enumerate(ground.supply.oversubscription[: len(leaf)]):
         domain = leaf[level:]
         nodes = ground.supply.sizes.get(domain, 1)
-        carried = bandwidth.uplink(nodes, ratio)
+        carried = bandwidth.uplink(nodes, ratio, links=ground.supply.links)
         if domain[0] and carried < least:
-            found.append(uplinks(domain, nodes, ratio, carried))
+            found.append(uplinks(domain, nodes, ratio, carried, links=ground.supply.links))
     return found
 
 
-def uplinks(domain: topology.Domain, nodes: int, ratio: float, carried: planner.Value, crossings: int = 1) -> str:
+def uplinks(  # noqa: PLR0913, PLR0917 - one argument a number of the sentence
+    domain: topology.Domain,
+    nodes: int,
+    ratio: float,
+    carried: planner.Value,
+    crossings: int = 1,
+    links: float = 1.0,
+) -> str:
     """What the uplinks of a domain of so many nodes carry for each of its crossings."""
     size = f"{nodes} {'node' if nodes == 1 else 'nodes'}, {ratio:g}:1"
+    if links > 1:
+        size += ", those of the rails that the gang does not use too"
     each = f" for each of {crossings} crossings" if crossings > 1 else ""
     return f"the uplinks of {topology.name_of(domain)} ({size}) carry {carried:.2f}{each}"
 

@@ -37,6 +37,7 @@ class Board:
         wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
         self.wanted = tuple(wanted.items())  # (accelerator or pool, amount)
         self._nothing = (0,) * len(kind.devices)
+        self._unasked = {need.resource: need.amount for need in kind.needs if not kind.requests.get(need.resource)}
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
         self.terms = [term for term in _NODE_TERMS if not (self._ignores_numa and term.NAME == numa_term.NAME)]
         self._weights = {term.NAME: _weight(kind, term.NAME) for term in self.terms}
@@ -98,12 +99,22 @@ class Board:
             whole=whole,
             kubelet=told[0],
             hopeless=told[1],
-            elsewhere=self.own(announced) if announced else (),
+            elsewhere=self._sum(announced) if announced else (),
         )
 
     def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """What pods hold together of the profile's devices."""
-        return tuple([sum([each.get(name, 0) for each in held]) for name in self.profile.devices])
+        """What mates use of the profile's devices: what they hold, and the rails they use without asking for them."""
+        if not self._unasked:
+            return self._sum(held)
+        accelerated = sum(1 for each in held if any(each.get(name, 0) > 0 for name in self.profile.accelerators))
+        return tuple(
+            sum(each.get(name, 0) for each in held) or accelerated * self._unasked.get(name, 0)
+            for name in self.profile.devices
+        )
+
+    def _sum(self, amounts: Sequence[resources.Amounts]) -> tuple[int, ...]:
+        """Add up amounts of the profile's devices, in its order."""
+        return tuple([sum([each.get(name, 0) for each in amounts]) for name in self.profile.devices])
 
     def with_free(
         self,
@@ -124,7 +135,7 @@ class Board:
         if facts.kubelet and not facts.hopeless and (emptied or unreported):
             facts = facts._replace(kubelet="")
         if elsewhere is not None:
-            facts = facts._replace(elsewhere=self.own([elsewhere]) if elsewhere else ())
+            facts = facts._replace(elsewhere=self._sum([elsewhere]) if elsewhere else ())
         return facts._replace(free=devices, others=others, eligible=True)
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:

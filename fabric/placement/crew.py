@@ -4,13 +4,15 @@ Owns the order of ranks over the leaves of a plan. Knows nothing of scores; what
 """
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from fabric import resources, topology, workload
 from fabric.placement import ask, fleet, ledger
 
+_Waiting = tuple[workload.Rank, resources.Amounts]
 Mate = tuple[workload.Rank, str, str]
 """(rank, uid, node) of a placed mate."""
 
@@ -20,15 +22,22 @@ class Crew(msgspec.Struct, frozen=True):
 
     size: int
     placed: Sequence[Mate]  # by rank
-    waiting: Sequence[workload.Rank]  # ranks still to be placed that have been seen, the asking pod's too, in order
+    waiting: Sequence[workload.Rank]  # of each place for pods to come that have been seen, the first rank, in order
     unseen: int  # members to come of whom nothing is known yet: workers, behind the others
-    member: resources.Amounts  # what the gang is planned by
+    pods: int  # to come, the asking one and those unseen too; smaller ones may have one place together
+    member: resources.Amounts  # what the gang is planned by: a place is what one of these takes
+    ring: Sequence[Mate]  # of those placed, the ones that take devices, as launchers do not; all of a gang without any
     asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
 
     @property
     def remaining(self) -> int:
-        """Members that the plan has to hold."""
+        """Places that the plan has to hold."""
         return len(self.waiting) + self.unseen
+
+    def place_of(self, rank: workload.Rank) -> workload.Rank:
+        """The first rank of the place that a rank has a part of; the first place for a pod that has none."""
+        at = bisect.bisect_right(self.waiting, rank) - 1
+        return self.waiting[max(0, at)]
 
 
 def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
@@ -45,19 +54,67 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
     devices = {*question.accelerators, *(rail.resource for rail in question.fabric.rails if rail.resource)}
     workers = [mate for mate in waiting if not devices.isdisjoint(mate.requests)]
     unseen = max(0, size - len(placed) - len(waiting) - 1)
+    takers = _takers(placed, devices, state, book)
 
-    def crew_of(ranks: Sequence[workload.Rank], member: resources.Amounts) -> Crew:
-        return Crew(size=size, placed=placed, waiting=ranks, unseen=unseen, member=member, asked=asked)
+    def crew_of(pods: Sequence[_Waiting], member: resources.Amounts) -> Crew:
+        return Crew(
+            size=size,
+            placed=placed,
+            waiting=_places(pods, member),
+            unseen=unseen,
+            pods=len(pods) + unseen,
+            member=member,
+            ring=placed if not takers and devices.isdisjoint(member) else takers,
+            asked=asked,
+        )
 
     if not devices.isdisjoint(question.requests):
-        ranks = sorted([question.rank, *(mate.rank for mate in workers)])
-        return crew_of(ranks, _member(question, workers))
+        own = (question.rank, question.requests)
+        return crew_of([own, *((mate.rank, mate.requests) for mate in workers)], _member(question, workers))
     if not workers:
-        ranks = sorted([question.rank, *(mate.rank for mate in waiting)])
-        return crew_of(ranks, question.requests)
+        alike = [(mate.rank, question.requests) for mate in waiting]
+        return crew_of([(question.rank, question.requests), *alike], question.requests)
     largest = max(workers, key=lambda mate: sum(mate.requests.get(name, 0) for name in devices))
-    ranks = sorted(mate.rank for mate in workers)
-    return crew_of(ranks, largest.requests)
+    return crew_of([(mate.rank, mate.requests) for mate in workers], largest.requests)
+
+
+def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[workload.Rank]:
+    """The first rank of each place: pods that follow each other share one that is as large as the largest pod's.
+
+    What they ask for together is compared, so that pods whose rails nobody may share do not share a place either.
+    """
+    kinds = {id(requests): requests for _, requests in pods}
+    if all(requests == member for requests in kinds.values()):
+        return sorted(rank for rank, _ in pods)
+    places: list[workload.Rank] = []
+    left: dict[str, int] = {}
+    for rank, requests in sorted(pods, key=operator.itemgetter(0)):
+        asked = [(name, amount) for name, amount in requests.items() if name != resources.PODS]
+        if not places or any(left.get(name, 0) < amount for name, amount in asked):
+            places.append(rank)
+            left = dict(member)
+        for name, amount in asked:
+            left[name] = left.get(name, 0) - amount
+    return places
+
+
+def _takers(
+    placed: Sequence[Mate], devices: Collection[str], state: fleet.Fleet, book: ledger.Ledger
+) -> Sequence[Mate]:
+    """The placed mates that take devices; pods alike share their amounts (Fleet), and a gang has thousands."""
+    pods = state.pods
+    known: dict[int, bool] = {}
+    takers = []
+    for mate in placed:
+        it = pods.get(mate[1]) or book.entry(mate[1])
+        if it is None:
+            continue
+        key = id(it.requests)
+        if key not in known:
+            known[key] = any(name in devices for name in it.requests)
+        if known[key]:
+            takers.append(mate)
+    return takers
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
@@ -66,7 +123,8 @@ def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.A
     def size(requests: resources.Amounts) -> int:
         return sum([requests.get(name, 0) for name in question.accelerators])
 
-    largest = max((mate.requests for mate in workers), key=size, default=question.requests)
+    alike = {id(mate.requests): mate.requests for mate in workers}  # pods alike share their amounts (Fleet)
+    largest = max(alike.values(), key=size, default=question.requests)
     return largest if size(largest) > size(question.requests) else question.requests
 
 
@@ -97,13 +155,21 @@ def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: f
 
 
 def nearest(
-    rank: workload.Rank, placed: Sequence[Mate], leaf_of: Mapping[str, topology.Domain]
-) -> list[topology.Domain]:
-    """Leaves of the placed mates, once each: of those just before this rank first, then of the ones after it."""
-    before = [node for other, _, node in reversed(placed) if other < rank]
-    after = [node for other, _, node in placed if not other < rank]
-    found = (leaf_of.get(node, topology.NOWHERE) for node in (*before, *after))
-    return [leaf for leaf in dict.fromkeys(found) if leaf != topology.NOWHERE]
+    rank: workload.Rank, crew: Crew, leaf_of: Mapping[str, topology.Domain]
+) -> tuple[list[topology.Domain], topology.Domain | None]:
+    """Leaves of the placed mates, once each, and that of the one who follows this rank; None where nobody does.
+
+    The mate before this rank comes first, then the one after it, then the others going back from it. After the last
+    rank comes the first, where all members are known.
+    """
+    before = [node for other, _, node in reversed(crew.ring) if other < rank]
+    after = [node for other, _, node in crew.ring if not other < rank]
+    behind, ahead = before[:1], after[:1]
+    if crew.ring and not crew.unseen:
+        behind, ahead = behind or after[-1:], ahead or before[-1:]
+    found = (leaf_of.get(node, topology.NOWHERE) for node in (*behind, *ahead, *before, *after))
+    following = leaf_of.get(ahead[0], topology.NOWHERE) if ahead else topology.NOWHERE
+    return [leaf for leaf in dict.fromkeys(found) if leaf != topology.NOWHERE], following or None
 
 
 def due(
@@ -116,25 +182,38 @@ def due(
     """The leaf of this rank when the plan's leaves are filled by rank; None where they hold no more.
 
     A stretch of ranks between two placed mates begins in the leaf of the one before it and ends in the leaf of the
-    one after it, as far as those have room. Stretches that one leaf can hold whole are filled first, the short ones
-    before the long: the others change leaves anyway and may do so anywhere.
+    one after it, as far as those have room; after the last rank comes the first. Stretches that one leaf can hold
+    whole are filled first, the short ones before the long: the others change leaves anyway and may do so anywhere.
     """
     free = dict(rooms)
-    stretches = list(_stretches(crew, leaf_of))
+    stretches = _closed(list(_stretches(crew, leaf_of)), crew, leaf_of)
     for ranks, behind, ahead in sorted(stretches, key=lambda each: _urgency(each[0], each[1], each[2], rooms)):
         filled = _filled(len(ranks), behind, ahead, order, free)
-        position = bisect.bisect_left(ranks, rank)
-        if position < len(ranks) and ranks[position] == rank:
-            return filled[position]
+        if rank in ranks:
+            return filled[ranks.index(rank)]
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
 
 
-def _stretches(
-    crew: Crew, leaf_of: Mapping[str, topology.Domain]
-) -> Iterator[tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]]:
-    """(ranks to be placed, leaf of the mate before them, leaf of the mate behind them), in order."""
+_Stretch = tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]
+"""Ranks to be placed, the leaf of the mate before them, the leaf of the mate behind them."""
+
+
+def _closed(stretches: list[_Stretch], crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Sequence[_Stretch]:
+    """The stretches as parts of a ring, where all of its members are known: its end is beside its beginning."""
+    if not crew.ring or not stretches or crew.unseen:
+        return stretches
+    (_, _, first), (_, _, last) = crew.ring[0], crew.ring[-1]
+    behind, ahead = leaf_of.get(last, topology.NOWHERE), leaf_of.get(first, topology.NOWHERE)
+    head = stretches.pop(0) if stretches[0][1] is None else None
+    tail = stretches.pop() if stretches and stretches[-1][2] is None else None
+    ranks = [*(tail[0] if tail else ()), *(head[0] if head else ())]
+    return [*stretches, (ranks, behind, ahead)] if ranks else stretches
+
+
+def _stretches(crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Iterator[_Stretch]:
+    """The stretches from the first rank to the last, in order."""
     begin, behind = 0, None
-    for mate, _, node in crew.placed:
+    for mate, _, node in crew.ring:
         end = bisect.bisect_left(crew.waiting, mate, lo=begin)
         ahead = leaf_of.get(node, topology.NOWHERE)
         if end > begin:

@@ -4,7 +4,6 @@ A function of the ask, the fleet and the ledger; `Desk` only remembers what it w
 kube-scheduler's scales, codes and shapes are the business of their wire modules.
 """
 
-import bisect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -70,7 +69,8 @@ class Decision:
         view, gang = self._planning, self.wording.gang
         return account.of(
             account.Ground(
-                remaining=gang.remaining,
+                remaining=gang.places,
+                pods=gang.remaining,
                 plan=self.plan,
                 supply=outlook.supply(view.question, view),
                 standings=view.board.standings,
@@ -153,7 +153,9 @@ class Desk:
     def screen(self, question: ask.Ask) -> Screening:
         """Only which nodes fit; the gang is not planned."""
         asked = self._book.uncommitted(question.uid)
-        nobody = crew.Crew(size=1, placed=(), waiting=(), unseen=0, member=question.requests, asked=asked)
+        nobody = crew.Crew(
+            size=1, placed=(), waiting=(), unseen=0, pods=0, member=question.requests, ring=(), asked=asked
+        )
         view = self._view(question, question.requests, nobody, alone=crew.is_alone(question, self._state))
         nodes, standings = question.nodes, view.board.standings
         told = [stands.refusal for stands in standings]
@@ -193,10 +195,9 @@ class Desk:
             mates[leaf] = mates.get(leaf, 0) + 1
         if not question.domains:
             nothing = locality.GangStanding(
-                due=None, plan=(), rooms={}, mates=mates, remaining=gang.remaining, located=False
+                due=None, plan=(), rooms={}, mates=mates, remaining=gang.pods, places=gang.remaining, located=False
             )
             return planner.NOTHING, nothing
-        near = crew.nearest(question.rank, gang.placed, view.board.leaves)
         sampled = len(question.nodes) >= outlook.FULL_OFFER
         first = lone.choose(view) if view.board.profile.alone else None
         sampled = sampled and first is None
@@ -204,8 +205,9 @@ class Desk:
         found = self._standing_plans.of(question.gang, view.board, gang, supply) if sampled else None
         if found is None:
             reached = self._standing_plans.reached(question.gang, gang)
-            found = planner.solve(gang.remaining, supply, near, reached=reached)
-            found = self._claims.solved(question.gang, found, gang.remaining, supply, near, reached=reached)
+            placed = _mates(question, gang, view, reached)
+            found = planner.solve(gang.remaining, supply, placed)
+            found = self._claims.solved(question.gang, found, gang, supply, placed, view.board.leaves)
             if sampled:
                 self._standing_plans.keep(question.gang, view.board, gang, supply, found)
         self._standing_plans.planned(question.gang, gang, found)
@@ -214,26 +216,38 @@ class Desk:
         )
         if first is not None:
             found = msgspec.structs.replace(found, bound=max(found.bound, first.bound))
-        at = bisect.bisect_left(gang.waiting, question.rank)
-        is_in = at < len(gang.waiting) and gang.waiting[at] == question.rank
-        rank = question.rank if is_in else gang.waiting[0]
-        due = crew.due(rank, gang, found.leaves, found.rooms, view.board.leaves)
+        due = crew.due(gang.place_of(question.rank), gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
             # a sample without the leaf this rank is due in: the best of what is offered
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
-            found = planner.solve(gang.remaining, msgspec.structs.replace(supply, leaves=some), near)
+            offer = msgspec.structs.replace(supply, leaves=some)
+            found = planner.solve(gang.remaining, offer, _mates(question, gang, view))
             due = next(iter(found.leaves), None)
         return found, locality.GangStanding(
             due=due,
             plan=found.leaves,
             rooms=found.rooms,
             mates=mates,
-            remaining=gang.remaining,
+            remaining=gang.pods,
+            places=gang.remaining,
             completes=first is not None and first.completes,
             counted=gang.member is question.requests,
             reserve=locality.NO_RESERVE if due is None else points.least_reserve(supply, due, found),
         )
+
+
+def _mates(question: ask.Ask, gang: crew.Crew, view: outlook.Outlook, reached: planner.Value = 1.0) -> planner.Mates:
+    """What the planner has to know of the placed mates."""
+    near, ahead = crew.nearest(question.rank, gang, view.board.leaves)
+    shapes: set[str] = set()
+    rails = planner.ALL_RAILS
+    seen = {kind for _, _, node in gang.ring if (kind := view.index(node)) is not None}
+    for kind in seen:
+        stands = view.board.standings[kind]
+        shapes.add(stands.facts.shape)
+        rails &= stands.rails_there
+    return planner.Mates(leaves=near, ahead=ahead, reached=reached, shapes=shapes, rails=rails)
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:

@@ -54,10 +54,14 @@ def of(
     promise: Promise,
     sizes: Mapping[topology.Domain, int],
     oversubscription: Sequence[float],
+    links: float = 1.0,
 ) -> Landing:
-    """The landing of members given in order of rank; `sizes` are the nodes of every domain."""
+    """The landing of members given in order of rank; `sizes` are the nodes of every domain.
+
+    `links` is how many of a node's links upwards there are for each that the gang uses (`bandwidth.links_each`).
+    """
     member, flaws = _weakest([place for place in places if place.stands is not None])
-    crossing, told = _ring([place.leaf for place in places], sizes, oversubscription)
+    crossing, told = _ring([place.leaf for place in places], sizes, oversubscription, links)
     value = min(member, crossing)
     why = [*(flaws if member <= value + _WORSE else ()), *(told if crossing <= value + _WORSE else ())]
     return Landing(
@@ -116,7 +120,10 @@ def _member(grade: planner.Grade, rails: int) -> planner.Value:
 
 
 def _ring(
-    leaves: Sequence[topology.Domain], sizes: Mapping[topology.Domain, int], oversubscription: Sequence[float]
+    leaves: Sequence[topology.Domain],
+    sizes: Mapping[topology.Domain, int],
+    oversubscription: Sequence[float],
+    links: float,
 ) -> tuple[planner.Value, list[str]]:
     """(the worst crossing's share of a link, the domains whose uplinks it is) of a ring in this order."""
     worst = 1.0
@@ -129,11 +136,11 @@ def _ring(
         for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
             leaving[here] += here != following
         for domain, edges in leaving.items():
-            carried = bandwidth.uplink(sizes.get(domain, 1), ratio, edges) if domain and domain[0] else 1.0
+            carried = bandwidth.uplink(sizes.get(domain, 1), ratio, edges, links) if domain and domain[0] else 1.0
             if carried < worst - _WORSE:
                 worst, told = carried, []
             if carried < account.FULL and carried <= worst + _WORSE:
-                told.append(account.uplinks(domain, sizes.get(domain, 1), ratio, carried, edges))
+                told.append(account.uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links))
     return worst, told
 
 

@@ -104,7 +104,7 @@ def exceptions(
     found: dict[str, int] = {}
     owned: dict[str, list[resources.Amounts]] = {}
     for _, uid, node in gang.placed:
-        # a mate's NIC is shared at no loss; a node without room for another member need not be looked at
+        # mates share their NICs; a node without room for another member need not be looked at
         if (kind := current.kinds.get(node)) is not None and current.standings[kind].grade.alignments:
             pod = state.pods.get(uid)
             entry = book.entry(uid)
@@ -200,4 +200,5 @@ def supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]])
         leaves=leaves,
         sizes=view.board.sizes,
         oversubscription=view.question.fabric.placement.oversubscription,
+        links=view.board.profile.links,
     )

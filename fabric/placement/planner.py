@@ -1,14 +1,15 @@
 """Which leaves the rest of a gang should take: the most modelled bandwidth, then the fewest and tightest leaves.
 
 Owns the plan. The gang runs at its worst member, so bandwidth is a threshold: the highest one at which the nodes that
-reach it, in domains whose uplinks reach it, still hold the gang. At that threshold: one node shape if possible, the
-fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could hold and how good (`Supply`) and
-knows nothing of pods, nodes or scores. Solved anew for every pod, so it needs no memory (placement study, points 1, 2).
+reach it, in domains whose uplinks reach it, still hold the gang. At that threshold: one node shape if possible, that of
+the mates where some are placed, the fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could
+hold and how good (`Supply`) and knows nothing of pods, nodes or scores. Solved anew for every pod, so that it needs no
+memory.
 """
 
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +18,8 @@ from fabric.placement import bandwidth, leaves
 
 Value = float
 """Modelled bandwidth, 0..1."""
+
+ALL_RAILS = -1  # as a bit mask
 
 _CLOSE = 1e-9  # two sums of the same shares may differ in the last bit
 _RAIL_SETS = 32  # sets of common rails looked at; more only where many nodes lack different rails
@@ -27,14 +30,16 @@ class Grade(msgspec.Struct, frozen=True):
 
     shape: str
     rails: int  # bit mask of the wanted rails that give anything
-    shares: tuple[float, ...]  # what each wanted rail gives, of the whole of all wanted rails
+    shares: tuple[float, ...]  # what each wanted rail gives one more member, of the whole of all wanted rails
     alignments: tuple[float, ...]  # for each further member that fits, best first: 1 beside its NICs, less where split
     untouched: bool  # no accelerator or rail of the node is in use
     compact: int = 1 << 30  # of those members, how many take no more NUMA nodes than they need
+    crowded: tuple[tuple[float, ...], ...] = ()  # `shares` of each of 2, 3, ... more members; () where NICs suffice
 
-    def share(self, rails: int) -> Value:
-        """What these rails of a node give together where they are aligned; all where the gang uses none."""
-        return sum(share for bit, share in enumerate(self.shares) if rails >> bit & 1) if self.shares else 1.0
+    def share(self, rails: int, more: int = 1) -> Value:
+        """What these rails give each of so many more members together, if aligned; all where the gang uses none."""
+        shares = self.crowded[more - 2] if self.crowded and more > 1 else self.shares
+        return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
 
     @property
     def reserve(self) -> int:
@@ -49,6 +54,7 @@ class Supply(msgspec.Struct, frozen=True):
     leaves: Mapping[topology.Domain, Mapping[int, int]]  # leaf -> index of grade -> nodes
     sizes: Mapping[topology.Domain, int]  # nodes of every domain, free or not
     oversubscription: Sequence[float]  # of the uplinks that leave a leaf, its parent, and so on
+    links: float = 1.0  # of a node's links upwards, how many there are for each that the gang uses (`bandwidth`)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -63,10 +69,19 @@ class Plan(msgspec.Struct, frozen=True):
     least: int  # the fewest leaves that could hold the remainder, whatever the bandwidth
     rails: int  # bit mask of the rails that every member has
     least_with_mates: int = 0  # as `least`, of the whole gang, where the mates are on theirs already
+    shape: str | None = None  # the one node shape that is counted on; None where there is but one, or one is too few
+
+    def is_of_shape(self, grade: Grade) -> bool:
+        """True where a node of this grade is of a shape that the plan counts on."""
+        return self.shape is None or grade.shape == self.shape
+
+    def holds(self, grade: Grade) -> int:
+        """How many further members the plan counts on a node of this grade for."""
+        return members(grade, self.rails, self.bandwidth) if self.is_of_shape(grade) else 0
 
     def worth(self, grade: Grade) -> bool:
         """True where a node of this grade is as good as the plan counts on."""
-        return members(grade, self.rails, self.bandwidth) > 0
+        return self.holds(grade) > 0
 
 
 NOTHING = Plan(leaves=(), rooms={}, bandwidth=0.0, bound=0.0, exact=True, complete=False, least=0, rails=0)
@@ -76,31 +91,52 @@ def members(grade: Grade, rails: int, least: Value) -> int:
     """How many further members a node holds at no less than that bandwidth, over these rails."""
     if grade.rails & rails != rails:
         return 0
+    if grade.crowded:
+        return next(
+            (more for more, value in enumerate(_each(grade, rails)) if value < least - _CLOSE), len(grade.alignments)
+        )
     whole = grade.share(rails)
     return sum(1 for alignment in grade.alignments if alignment * whole >= least - _CLOSE)
 
 
-def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (), *, reached: Value = 1.0) -> Plan:
-    """The plan for `remaining` more members; `mates` are the leaves of those placed, the nearest in rank first.
+def _each(grade: Grade, rails: int) -> Iterator[Value]:
+    """What each of 1, 2, ... further members of a node has: the worst of them, as all share its NICs."""
+    for more, alignment in enumerate(grade.alignments, 1):
+        yield alignment * grade.share(rails, more)
 
-    `reached` is what the mates can have where they are: better nodes than that gain the gang nothing.
-    """
+
+class Mates(msgspec.Struct, frozen=True):
+    """What of the members placed already decides where the others are best."""
+
+    leaves: Sequence[topology.Domain] = ()  # the nearest in rank first
+    ahead: topology.Domain | None = None  # of the one that follows the members to be placed; None: nobody does
+    reached: Value = 1.0  # what they can have where they are: better nodes than that gain the gang nothing
+    shapes: Collection[str] = ()  # of their nodes: a gang on one is kept on it, one on several is not gathered on any
+    rails: int = ALL_RAILS  # bit mask of those that every one of them has: the gang has no others
+
+
+NOBODY = Mates()
+
+
+def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
+    """The plan for `remaining` more members beside those that are placed already."""
     best: tuple[Value, int] | None = None
-    used = tuple(leaf for leaf in dict.fromkeys(mates) if leaf != topology.NOWHERE)
-    sets, exact = _rail_sets(supply)
-    for rails in sets:
-        problem = _Problem(remaining, supply, used, rails, reached)
+    used = tuple(leaf for leaf in dict.fromkeys(mates.leaves) if leaf != topology.NOWHERE)
+    reached = min(mates.reached, _crossed(used, supply))
+    sets, exact = _rail_sets(supply, mates.rails)
+    for common in sets:
+        problem = _Problem(remaining, supply, used, common, reached, mates.ahead)
         if best is not None and problem.ceiling <= best[0] + _CLOSE:
             continue
         found = problem.highest()
         if found is not None and (best is None or found > best[0] + _CLOSE):
-            best = (found, rails)
+            best = (found, common)
     if best is None:
         return _incomplete(remaining, supply, used)
-    value, rails = best
+    value, common = best
     least, least_with_mates = _least(remaining, supply, used)
-    problem = _Problem(remaining, supply, used, rails, reached)
-    choice, rooms = problem.choose(value)
+    problem = _Problem(remaining, supply, used, common, reached, mates.ahead)
+    choice, rooms, shape = problem.choose(value, mates.shapes)
     return Plan(
         leaves=choice.leaves,
         rooms=rooms,
@@ -109,9 +145,27 @@ def solve(remaining: int, supply: Supply, mates: Sequence[topology.Domain] = (),
         exact=exact and choice.exact,
         complete=True,
         least=least,
-        rails=rails,
+        rails=common,
         least_with_mates=least_with_mates,
+        shape=shape,
     )
+
+
+def _crossed(used: Sequence[topology.Domain], supply: Supply) -> Value:
+    """What the uplinks carry that the mates' own ring edges have to pass, wherever the others go."""
+    worst = 1.0
+    for level in range(max(map(len, used), default=0)):
+        domains = {leaf[level:] for leaf in used}
+        if len(domains) > 1:
+            worst = min(worst, *(uplink(supply, domain, level) for domain in domains if domain and domain[0]), 1.0)
+    return worst
+
+
+def uplink(supply: Supply, domain: topology.Domain, level: int) -> Value:
+    """What the uplinks of a domain at this level (0: a leaf) carry for one crossing."""
+    ratios = supply.oversubscription
+    ratio = ratios[level] if level < len(ratios) else 1.0
+    return 1.0 if ratio <= 1 else bandwidth.uplink(supply.sizes.get(domain, 1), ratio, links=supply.links)
 
 
 def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> Plan:
@@ -153,13 +207,15 @@ def _fewest(remaining: int, rooms: list[int]) -> int:
     return len(rooms)
 
 
-def _rail_sets(supply: Supply) -> tuple[Sequence[int], bool]:
-    """The sets of rails a gang may have in common, the most rails first, and whether those are all of them.
+def _rail_sets(supply: Supply, rails: int) -> tuple[Sequence[int], bool]:
+    """The sets of rails, of these, that a gang may have in common, the most first, and whether those are all of them.
 
     Where there are too many, those of the most rails, and those that more and more nodes have in common: one of them
     is what all nodes have, so that no gang is left without a set that the cluster could hold it on.
     """
-    masks = _masks(supply)
+    masks: dict[int, int] = {}
+    for mask, held in _masks(supply).items():
+        masks[mask & rails] = masks.get(mask & rails, 0) + held
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         closed |= {mask & other for other in closed}
@@ -203,9 +259,16 @@ def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
 class _Problem:
     """One set of common rails: the bandwidth that can be had, and the leaves for it."""
 
-    def __init__(
-        self, remaining: int, supply: Supply, used: tuple[topology.Domain, ...], rails: int, reached: Value
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument a fact
+        self,
+        remaining: int,
+        supply: Supply,
+        used: tuple[topology.Domain, ...],
+        rails: int,
+        reached: Value,
+        ahead: topology.Domain | None,
     ) -> None:
+        self._ahead = ahead
         self._remaining = remaining
         self._supply = supply
         self._used = used
@@ -231,16 +294,22 @@ class _Problem:
                 low = middle + 1
         return values[low]
 
-    def choose(self, least: Value) -> tuple[leaves.Choice, Mapping[topology.Domain, int]]:
-        """The leaves, and what each can hold; all of one node shape where that is possible."""
-        shapes = {grade.shape for grade in self._supply.grades if grade.alignments}
-        found = [self._chosen(least, shape) for shape in sorted(shapes)] if len(shapes) > 1 else []
-        alike = [each for each in found if each is not None]
-        if alike:
-            return min(alike, key=lambda each: (each[0].cost, each[0].leaves))
+    def choose(
+        self, least: Value, mates: Collection[str]
+    ) -> tuple[leaves.Choice, Mapping[topology.Domain, int], str | None]:
+        """The leaves, what each can hold, and the one node shape they are counted for, where that is possible.
+
+        `mates` are the shapes that placed mates are on.
+        """
+        shapes = sorted({grade.shape for grade in self._supply.grades if grade.alignments})
+        if len(mates) > 1 or len({*shapes, *mates}) == 1:
+            shapes = []
+        found = [(*choice, shape) for shape in mates or shapes if shapes and (choice := self._chosen(least, shape))]
+        if found:
+            return min(found, key=lambda each: (each[0].cost, each[0].leaves))
         mixed = self._chosen(least, None)
         assert mixed is not None, "`highest` has shown that it fits"  # noqa: S101 - for the type checker
-        return mixed
+        return *mixed, None
 
     def _chosen(self, least: Value, shape: str | None) -> tuple[leaves.Choice, Mapping[topology.Domain, int]] | None:
         question = self._question(least, shape)
@@ -268,7 +337,8 @@ class _Problem:
             compact=rooms if whole == counts or counting_only else _held(self._supply, whole),
             started=_held(self._supply, begun) if any(begun) and not counting_only else {},
             used=self._used,
-            carries=(lambda domain, level: self._cap(domain, level) >= least - _CLOSE)
+            ahead=self._ahead,
+            carries=(lambda domain, level: uplink(self._supply, domain, level) >= least - _CLOSE)
             if self._oversubscribed
             else None,
         )
@@ -279,22 +349,16 @@ class _Problem:
             return set()
         depth = max((len(leaf) for leaf in self._supply.leaves), default=0)
         return {
-            self._cap(leaf[level:], level)
-            for leaf in self._supply.leaves
+            uplink(self._supply, leaf[level:], level)
+            for leaf in (*self._supply.leaves, *self._used)
             if leaf != topology.NOWHERE
             for level in range(depth)
         }
-
-    def _cap(self, domain: topology.Domain, level: int) -> Value:
-        ratios = self._supply.oversubscription
-        ratio = ratios[level] if level < len(ratios) else 1.0
-        return 1.0 if ratio <= 1 else bandwidth.uplink(self._supply.sizes.get(domain, 1), ratio)
 
 
 def _values(grades: Sequence[Grade], rails: int) -> set[Value]:
     values = set()
     for grade in grades:
         if grade.rails & rails == rails and grade.alignments:
-            whole = grade.share(rails)
-            values |= {alignment * whole for alignment in grade.alignments}
+            values |= set(_each(grade, rails))
     return values

@@ -105,6 +105,4 @@ class Plans:
 def _room(supply: planner.Supply, leaf: topology.Domain, plan: planner.Plan) -> int:
     """Members that a leaf holds at a plan's bandwidth."""
     kinds = supply.leaves.get(leaf, {})
-    return sum(
-        nodes * planner.members(supply.grades[kind], plan.rails, plan.bandwidth) for kind, nodes in kinds.items()
-    )
+    return sum(nodes * plan.holds(supply.grades[kind]) for kind, nodes in kinds.items())

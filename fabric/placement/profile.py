@@ -8,8 +8,8 @@ from collections.abc import Hashable
 import msgspec
 
 from fabric import resources, views
-from fabric.placement import ask, kubelet, numa, rails
-from fabric.policy import model
+from fabric.placement import ask, bandwidth, kubelet, numa, rails
+from fabric.policy import model, presets
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,6 +30,14 @@ class Profile(msgspec.Struct, frozen=True):
     requested: numa.Want  # of that what it requests: all that kubelet has to find
     containers: tuple[numa.Want, ...]  # the same by container; () where the policy ignores NUMA nodes
     alone: bool  # its job is this one pod: it completes nodes first
+
+    @property
+    def links(self) -> float:
+        """Of a node's links upwards, how many there are for each rail that such a pod uses."""
+        each = max(1, self.fabric.devices_per_rail) * resources.UNIT
+        used = sum(min(len(need.rails), -(-need.amount // each)) for need in self.needs)
+        bundled = presets.uplinks(self.fabric.placement) == "bundle"
+        return bandwidth.links_each(len(self.fabric.rails), used, bundled=bundled)
 
 
 def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profile:

@@ -24,7 +24,9 @@ class Facts(NamedTuple):
     free: tuple[int, ...]
     allocatable: tuple[int, ...]
     capacity: tuple[int, ...]
-    own: tuple[int, ...]  # held by mates of the asking pod: sharing a NIC with them costs nothing
+    own: tuple[
+        int, ...
+    ]  # used by peers of the asking pod, which share its NICs; rails that they use count even if not requested
     zones: numa.Zones
     whole: numa.Zones  # the same node with nothing on it
     kubelet: str  # the sentence why its kubelet would reject such a pod; "" where it would not
@@ -68,6 +70,14 @@ class Standing(msgspec.Struct, frozen=True):
     unresolvable: bool  # True: no pod leaving this node would help
     aligned: bool | None  # whether its GPUs and rails can be had beside each other; None where nothing is known
     packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, taken by this pod)
+
+    @property
+    def rails_there(self) -> int:
+        """Bit mask of the wanted rails that the node has, free or not; all where the pod wants none."""
+        if not self.rails:
+            return planner.ALL_RAILS
+        there = [pool.allocatable > 0 for pool in self.rails for _ in pool.need.rails]
+        return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
 def of(kind: profile.Profile, facts: Facts) -> Standing:
@@ -119,6 +129,7 @@ def _grade(
     kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...], spots: tuple[numa.Spot, ...], slots: int
 ) -> planner.Grade:
     shares = _shares(kind, facts, pools)
+    crowded = () if kind.alone else tuple(_shares(kind, facts, pools, more) for more in range(2, slots + 1))
     untouched = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     if kind.fabric.placement.numa == "ignore" or not spots:
         alignments, compact = (1.0,) * slots, slots
@@ -132,6 +143,7 @@ def _grade(
         alignments=alignments,
         untouched=untouched,
         compact=compact,
+        crowded=crowded if any(each != shares for each in crowded) else (),
     )
 
 
@@ -153,26 +165,33 @@ def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
     return (spot.local + bandwidth.MISALIGNED * (wanted - spot.local)) / wanted
 
 
-def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[float, ...]:
-    """What each wanted rail gives of all that is wanted, by the other gangs on its NIC and by its health."""
+def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...], more: int = 1) -> tuple[float, ...]:
+    """What each wanted rail gives of all that is wanted, by the pods on its NIC and by its health.
+
+    It is that of each of so many more members; they share NICs with each other, with mates and with other jobs.
+    """
     wanted = sum(len(pool.need.rails) for pool in pools)
     offset = len(kind.devices) - len(kind.needs)
     shares: list[float] = []
     for index, pool in enumerate(pools):
         count = len(pool.need.rails)
-        others = _sharing(pool, facts.own[offset + index], kind)
+        others = _pods_on_a_nic(pool, facts.own[offset + index], kind, more) - 1
         each = bandwidth.rail(bandwidth.RailUse(aligned=True, others=others, healthy=pool.healthy))
         enough = min(1.0, max(0, pool.free) / pool.need.amount)
         shares.extend([each * enough / wanted] * count)
     return tuple(shares)
 
 
-def _sharing(pool: RailStanding, own: int, kind: profile.Profile) -> int:
-    """Pods of other gangs on each NIC, if devices are handed out evenly over the pool's NICs."""
+def _pods_on_a_nic(pool: RailStanding, own: int, kind: profile.Profile, more: int) -> int:
+    """Pods on each NIC of a pool with so many more members, if devices are handed out evenly over the NICs."""
     nics = sum(1 for rail in kind.fabric.rails if rail.resource == pool.need.resource) or 1
-    held = max(0, pool.allocatable - pool.free - own) // resources.UNIT
-    wanted = min(nics, pool.need.amount // resources.UNIT)
-    return 0 if held + wanted <= nics else -(-held // (nics * max(1, kind.fabric.devices_per_rail)))
+    whole = nics * max(1, kind.fabric.devices_per_rail) * resources.UNIT  # one pod on every NIC
+    counted = kind.requests.get(pool.need.resource, 0) > 0
+    others = max(0, pool.allocatable - pool.free - (own if counted else 0))
+    gang = own + more * pool.need.amount
+    if pool.need.amount > whole:  # several devices of one NIC: a pod shares nothing with itself
+        gang = gang * whole // pool.need.amount
+    return max(1, -(-(others + gang) // whole))
 
 
 def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[str, bool]:

@@ -81,6 +81,7 @@ class Wording(msgspec.Struct, frozen=True):
                 leaf,
                 self.gang,
                 worth=not self.gang.counted or self.plan.worth(stands.grade),
+                shape=None if not self.gang.counted or self.plan.is_of_shape(stands.grade) else self.plan.shape,
                 reserve=stands.grade.reserve,
             )
         return terms | {term.NAME: term.value(stands) for term in self.terms}

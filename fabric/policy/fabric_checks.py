@@ -128,6 +128,12 @@ def _placement(fabric: model.Fabric) -> Iterator[findings.Finding]:
             "give at most one for each domain, closest first",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    if placement.uplinks is not None and not levels:
+        yield findings.Finding(
+            ("placement", "uplinks"),
+            "says how domains are left, and there are no domains; name them by domains or preset, or leave uplinks out",
+            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+        )
     weights = placement.weights
     if not (weights.locality or weights.rails or weights.numa or weights.packing):
         yield findings.Finding(

@@ -98,6 +98,11 @@ MEANINGS: Mapping[str, str] = {
         "each rail's, as in `example.com/leaf-{rail}`, where every rail has its leaf."
     ),
     "Placement.oversubscription": "For each domain the uplink ratio leaving it, such as `[1, 7]`. Absent: 1.",
+    "Placement.uplinks": (
+        "`rail`: each rail has uplinks of its own, as in rail-optimised fabrics. `bundle`: all rails of a node share "
+        "the uplinks of its switch, as at the top of a rack, so that a gang that uses half the rails has twice as much "
+        "for each. Absent: `rail` where `domains` has `{rail}`, else `bundle`."
+    ),
     "Placement.preset": "Whose node labels `domains` are. `volcano` reads HyperNode objects.",
     "Placement.weights": "What each part of a score counts. Only their ratios matter.",
     "Placement.scale": "Multiplier of the score for Volcano, whose plugins add raw scores.",

@@ -119,6 +119,7 @@ class Placement(Section, frozen=True):
     numa: Literal["required", "preferred", "ignore"] = "preferred"
     domains: tuple[str, ...] = ()
     oversubscription: tuple[float, ...] = ()
+    uplinks: Literal["rail", "bundle"] | None = None
     preset: Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None = None
     weights: Weights = Weights()
     scale: float = 10

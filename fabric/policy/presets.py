@@ -4,8 +4,9 @@ Owns the table of presets. Knows no nodes: whether a node carries a label is the
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
-from fabric import hypernodes
+from fabric import hypernodes, topology
 from fabric.policy import model
 
 # Sources: knowledge/scheduling.md 2.3, the label schemes of topograph and the clouds.
@@ -28,3 +29,13 @@ def domains(placement: model.Placement) -> tuple[str, ...]:
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]
+
+
+def uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
+    """Whether each rail has uplinks of its own, or all rails of a node share those of its switch.
+
+    Where the policy does not say, domains that name a switch for each rail do.
+    """
+    if placement.uplinks is not None:
+        return placement.uplinks
+    return "rail" if any(topology.RAIL in key for key in domains(placement)) else "bundle"

@@ -158,10 +158,10 @@ def test_an_ended_pod_frees_its_devices(phase):
     assert not decide.decide(asked(pod("p"), ["a-00"], policy(required=True)), state, book()).verdicts["a-00"].refusal
 
 
-def test_a_nic_that_a_mate_holds_is_shared_at_no_loss_and_one_of_another_gang_is():
-    """Pods of two GPUs on one node, whose NICs are shared."""
+def test_a_nic_is_shared_with_mates_as_it_is_with_strangers():
+    """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
-    for mate, share in (("g", 1.0), ("other", 0.5)):
+    for mate, share in (("g", 1 / 2), ("other", 1 / 3)):
         state = fleet_of(nodes, [pod("first", group=mate, gpus=2, on="n")], {"train/g": 2})
         assert decide.decide(asked(pod("w-1", group="g", gpus=2), ["n"]), state, book()).plan.bandwidth == share
 
@@ -179,7 +179,7 @@ def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
     given = policy()
     twice = {"roce": msgspec.structs.replace(given.document.fabrics["roce"], devices_per_rail=2)}
     given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=twice))
-    other = pod("other", gpus=2, rails=2, on="n")
-    state = fleet_of([node("n", "a", rails_each=100)], [other], {"train/g": 2})
-    question = asked(pod("w-0", group="g", gpus=2, rails=2), ["n"], given)
+    others = [pod(f"other-{name}", gpus=2, rails=2, on=name) for name in ("m", "n")]
+    state = fleet_of([node(name, "a", rails_each=100) for name in ("m", "n")], others, {"train/g": 2})
+    question = asked(pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], given)
     assert decide.decide(question, state, book()).plan.bandwidth == 0.5

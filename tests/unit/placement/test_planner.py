@@ -88,7 +88,7 @@ def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remai
 
 @given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
 def test_what_remains_joins_its_mates_leaf_as_far_as_that_has_room(nodes, remaining, ratios, mate):
-    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), [mate])
+    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), planner.Mates(leaves=[mate]))
     if found.rooms.get(mate):
         assert found.leaves[0] == mate
 

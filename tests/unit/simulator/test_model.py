@@ -63,7 +63,7 @@ def test_rails_that_only_some_members_have_do_not_count():
     right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
     grants = [kubelet.sequence(each, each.empty, demand)[0] for each in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
-    assert model.weakest(grants, demand) == 0.0
+    assert model.weakest(list(enumerate(grants)), demand) == 0.0
 
 
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
@@ -87,13 +87,22 @@ def test_rails_of_the_other_numa_node_give_less():
     assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
 
 
-def test_gangs_on_one_nic_divide_it_and_mates_do_not():
+def test_pods_on_one_nic_divide_it_whether_they_are_mates_or_not():
     shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
-    demand = kubelet.Demand(gpus=4, rails=2, named=True)
+    demand = kubelet.Demand(gpus=2, rails=2, named=True)
     mates = kubelet.sequence(shared, shared.empty, demand)
-    assert [grant.value for grant in mates] == [1.0, 1.0]
-    (stranger,) = kubelet.sequence(shared, mates[0].after, demand)
-    assert stranger.value == 0.5
+    assert [model.over(mates[:count], None, demand) for count in (1, 2, 4)] == [1.0, 1 / 2, 1 / 4]
+    assert model.weakest([(0, mates[0]), (1, mates[0])], demand) == 1.0
+    others = kubelet.sequence(shared, mates[0].after, demand)
+    assert [model.over(others[:count], None, demand) for count in (1, 2)] == [1 / 2, pytest.approx(1 / 3)]
+
+
+def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_by_rail():
+    on = town({"s": (4, 4)}, (7.0, 1.0))
+    assert placed(on, [0, 4]).total == pytest.approx(4 / 7)
+    assert placed(on, [0, 4], gpus=4).total == 1.0
+    on.bundled = False
+    assert placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
 
 
 def test_what_a_pod_took_is_free_again_when_it_is_gone():

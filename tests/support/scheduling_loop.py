@@ -1,0 +1,81 @@
+"""A scheduler's loop in a test: every pod of a gang goes, one after the other, to the feasible node of the best score.
+
+The decisions are the project's own; what is feasible is counted here, as a scheduler counts requests.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from placing import asked, book, entry, fleet_of, policy, sized
+
+from fabric import resources, views
+from fabric.placement import decide
+from fabric.policy import model
+
+Pods = Sequence[views.Pod]
+
+
+class Loop:
+    """One cluster, one scheduler. Ties between nodes go to the first name.
+
+    Volcano announces where it puts a pod; kube-scheduler (`announces` False) binds it at once.
+    """
+
+    def __init__(
+        self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None, *, announces: bool = True
+    ) -> None:
+        self.state = fleet_of(nodes, pods)
+        self.ledger = book()
+        self.policy = given or policy()
+        self.announces = announces
+        self.desk = decide.Desk(self.state, self.ledger)
+
+    def submit(self, pods: Pods, *, group: str = "g") -> None:
+        """The pods of a gang and its PodGroup appear."""
+        self.state.upsert_pod_group(sized("train", group, len(pods)))
+        for pod in pods:
+            self.state.upsert_pod(pod)
+
+    def feasible(self, pod: views.Pod) -> list[str]:
+        """The nodes that have room for the pod."""
+        wanted = resources.requests_of(pod.spec)
+        return [name for name in self.state.nodes if resources.fits(self._free(name), wanted)]
+
+    def asks(self, pod: views.Pod) -> decide.Decision:
+        """One prioritize, after which the pod may wait."""
+        return self.desk.decide(asked(pod, self.feasible(pod), self.policy))
+
+    def place(self, pods: Pods) -> list[str]:
+        """The node of each pod, in the order given."""
+        placed = []
+        for pod in pods:
+            scores = self.asks(pod).scores
+            best = min(scores, key=lambda name: (-scores[name], name))
+            if self.announces:
+                self.ledger.allocate(entry(pod, best))
+            else:
+                spec = msgspec.structs.replace(pod.spec, node_name=best)
+                self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
+            placed.append(best)
+        return placed
+
+    def leaf_of(self, node: str) -> str:
+        """The value of the policy's first domain."""
+        fabric = next(iter(self.policy.document.fabrics.values()))
+        return self.state.nodes[node].labels[fabric.placement.domains[0]]
+
+    def leaves(self, pods: Pods) -> list[str]:
+        """The leaf of each pod, in the order given."""
+        return [self.leaf_of(node) for node in self.place(pods)]
+
+    def _free(self, name: str) -> Mapping[str, int]:
+        free = dict(self.state.free(name))
+        for announced in self.ledger.on_node(name):
+            for resource, amount in announced.requests.items():
+                free[resource] = free.get(resource, 0) - amount
+        return free
+
+
+def gang(size: int, make: Callable[..., views.Pod], *, group: str = "g", **options: object) -> list[views.Pod]:
+    """The pods of a gang, by rank."""
+    return [make(f"{group}-{rank}", group=group, **options) for rank in range(size)]

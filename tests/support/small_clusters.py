@@ -1,0 +1,176 @@
+"""Small clusters and what gangs on them are worth, written apart from the project: nothing of `fabric` is used here.
+
+The model: a gang has the rails that all its members' nodes have. A NIC between k pods, mates or not, gives each 1/k. Of
+a domain that ring edges leave, each edge has nodes x links / (ratio x edges) of what a member gives at best, at most
+all; links is 1 where each rail has uplinks of its own, else the fabric's rails over the gang's. The slowest member or
+edge is the gang's bandwidth, as a share of what its rails give on an empty node.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+GPUS, RAILS = 8, 4  # of a node, and of the fabric
+
+
+class Host(NamedTuple):
+    """A node."""
+
+    name: str
+    chain: tuple[str, ...]  # its domains by their names, closest first; a domain's name is used once
+    product: str = ""
+    rails: tuple[int, ...] = tuple(range(RAILS))  # those it has
+    devices: int = 1  # of each rail: pods that may share its NIC
+
+
+class Job(NamedTuple):
+    """A gang of equal pods."""
+
+    pods: int
+    gpus: int = GPUS
+    rails: int = RAILS  # the first so many
+    asks: bool = True  # False: its pods use their rails without asking for devices of them
+
+
+class Cluster(NamedTuple):
+    """Hosts in a tree, what is taken of them, and how their uplinks are oversubscribed."""
+
+    hosts: tuple[Host, ...]
+    ratios: tuple[float, ...]  # by level
+    bundled: bool
+    taken: tuple[tuple[int, Mapping[int, int]], ...]  # of each host: GPUs, and rail -> pods on its NIC
+
+
+def room(cluster: Cluster, host: int, job: Job) -> int:
+    """How many pods of a job a host holds."""
+    at = cluster.hosts[host]
+    gpus, pods = cluster.taken[host]
+    by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
+    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.asks else ())]))
+
+
+def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
+    """The cluster with the job's pods on these hosts."""
+    taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
+    for host in hosts:
+        gpus, pods = taken[host]
+        for rail in range(job.rails) if job.asks else ():
+            pods[rail] = pods.get(rail, 0) + 1
+        taken[host] = gpus + job.gpus, pods
+    return cluster._replace(taken=tuple(taken))
+
+
+def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
+    """What a gang is worth whose pod of rank i is on `hosts[i]`; `cluster` is how it was before."""
+    together = Counter(hosts)
+    common = set(range(job.rails)).intersection(*(cluster.hosts[host].rails for host in hosts))
+    return min(
+        *(member(cluster, job, host, pods, common) for host, pods in together.items()), crossing(cluster, job, hosts)
+    )
+
+
+def member(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
+    """What each of so many pods on a host has over some rails."""
+    others = cluster.taken[host][1]
+    return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
+
+
+def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
+    """What the slowest ring edge between domains has."""
+    worst = 1.0
+    for level, ratio in enumerate(cluster.ratios):
+        for domain, edges in leaving(cluster, hosts, level).items():
+            worst = min(worst, edge(cluster, job, domain, level, ratio, edges))
+    return worst
+
+
+def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
+    """Ring edges that leave each domain of a level."""
+    domains = [cluster.hosts[host].chain[level] for host in hosts]
+    edges: Counter[str] = Counter()
+    for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
+        edges[here] += here != following
+    return edges
+
+
+def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
+    """What each of so many ring edges out of a domain has."""
+    if not edges:
+        return 1.0
+    nodes = sum(host.chain[level] == domain for host in cluster.hosts)
+    links = RAILS / job.rails if cluster.bundled else 1.0
+    return min(1.0, nodes * links / (max(1.0, ratio) * edges))
+
+
+def best(cluster: Cluster, job: Job) -> float | None:
+    """The most bandwidth that any choice of hosts and any order of ranks gives a gang; None where it does not fit.
+
+    In a tree the gang stays below one domain, or the whole cluster, and every domain strictly inside that it uses has
+    one edge out, which no order undercuts. So for each set of rails and each value a member or an edge can have, the
+    pods that can go below a domain at no less are counted.
+    """
+    rooms = [room(cluster, host, job) for host in range(len(cluster.hosts))]
+    if sum(rooms) < job.pods:
+        return None
+    found = 0.0
+    for rails in _rail_sets(job):
+        values = [
+            [member(cluster, job, host, pods, rails) for pods in range(1, held + 1)]
+            if rails <= set(cluster.hosts[host].rails)
+            else []
+            for host, held in enumerate(rooms)
+        ]
+        exits = _exits(cluster, job)
+        for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
+            if least <= found:
+                break
+            counts = [sum(value >= least for value in each) for each in values]
+            if _fits(cluster, counts, exits, least, job.pods):
+                found = least
+                break
+    return found
+
+
+def _rail_sets(job: Job) -> Iterator[set[int]]:
+    for count in range(job.rails, 0, -1):
+        yield from map(set, itertools.combinations(range(job.rails), count))
+
+
+def _exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
+    """(level, domain) -> what one edge out of it has."""
+    return {
+        (level, domain): edge(cluster, job, domain, level, ratio, 1)
+        for level, ratio in enumerate(cluster.ratios)
+        for domain in {host.chain[level] for host in cluster.hosts}
+    }
+
+
+def _fits(
+    cluster: Cluster, counts: Sequence[int], exits: Mapping[tuple[int, str], float], least: float, pods: int
+) -> bool:
+    """Whether the gang fits below one domain out of which it need not go, or in the whole cluster."""
+    held: Counter[tuple[int, str]] = Counter()
+    for host, count in zip(cluster.hosts, counts, strict=True):
+        for level, domain in enumerate((*host.chain, "")):
+            held[level, domain] += count
+            if domain and exits[level, domain] < least:
+                break  # pods there have no way out
+    return any(room_ >= pods for room_ in held.values())
+
+
+def greedy(cluster: Cluster, job: Job) -> list[int]:
+    """Hosts by rank: each pod as close as may be to the mates placed so far, then on the fullest host."""
+    hosts: list[int] = []
+    now = cluster
+    for _ in range(job.pods):
+        free = [host for host in range(len(cluster.hosts)) if room(now, host, job)]
+        mates = {(level, name) for host in hosts for level, name in enumerate(cluster.hosts[host].chain)}
+
+        def worth(host: int, mates: set[tuple[int, str]] = mates, now: Cluster = now) -> tuple[int, int, int]:
+            near = sum(place in mates for place in enumerate(cluster.hosts[host].chain))
+            return near, now.taken[host][0], -host
+
+        hosts.append(max(free, key=worth))
+        now = taking(now, job, hosts[-1:])
+    return hosts

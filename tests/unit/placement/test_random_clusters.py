@@ -1,0 +1,195 @@
+"""Gangs on random clusters, placed pod by pod, against the exact bound of `small_clusters` and against greedy.
+
+`make explore-placement` tries many more clusters. A failure names its seed: RAILWRIGHT_CLUSTERS=SEED:SEED+1 repeats it.
+"""
+
+import itertools
+import os
+from collections.abc import Sequence
+
+import msgspec
+import placing
+import pytest
+import random_clusters
+import small_clusters as small
+from scheduling_loop import Loop
+
+CLOSE = 1e-6
+LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
+PRODUCT = "nvidia.com/gpu.product"
+FIRST, _, LAST = os.environ.get("RAILWRIGHT_CLUSTERS", "").partition(":")
+_USUAL = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "quick" else 400
+SEEDS = range(int(FIRST or 0), int(LAST or _USUAL))
+CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
+
+
+def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
+    """The same cluster for the project."""
+    nodes = []
+    for host in cluster.hosts:
+        labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
+        devices = {placing.RESOURCES[rail]: host.devices for rail in host.rails}
+        nodes.append(placing.node(host.name, rails_each=devices, spine="", labels=labels))
+    policy = placing.policy(
+        domains=list(LEVELS[: len(cluster.ratios)]),
+        oversubscription=list(cluster.ratios),
+        uplinks="bundle" if cluster.bundled else "rail",
+    )
+    pods = [pod_of(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
+    return Loop(nodes, pods, policy, announces=announces)
+
+
+def pod_of(job: small.Job, name: str, **options):
+    """A pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
+    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.asks else 0, **options)
+    container = whole.spec.containers[0]
+    dropped = placing.RESOURCES[job.rails :]
+    requests = {key: value for key, value in container.resources.requests.items() if key not in dropped}
+    some = msgspec.structs.replace(container.resources, requests_or_none=requests)
+    spec = msgspec.structs.replace(whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)])
+    annotations = {**whole.metadata.annotations, "railwright.io/rails": str(job.rails)}
+    metadata = msgspec.structs.replace(whole.metadata, annotations_or_none=annotations)
+    return msgspec.structs.replace(whole, spec=spec, metadata=metadata)
+
+
+def placed(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
+    """The hosts of a gang, by rank."""
+    pods = [pod_of(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
+    loop.submit(pods, group=group)
+    names = {host.name: index for index, host in enumerate(cluster.hosts)}
+    return [names[name] for name in loop.place(pods)]
+
+
+def waits(loop: Loop, job: small.Job, group: str) -> None:
+    """A gang is asked about, and waits."""
+    pods = [pod_of(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
+    loop.submit(pods, group=group)
+    loop.asks(pods[0])
+
+
+def faults(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
+    """What is wrong with a gang's place; `cluster` is how it was before."""
+    value, bound = small.bandwidth(cluster, job, hosts), small.best(cluster, job) or 0.0
+    greedy = small.bandwidth(cluster, job, small.greedy(cluster, job))
+    found = []
+    if value > bound + CLOSE:
+        found.append(f"the bound {bound} is none: {value}")
+    if value < greedy - CLOSE:
+        found.append(f"greedy has {greedy}, this {value}")
+    elif value < bound - CLOSE:
+        found.append(f"{value} of {bound}")
+    for level in range(len(cluster.ratios)):
+        edges = small.leaving(cluster, hosts, level)
+        if len(edges) > 1 and set(edges.values()) != {1}:
+            found.append(f"out of rank order at level {level}")
+    if len({cluster.hosts[host].product for host in hosts}) > 1 and one_type(cluster, job, bound):
+        found.append("on two node types without need")
+    return found
+
+
+def one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
+    """Whether nodes of one type alone give a gang as much."""
+    for product in {host.product for host in cluster.hosts}:
+        others = [index for index, host in enumerate(cluster.hosts) if host.product != product]
+        full = small.taking(cluster, small.Job(1), others)
+        if (small.best(full, job) or 0.0) >= value - CLOSE:
+            return True
+    return False
+
+
+def in_sequence(seed: int, *, large: bool) -> list[str]:
+    """Several gangs, one after the other, that all stay."""
+    case = random_clusters.case(seed, large=large)
+    cluster, loop = case.cluster, loop_of(case.cluster, case.others, announces=seed % 2 == 0)
+    found = []
+    for number in range(3):
+        job = random_clusters.job(case, cluster)
+        if job is None:
+            break
+        hosts = placed(loop, cluster, job, f"g{number}")
+        found += [f"seed {seed}, gang {number}, {job}: {fault}" for fault in faults(cluster, job, hosts)]
+        cluster = small.taking(cluster, job, hosts)
+    return found
+
+
+def beside_waiting(seed: int) -> list[str]:
+    """A gang that is placed while others wait."""
+    case = random_clusters.case(seed)
+    loop = loop_of(case.cluster, case.others)
+    for number in range(2):
+        if job := random_clusters.job(case, case.cluster, most=6):
+            waits(loop, job, f"w{number}")
+    job = random_clusters.job(case, case.cluster)
+    if job is None:
+        return []
+    hosts = placed(loop, case.cluster, job, "g")
+    return [f"seed {seed}, {job}: {fault}" for fault in faults(case.cluster, job, hosts)]
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
+def test_gangs_one_after_another_have_the_most_bandwidth_there_is(seeds):
+    assert [fault for seed in seeds for fault in in_sequence(seed, large=seed % 5 == 0)] == []
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
+def test_gangs_that_wait_cost_others_no_bandwidth(seeds):
+    assert [fault for seed in seeds for fault in beside_waiting(seed)] == []
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
+def test_the_bound_is_what_trying_every_placement_finds(seeds):
+    for seed in seeds:
+        case = random_clusters.case(seed)
+        few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
+        cluster = case.cluster._replace(
+            hosts=tuple(case.cluster.hosts[index] for index in few),
+            taken=tuple(case.cluster.taken[index] for index in few),
+        )
+        job = random_clusters.job(case, cluster, most=4)
+        if job is None:
+            continue
+        rooms = [small.room(cluster, host, job) for host in range(len(few))]
+        tried = [
+            small.bandwidth(cluster, job, hosts)
+            for hosts in itertools.product(range(len(few)), repeat=job.pods)
+            if all(hosts.count(host) <= rooms[host] for host in set(hosts))
+        ]
+        assert max(tried) == pytest.approx(small.best(cluster, job)), seed
+
+
+def beside_mates(seed: int) -> list[str]:
+    """The rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
+    case = random_clusters.case(seed)
+    few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
+    cluster = case.cluster._replace(
+        hosts=tuple(case.cluster.hosts[index] for index in few),
+        taken=tuple(case.cluster.taken[index] for index in few),
+    )
+    others = [(few.index(at), job) for at, job in case.others if at in few]
+    job = random_clusters.job(case, cluster, most=5)
+    if job is None:
+        return []
+    loop, rest = loop_of(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
+    hosts: list[int] = []
+    pods = [pod_of(job, f"g-{rank}", group="g") for rank in range(job.pods)]
+    loop.submit(pods, group="g")
+    now = cluster
+    for pod in pods[:-rest]:
+        hosts.append(case.chance.choice([host for host in range(len(few)) if small.room(now, host, job)]))
+        now = small.taking(now, job, hosts[-1:])
+        loop.ledger.allocate(placing.entry(pod, cluster.hosts[hosts[-1]].name))
+    names = {host.name: index for index, host in enumerate(cluster.hosts)}
+    ours = [*hosts, *(names[name] for name in loop.place(pods[-rest:]))]
+    rooms = [small.room(now, host, job) for host in range(len(few))]
+    bound = max(
+        small.bandwidth(cluster, job, [*hosts, *more])
+        for more in itertools.product(range(len(few)), repeat=rest)
+        if all(more.count(host) <= rooms[host] for host in set(more))
+    )
+    value = small.bandwidth(cluster, job, ours)
+    return [f"seed {seed}, {job}: {value} of {bound}"] if value < bound - CLOSE else []
+
+
+@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
+def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_mates_leave(seeds):
+    assert [fault for seed in seeds for fault in beside_mates(seed)] == []
