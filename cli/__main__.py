@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from cli import commands, examples, output
-from cluster import errors
 
 _VERSION = "0.1.0"
 _PIPE_CLOSED = 141  # the shells' code for SIGPIPE, as of any program whose reader (`| head`) has seen enough
@@ -32,9 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except output.UnreadableError as error:
         print(f"railwright: {error}", file=sys.stderr)
-        return output.UNUSABLE
-    except errors.ClusterError as error:  # the one place that tells them, for every command
-        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:
         _discard_output()
@@ -70,7 +66,13 @@ def _run(given: Sequence[str]) -> int:
         arguments = _parser(known).parse_args(given)
     except SystemExit as leaving:  # argparse, after --help or a usage message
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
-    return int(known[arguments.command].run(arguments))
+    from cluster import errors  # noqa: PLC0415 - the preflight container starts through this module, and without it
+
+    try:
+        return int(known[arguments.command].run(arguments))
+    except errors.ClusterError as error:  # the one place that prints them, for every command
+        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
+        return output.UNUSABLE
 
 
 def discover(wanted: str = "") -> Mapping[str, ModuleType]:
