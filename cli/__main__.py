@@ -76,7 +76,13 @@ def _run(given: Sequence[str]) -> int:
         arguments = _parser(known).parse_args(given)
     except SystemExit as leaving:  # argparse, after --help or a usage message
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
-    return int(known[arguments.command].run(arguments))
+    from cluster import errors  # noqa: PLC0415 - the preflight container starts through this module, and without it
+
+    try:
+        return int(known[arguments.command].run(arguments))
+    except errors.ClusterError as error:  # the one place that prints them, for every command
+        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
+        return output.UNUSABLE
 
 
 def discover(wanted: str = "") -> Mapping[str, ModuleType]:
