@@ -160,13 +160,13 @@ def nearest(
     """Leaves of the placed mates, once each, and that of the one who follows this rank; None where nobody does.
 
     The mate before this rank comes first, then the one after it, then the others going back from it. After the last
-    rank comes the first, where all members are known.
+    rank comes the first, where all members are known; a first rank belongs to those after it all the same.
     """
     before = [node for other, _, node in reversed(crew.ring) if other < rank]
     after = [node for other, _, node in crew.ring if not other < rank]
     behind, ahead = before[:1], after[:1]
-    if crew.ring and not crew.unseen:
-        behind, ahead = behind or after[-1:], ahead or before[-1:]
+    if not crew.unseen:
+        ahead = ahead or before[-1:]
     found = (leaf_of.get(node, topology.NOWHERE) for node in (*behind, *ahead, *before, *after))
     following = leaf_of.get(ahead[0], topology.NOWHERE) if ahead else topology.NOWHERE
     return [leaf for leaf in dict.fromkeys(found) if leaf != topology.NOWHERE], following or None
@@ -199,15 +199,14 @@ _Stretch = tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domai
 
 
 def _closed(stretches: list[_Stretch], crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Sequence[_Stretch]:
-    """The stretches as parts of a ring, where all of its members are known: its end is beside its beginning."""
-    if not crew.ring or not stretches or crew.unseen:
-        return stretches
-    (_, _, first), (_, _, last) = crew.ring[0], crew.ring[-1]
-    behind, ahead = leaf_of.get(last, topology.NOWHERE), leaf_of.get(first, topology.NOWHERE)
-    head = stretches.pop(0) if stretches[0][1] is None else None
-    tail = stretches.pop() if stretches and stretches[-1][2] is None else None
-    ranks = [*(tail[0] if tail else ()), *(head[0] if head else ())]
-    return [*stretches, (ranks, behind, ahead)] if ranks else stretches
+    """The stretches as parts of a ring: the last one ends beside the first rank, if that and all others are known.
+
+    Where the first rank is still to be placed it belongs to those after it, so that ranks count up from leaf to leaf.
+    """
+    if crew.ring and stretches and not crew.unseen and stretches[0][1] is not None and stretches[-1][2] is None:
+        ranks, behind, _ = stretches.pop()
+        stretches.append((ranks, behind, leaf_of.get(crew.ring[0][2], topology.NOWHERE)))
+    return stretches
 
 
 def _stretches(crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Iterator[_Stretch]:

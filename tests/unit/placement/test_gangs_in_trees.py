@@ -195,6 +195,14 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
+def test_a_first_rank_that_is_asked_for_last_stays_with_the_second():
+    loop = Loop([*tree(("s0", 4), ("s0", 3))])
+    pods = gang(6, pod)
+    loop.submit(pods)
+    assert loop.leaves(pods[1:]) == ["leaf-0"] * 3 + ["leaf-1"] * 2
+    assert loop.leaves(pods[:1]) == ["leaf-0"]
+
+
 def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them():
     loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 2))])
     pods = gang(5, pod)
