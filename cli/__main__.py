@@ -50,13 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return output.UNUSABLE
     except KeyboardInterrupt:
         return 130  # the shells' code for SIGINT
-    except Exception as error:
-        from cluster import errors  # noqa: PLC0415 - `preflight` starts on the standard library and its own package
-
-        if not isinstance(error, errors.ClusterError):
-            raise
-        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
-        return output.UNUSABLE
     return code
 
 

@@ -157,7 +157,7 @@ def test_explain_tells_what_admission_tells_of_the_workload():
         {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
     ]
-    found = [account.give(templates.of(each, "prod")[0], BY, account.known(None, "")).warnings for each in objects]
+    found = [account.give(templates.of(each, "prod")[0], BY, account.known(None)).warnings for each in objects]
     assert [len(each) for each in found] == [1, 1]
     assert "rails '2' of the Job has no effect" in found[0][0]
     assert "did you mean label railwright.io/fabric?" in found[1][0]

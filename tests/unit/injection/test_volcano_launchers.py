@@ -158,7 +158,7 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
     found = templates.of({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
-    told = account.give(found[0], BY, account.known(None, ""))
+    told = account.give(found[0], BY, account.known(None))
     assert bool(told.rails) == (role == "rank")
 
 
