@@ -40,7 +40,7 @@ $(VENV)/bin/uv: requirements/dev.txt Containerfile Makefile
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
 	@touch $@
 
-$(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml fabric/version.py
+$(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml railwright/fabric/version.py
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -97,7 +97,7 @@ test-interpreters: setup ## unit and service tests on each other interpreter fro
 	case "$$ran," in *"Python $$shipped".*) ;; \
 	*) echo "WARNING: the image runs Python $$shipped, which is not on this machine: nothing was tested on it" >&2 ;; esac
 
-.venv-%/ready: $(VENV)/ready requirements/dev.txt pyproject.toml fabric/version.py
+.venv-%/ready: $(VENV)/ready requirements/dev.txt pyproject.toml railwright/fabric/version.py
 	@python=$$(sh tests/support/interpreters.sh $*) || { echo "no Python $* on this machine" >&2; exit 1; }; \
 	$(BIN)/uv venv --quiet --clear --python "$$python" .venv-$*
 	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --require-hashes -r requirements/dev.txt
@@ -141,7 +141,7 @@ demo: setup ## the whole path on this machine, without a cluster; options by DEM
 # MkDocs gets an environment of its own: its packages are none of ours.
 .PHONY: docs
 docs: setup ## the documentation into build/docs, its generated parts made anew
-	$(BIN)/python -m documentation
+	$(BIN)/python -m railwright.documentation
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools
 	$(BIN)/uv pip install --quiet --python build/docs-tools/bin/python --require-hashes -r requirements/docs.txt
 	NO_MKDOCS_2_WARNING=1 build/docs-tools/bin/mkdocs build --quiet --strict

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from certs import inventory, issue, rotation, steps, trust
-from cluster import client as clients
-from cluster import errors, failures, watch_wire
+from railwright.cluster import client as clients
+from railwright.cluster import errors, failures, watch_wire
 
 CONFIGURATION = "railwright"  # the name of our mutating and of our validating configuration
 KINDS: Mapping[str, str] = {

@@ -8,8 +8,8 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from certs import bundle, installation, inventory, rotation, steps
-from cluster import client as clients
-from cluster import errors
+from railwright.cluster import client as clients
+from railwright.cluster import errors
 
 OVERTAKEN = frozenset({409, 422})  # a merge patch with an old version; a JSON Patch whose version test fails
 

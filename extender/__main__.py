@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from cluster import errors, events, sources
 from extender import app, gang_events, gangs, gaps, leading, publication, rail_gauges, schedulers, viewing, watched
 from extender import state as states
-from fabric.placement import ledger
-from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
+from railwright.cluster import errors, events, sources
+from railwright.fabric.placement import ledger
+from railwright.serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
 _EXPIRE_EVERY_SECONDS = 1.0
 _LOOK_EVERY_SECONDS = 1.0  # at what became of the gangs

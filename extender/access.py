@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from cluster import errors
+from railwright.cluster import errors
 
 Post = Callable[[str, bytes], Awaitable[bytes]]
 """POST to the API server: (path, body) -> body."""

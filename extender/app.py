@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from extender import access, requests, schedulers
-from fabric import names
-from serving import routes
+from railwright.fabric import names
+from railwright.serving import routes
 
 _MALFORMED = (requests.MalformedError,)
 _LOOK_SECONDS = 0.05  # by then the watch mostly has what kube-scheduler knew when it asked

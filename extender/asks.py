@@ -7,9 +7,9 @@ import msgspec
 
 from extender import state as states
 from extender import volcano_wire
-from fabric import resources, views
-from fabric.placement import ask, fleet, ledger, rails, standing
-from fabric.policy import model
+from railwright.fabric import resources, views
+from railwright.fabric.placement import ask, fleet, ledger, rails, standing
+from railwright.fabric.policy import model
 
 
 def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: ask.Pools) -> ask.Ask | None:

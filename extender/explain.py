@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from extender import gangs
-from fabric import resources, topology, workload
-from fabric.overview import reasons
-from fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
-from fabric.placement.terms import locality
+from railwright.fabric import resources, topology, workload
+from railwright.fabric.overview import reasons
+from railwright.fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
+from railwright.fabric.placement.terms import locality
 
 KEPT = 1000  # pods; their rows of decide.ROWS nodes each refer to standings that are there anyway
 LEAVES_SHOWN = 50

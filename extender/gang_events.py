@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from cluster import events, sinks, sources
 from extender import gangs
-from fabric import workload
-from fabric.placement import account, landing, sizes
+from railwright.cluster import events, sinks, sources
+from railwright.fabric import workload
+from railwright.fabric.placement import account, landing, sizes
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"

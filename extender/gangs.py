@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from extender import state as states
-from fabric import topology, workload
-from fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing, versions
+from railwright.fabric import topology, workload
+from railwright.fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing, versions
 
 KEPT = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # a scheduler's next session, and the one after, have had their try

@@ -1,7 +1,7 @@
 """Tells the operator of nodes without a domain label and of HyperNodes that cannot be read: a gauge and the log.
 
 Owns when it is told: once for every change, and not before the caches are complete. What a gap is, is
-`fabric.placement.unlabelled`.
+`railwright.fabric.placement.unlabelled`.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from extender import state as states
-from fabric.placement import unlabelled
-from fabric.policy import model
-from serving import metrics
+from railwright.fabric.placement import unlabelled
+from railwright.fabric.policy import model
+from railwright.serving import metrics
 
 _EVERY_SECONDS = 15.0  # all nodes are looked at, for a message that may wait
 _NAMED = 5  # nodes or sentences in one line of the log

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender import requests
-from fabric import placed_pods
-from fabric.placement import priorities
+from railwright.fabric import placed_pods
+from railwright.fabric.placement import priorities
 
 _ABSENT = (b"", b"null")
 _NULL = msgspec.Raw(b"null")

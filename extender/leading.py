@@ -1,8 +1,8 @@
 """One extender answers, the others stand by with their caches full: who may, and what the others say.
 
 Owns the gate in front of the scheduling verbs and what happens at a change of leaders. The election is
-`cluster.lease`'s, the way callers find the leader `publication`'s. Two ledgers never grow side by side: who has lost
-the Lease stops answering before another can have it, and forgets what it was told before it leads again.
+`railwright.cluster.lease`'s, the way callers find the leader `publication`'s. Two ledgers never grow side by side: who
+has lost the Lease stops answering before another can have it, and forgets what it was told before it leads again.
 """
 
 import logging
@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from cluster import client as clients
-from cluster import errors, lease
 from extender import schedulers
-from fabric import names
-from serving import metrics, routes
+from railwright.cluster import client as clients
+from railwright.cluster import errors, lease
+from railwright.fabric import names
+from railwright.serving import metrics, routes
 
 _PARTS = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
 _LOG = logging.getLogger("railwright.extender")

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cluster import client as clients
-from cluster import errors, watch_wire
 from extender import leading
-from fabric import names
+from railwright.cluster import client as clients
+from railwright.cluster import errors, watch_wire
+from railwright.fabric import names
 
 _LOOK_SECONDS = 10.0  # between two looks at whether somebody else has changed it
 _AGAIN_SECONDS = 0.5  # after a failure

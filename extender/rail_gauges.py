@@ -1,7 +1,7 @@
 """Keeps the gauges of every rail's devices up to date: free, busy, dead; and what pods hold beyond what there is.
 
 Owns when they are counted: all nodes are looked at, so it is done between requests, some nodes at a time, and a scrape
-reads what was counted last. What the states mean is `fabric.placement.rail_devices`'.
+reads what was counted last. What the states mean is `railwright.fabric.placement.rail_devices`'.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from extender import state as states
-from fabric.placement import rail_devices, rails
-from fabric.policy import model
-from serving import metrics
+from railwright.fabric.placement import rail_devices, rails
+from railwright.fabric.policy import model
+from railwright.serving import metrics
 
 _EVERY_SECONDS = 15.0  # as often as Prometheus commonly asks
 _LOG = logging.getLogger("railwright.extender")

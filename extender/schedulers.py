@@ -10,10 +10,10 @@ import msgspec
 
 from extender import asks, explain, gangs, kube_wire, sessions, traced, unseen, volcano_wire
 from extender import state as states
-from fabric import resources, views, workload
-from fabric.placement import ask, decide, ledger
-from fabric.policy import model
-from serving import tracing as traces
+from railwright.fabric import resources, views, workload
+from railwright.fabric.placement import ask, decide, ledger
+from railwright.fabric.policy import model
+from railwright.serving import tracing as traces
 
 Counted = Callable[[str, int, int], None]
 """Called with (verb, nodes judged, of them unknown to the cache) after every decision."""

@@ -5,8 +5,8 @@ starts in the middle of a gang cannot know where its first pods are, and would p
 Answering one of the rest with an error takes the gang back; the next session, a moment later, places it whole.
 """
 
-from fabric import workload
-from fabric.placement import crew, fleet, ledger
+from railwright.fabric import workload
+from railwright.fabric.placement import crew, fleet, ledger
 
 _KEPT = 1000  # scopes and gangs remembered; paths are the callers', so they must not grow without end
 

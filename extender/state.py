@@ -5,8 +5,8 @@ A pod seen bound, or gone, confirms its ledger entry: from then on the fleet cou
 
 from collections.abc import Sequence
 
-from fabric import hypernodes, names, views
-from fabric.placement import fleet, ledger, sizes
+from railwright.fabric import hypernodes, names, views
+from railwright.fabric.placement import fleet, ledger, sizes
 
 
 class State:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from extender import asks, kube_wire, volcano_wire
-from fabric import placed_pods
-from fabric.placement import ask, decide, ledger
-from serving import tracing as traces
+from railwright.fabric import placed_pods
+from railwright.fabric.placement import ask, decide, ledger
+from railwright.serving import tracing as traces
 
 _NODES = "railwright.nodes"  # asked about; and how many of them are left
 _LONGEST = 253  # characters of a Kubernetes name

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from fabric import resources, views
-from fabric.placement import eligibility, fleet, ledger
+from railwright.fabric import resources, views
+from railwright.fabric.placement import eligibility, fleet, ledger
 
 _KEPT = 1000  # pods; a scheduler that has one node to choose from asks nothing but filter
 _SCHEDULERS = 64  # names of schedulers remembered; a cluster runs a few, and callers may write any

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cluster import sinks, sources
-from dashboard import feed, port
 from extender import access
 from extender import state as states
-from fabric.overview import members, picture
-from fabric.policy import model
-from serving import server, settings, tls
+from railwright.cluster import sinks, sources
+from railwright.dashboard import feed, port
+from railwright.fabric.overview import members, picture
+from railwright.fabric.policy import model
+from railwright.serving import server, settings, tls
 
 _STALE_SECONDS = 150.0  # a watch without news has bookmarks each minute: over two of them are missing
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 from extender import requests
-from fabric import placed_pods, resources
-from fabric.placement import ask
+from railwright.fabric import placed_pods, resources
+from railwright.fabric.placement import ask
 
 PIPELINED = 4  # api.Pipelined
 CODE_BUSY = 2  # fwk.Unschedulable: another pod leaving may help

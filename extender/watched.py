@@ -5,9 +5,9 @@ Owns the table. Knows neither who reads the state nor how a watch is run.
 
 from typing import Any
 
-from cluster import resources, sinks, sources
 from extender import state as states
-from fabric.placement import size_kinds
+from railwright.cluster import resources, sinks, sources
+from railwright.fabric.placement import size_kinds
 
 
 def wanted(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.Wanted]:

@@ -5,10 +5,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cluster import errors, events, resources, sources
-from fabric.injection import missed
-from fabric.lint import admission
-from serving import logs, metrics, probes, processes, server, settings, tracing, tuning
+from railwright.cluster import errors, events, resources, sources
+from railwright.fabric.injection import missed
+from railwright.fabric.lint import admission
+from railwright.serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 

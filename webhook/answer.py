@@ -5,7 +5,7 @@ Owns the words of outcomes. Counting and logging happen after the answer, elsewh
 
 import msgspec
 
-from fabric import views
+from railwright.fabric import views
 
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
 

@@ -5,9 +5,9 @@ Owns the meeting of handlers with the policy in force and the caches. Between bo
 
 from collections.abc import Callable, Sequence
 
-from fabric.policy import model as policies
-from serving import metrics, routes
-from serving import tracing as traces
+from railwright.fabric.policy import model as policies
+from railwright.serving import metrics, routes
+from railwright.serving import tracing as traces
 from webhook import answer, bindings, pods, traced, wire, workloads
 from webhook import memory as memories
 from webhook import policies as validation

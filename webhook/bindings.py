@@ -1,15 +1,15 @@
 """POST /mutate/bindings: where a pod landed, written atomically with its node name. Never refuses.
 
-Owns the lookups by the Binding's words; what is written is `fabric.injection.binding`'s. Everything comes from caches:
-a pod that is not in them yet is waited for shortly, by the caller.
+Owns the lookups by the Binding's words; what is written is `railwright.fabric.injection.binding`'s. Everything comes
+from caches: a pod that is not in them yet is waited for shortly, by the caller.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fabric import names, views
-from fabric.injection import binding, facts
-from fabric.policy import model as policies
+from railwright.fabric import names, views
+from railwright.fabric.injection import binding, facts
+from railwright.fabric.policy import model as policies
 from webhook import answer, patch, state, wire
 
 WAIT_SECONDS = 0.25  # a watch is behind a Binding by milliseconds; the scheduler waits for this answer

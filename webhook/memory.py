@@ -1,14 +1,14 @@
 """Answers to earlier reviews, for pods that are alike: the mates of a gang cost a look-up instead of a plan.
 
 Owns when an answer may be used again: for the same policy, the same networks and nodes, and an equal key of
-`fabric.injection.likeness`. Refusals are not kept: they name the pod.
+`railwright.fabric.injection.likeness`. Refusals are not kept: they name the pod.
 """
 
 import msgspec
 
-from fabric import views
-from fabric.injection import facts, likeness
-from fabric.policy import model as policies
+from railwright.fabric import views
+from railwright.fabric.injection import facts, likeness
+from railwright.fabric.policy import model as policies
 
 _KEPT = 256  # answers of a few KiB each: as many gangs, roles and sizes as are started within minutes
 

@@ -7,8 +7,8 @@ user whatever failurePolicy says. The same changes give the same bytes. Refuses 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fabric import quantity, views
-from fabric.injection import model
+from railwright.fabric import quantity, views
+from railwright.fabric.injection import model
 
 Operation = dict[str, Any]
 

@@ -6,7 +6,7 @@ same sentence in the answer, and there is no stored object to hang it on. A plai
 
 from collections.abc import Callable
 
-from cluster import events
+from railwright.cluster import events
 from webhook import answer
 
 REFUSED, WARNED = "FabricRefused", "FabricWarning"  # stable: people filter by them

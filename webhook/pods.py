@@ -6,9 +6,9 @@ Owns which operations concern us and how a plan reads to the caller: patch, warn
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fabric import names, views
-from fabric.injection import facts, model, opt_in, plan
-from fabric.policy import model as policies
+from railwright.fabric import names, views
+from railwright.fabric.injection import facts, model, opt_in, plan
+from railwright.fabric.policy import model as policies
 from webhook import answer, patch, wire
 from webhook import memory as memories
 

@@ -1,17 +1,17 @@
 """POST /validate/policy: a ConfigMap that would not be a valid policy is refused with all that is wrong with it.
 
 Owns the wording of that refusal, and how many callers may wait for one: reviews of pods go on meanwhile. What is wrong
-is `cluster.policies`' to say. A caller that is turned away, or told too late, lets the ConfigMap through unchecked
-(failurePolicy Ignore); that is harmless, because a policy that is wrong never takes effect.
+is `railwright.cluster.policies`' to say. A caller that is turned away, or told too late, lets the ConfigMap through
+unchecked (failurePolicy Ignore); that is harmless, because a policy that is wrong never takes effect.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from cluster import policies, policy_process
-from fabric import names, views
-from fabric.policy import model, shortcomings
-from serving import routes
+from railwright.cluster import policies, policy_process
+from railwright.fabric import names, views
+from railwright.fabric.policy import model, shortcomings
+from railwright.serving import routes
 from webhook import answer, wire
 
 _READER = wire.Reader(views.ConfigMap, "ConfigMap")

@@ -1,12 +1,12 @@
 """Events on the policy ConfigMap: a policy that is not in force is told where its author looks.
 
-Owns the wording. When a policy is read, and what is wrong with it, is `cluster.policies`'.
+Owns the wording. When a policy is read, and what is wrong with it, is `railwright.cluster.policies`'.
 """
 
 from collections.abc import Callable
 
-from cluster import events, policies
-from fabric import names
+from railwright.cluster import events, policies
+from railwright.fabric import names
 from webhook import policies as validation
 
 

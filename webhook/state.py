@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabric import hypernodes, names, quantity, views, words
-from fabric.injection import accelerators, facts
+from railwright.fabric import hypernodes, names, quantity, views, words
+from railwright.fabric.injection import accelerators, facts
 from webhook import uninjected
 
 Key = tuple[str, str]  # namespace, name

@@ -3,8 +3,8 @@
 Owns the names of the steps and which facts of a request are shown. Knows no OpenTelemetry.
 """
 
-from fabric import views
-from serving import tracing as traces
+from railwright.fabric import views
+from railwright.serving import tracing as traces
 from webhook import answer, pods, wire
 
 

@@ -1,8 +1,8 @@
 """Live pods that opted in and carry no record of an injection: what this whole project is there to prevent.
 
-Owns the count by fabric, kept up with the watch; which pods count is `fabric.injection.missed`'s rule. They come from
-times without us: created before the installation, or while the webhook's configuration was deleted or let pods pass.
-Knows no metric and no sentence.
+Owns the count by fabric, kept up with the watch; which pods count is `railwright.fabric.injection.missed`'s rule. They
+come from times without us: created before the installation, or while the webhook's configuration was deleted or let
+pods pass. Knows no metric and no sentence.
 """
 
 import functools
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from fabric import names, views
-from fabric.injection import missed
-from fabric.policy import model
+from railwright.fabric import names, views
+from railwright.fabric.injection import missed
+from railwright.fabric.policy import model
 
 Key = tuple[str, str]  # namespace, name
 LabelsOf = Callable[[str], Mapping[str, str] | None]

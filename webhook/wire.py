@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fabric import views
-from fabric.injection import model
+from railwright.fabric import views
+from railwright.fabric.injection import model
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops what goes over 4096 characters in all

@@ -1,17 +1,17 @@
 """POST /mutate/workloads: a review of a workload -> the review that answers it, devices and mounts in its templates.
 
 Owns which reviews concern us, which templates of an update do, and how the plans of several templates become one
-answer. What a template gets is `fabric.injection.template_plan`'; whether an update of a template that cannot change
-only lacks what was added at creation is `fabric.injection.stored_templates`'.
+answer. What a template gets is `railwright.fabric.injection.template_plan`'; whether an update of a template that
+cannot change only lacks what was added at creation is `railwright.fabric.injection.stored_templates`'.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from fabric import names
-from fabric.injection import facts, keys, kinds, model, opt_in, stored_templates, template_plan, templates
-from fabric.policy import model as policies
+from railwright.fabric import names
+from railwright.fabric.injection import facts, keys, kinds, model, opt_in, stored_templates, template_plan, templates
+from railwright.fabric.policy import model as policies
 from webhook import answer, patch, wire
 
 _FORBIDDEN = 403

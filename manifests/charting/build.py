@@ -15,7 +15,7 @@ import templates
 import values
 import yaml
 
-from fabric import version
+from railwright.fabric import version
 
 MANIFESTS = pathlib.Path(__file__).parents[1]
 CHART = MANIFESTS / "chart"
@@ -53,7 +53,7 @@ be told to do: [docs/chart.md](../../docs/chart.md).
 
 def chart_file() -> str:
     """Chart.yaml, with the version of the package."""
-    return f"""# written by manifests/charting/build.py; the version is that of fabric/version.py
+    return f"""# written by manifests/charting/build.py; the version is that of railwright/fabric/version.py
 apiVersion: v2
 name: railwright
 description: Gives distributed training pods the right RDMA network, and gangs the right nodes

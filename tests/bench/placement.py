@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from simulator import schedulers, sites, studies, world
+from railwright.simulator import schedulers, sites, studies, world
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
 WEEK_SECONDS = 300.0

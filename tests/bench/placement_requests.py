@@ -331,7 +331,7 @@ def serving(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterat
 
 @contextlib.contextmanager
 def _extender(cores: Cores, source: Sequence[str], api_port: int) -> Iterator[Extender]:
-    command = [sys.executable, "-m", "cli", "extender", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
+    command = [sys.executable, "-m", "railwright.cli", "extender", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
     command += [f"--policy={POLICY}", "--plain-http", "--drain-seconds=0", *source]
     with machine.started(command, cores.server) as process:
         port = machine.port_told(process)

@@ -206,7 +206,11 @@ def _quantile(samples: Sequence[float], share: float) -> float:
 
 @contextlib.contextmanager
 def _serving(
-    door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path, wrapped: Sequence[str] = ("-m", "cli")
+    door: Door,
+    size: crowds.Size,
+    cores: Sequence[int],
+    folder: pathlib.Path,
+    wrapped: Sequence[str] = ("-m", "railwright.cli"),
 ) -> Iterator[Running]:
     api = [sys.executable, str(HERE / "crowd_server.py"), str(size.nodes), str(size.pods)]
     with machine.started(api, cores[-1]) as source:

@@ -57,8 +57,8 @@ def main() -> int:
         os.replace(whole, out)  # noqa: PTH105 - one step: a reader never sees half
 
     signal.signal(signal.SIGUSR1, tell)
-    from cli import __main__ as command
-    from serving import tuning
+    from railwright.cli import __main__ as command
+    from railwright.serving import tuning
 
     asyncio.Handle._run = _timed  # type: ignore[method-assign]
     tuning.loop_factory = lambda: None

@@ -11,7 +11,7 @@ import pytest_asyncio
 import yaml
 from plane import api, guard, site, waiting
 
-from fabric import names
+from railwright.fabric import names
 
 FABRIC, INJECTION, PLACEMENT = (f"railwright.io/{key}" for key in ("fabric", "injection", "placement"))
 LABELLED = {FABRIC: "ib"}

@@ -6,7 +6,7 @@ import json
 
 import pytest_asyncio
 
-from cli.__main__ import main
+from railwright.cli.__main__ import main
 
 NAME = "railwright"
 

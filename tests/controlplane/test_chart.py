@@ -18,7 +18,7 @@ import pytest_asyncio
 import yaml
 from plane import binaries, ports, releases, rotation, site, waiting
 
-from fabric import names
+from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -339,7 +339,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
         pod["metadata"].pop("namespace")
         await plane.api.create(pod, namespace=namespace, dry_run=True)
         token = (await plane.kubectl("create", "token", "railwright-check", "-n", NAMESPACE)).strip()
-        command = [sys.executable, "-m", "cli", "check", "-o", "json"]
+        command = [sys.executable, "-m", "railwright.cli", "check", "-o", "json"]
         command.append(f"--kubeconfig={with_token(plane.kubeconfig, token)}")
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()

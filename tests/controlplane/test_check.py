@@ -21,8 +21,8 @@ from plane import nodes as fleet
 from plane import ports, site, waiting
 
 from certs import issue
-from cli.__main__ import main
-from fabric import names
+from railwright.cli.__main__ import main
+from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE, NETWORKS, LEAF = names.NAMESPACE, "check-networks", "fabric.topograph.run/tier-0"
@@ -472,7 +472,7 @@ async def test_before_installing_the_cluster_is_judged_and_rights_are_asked_for(
 
 async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_path):
     plugin = tmp_path / "kubectl-railwright"
-    plugin.write_text(f"#!{sys.executable}\nimport sys\nfrom cli.__main__ import main\nsys.exit(main())\n")
+    plugin.write_text(f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import main\nsys.exit(main())\n")
     plugin.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
                    "KUBECONFIG": str(installed.plane.kubeconfig)}  # fmt: skip

@@ -3,7 +3,7 @@
 import pages
 import yaml
 
-from fabric import names, version
+from railwright.fabric import names, version
 
 
 async def test_the_documented_folder_renders_to_the_base_with_the_operators_image_and_policy(plane, tmp_path):

@@ -141,7 +141,7 @@ class Gang:
 
     async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli", "explain", "pod", f"{self.namespace}/{self.name}-{rank}",
+            sys.executable, "-m", "railwright.cli", "explain", "pod", f"{self.namespace}/{self.name}-{rank}",
             "--extender", self.url, "--token-file", "-", *options,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip

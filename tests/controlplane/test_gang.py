@@ -11,7 +11,7 @@ from admitting import EXAMPLES
 from plane import site as sites
 from plane import volcano, waiting
 
-from fabric import networks, quantity
+from railwright.fabric import networks, quantity
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))

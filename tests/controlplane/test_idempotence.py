@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from plane import api, peer, waiting
 
-from fabric.injection import facts, model
+from railwright.fabric.injection import facts, model
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1

@@ -19,7 +19,7 @@ async def railwright(*arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "cli",
+        "railwright.cli",
         *arguments,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,

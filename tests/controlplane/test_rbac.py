@@ -14,7 +14,7 @@ import yaml
 from plane import api, replicas, rotation, waiting
 from test_explain import Gang, token
 
-from fabric import names
+from railwright.fabric import names
 
 BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
 PREFIX = f"system:serviceaccount:{names.NAMESPACE}:"

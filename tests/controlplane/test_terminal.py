@@ -9,7 +9,7 @@ import sys
 import pytest_asyncio
 from plane import waiting
 
-from fabric import names
+from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 LEAF = "fabric.topograph.run/tier-0"
@@ -30,7 +30,7 @@ async def kubectl(plane, tmp_path):
     for name, function in (("kubectl-railwright", "main"), ("kubectl_complete-railwright", "complete")):
         program = tmp_path / name
         program.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom cli.__main__ import {function}\nsys.exit({function}())\n"
+            f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import {function}\nsys.exit({function}())\n"
         )
         program.chmod(0o755)
     environment = {

@@ -9,7 +9,7 @@ import yaml
 from plane import api, jobs, waiting
 from plane import site as sites
 
-from fabric import quantity
+from railwright.fabric import quantity
 
 FABRIC, INJECTION = "railwright.io/fabric", "railwright.io/injection"
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")

@@ -7,8 +7,8 @@ import api_stub
 import processes
 import pytest_asyncio
 
-from cluster import client as clients
-from cluster import reflector, resources
+from railwright.cluster import client as clients
+from railwright.cluster import reflector, resources
 
 
 @pytest_asyncio.fixture(loop_scope="session")

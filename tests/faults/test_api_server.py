@@ -12,9 +12,9 @@ import pytest_asyncio
 from plane import bare, servers, waiting
 from plane import site as sites
 
-from cluster import client as clients
-from cluster import reflector, resources
-from fabric import views
+from railwright.cluster import client as clients
+from railwright.cluster import reflector, resources
+from railwright.fabric import views
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1

@@ -13,15 +13,15 @@ import pytest
 import shell
 from cryptography import x509
 
-from serving import metrics, tls
+from railwright.serving import metrics, tls
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOUR = dt.timedelta(hours=1)
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
-    "cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
-    "serving/answers.py": "the Date header",
-    "serving/tls.py": "a certificate's dates",
+    "railwright/cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
+    "railwright/serving/answers.py": "the Date header",
+    "railwright/serving/tls.py": "a certificate's dates",
     "webhook/__main__.py": "time stamps of Events",
     "extender/__main__.py": "time stamps of Events",
 }
@@ -166,7 +166,7 @@ async def test_29_a_clock_that_is_wrong_or_jumps_costs_no_handshake_and_no_annou
 def wall_clocks() -> set[str]:
     """Files of the servers that read the wall clock."""
     reading = set()
-    for package in ("serving", "cluster", "webhook", "extender", "fabric"):
+    for package in ("railwright/serving", "railwright/cluster", "webhook", "extender", "railwright/fabric"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Attribute) and ast.unparse(node) in (

@@ -11,7 +11,7 @@ import pytest
 import shell
 from proxy import Proxy
 
-from serving import metrics
+from railwright.serving import metrics
 
 MIB = 1 << 20
 

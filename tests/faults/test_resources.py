@@ -19,8 +19,8 @@ import pytest
 import pytest_asyncio
 import shell
 
-from serving import memory as memories
-from serving import routes, tuning
+from railwright.serving import memory as memories
+from railwright.serving import routes, tuning
 
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from test_admission import INJECTION, pod, policy
 
 from certs import inventory, rotator, trust
 from certs import rotation as machine
-from cluster import client as clients
+from railwright.cluster import client as clients
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -11,7 +11,7 @@ from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 from proxy import Proxy
 
-from cluster import reflector
+from railwright.cluster import reflector
 
 TOKEN_FILE = """
 apiVersion: v1

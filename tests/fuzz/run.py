@@ -25,7 +25,9 @@ with atheris.instrument_imports(include=["fabric", "webhook", "cluster", "prefli
     TARGETS = catalogue.targets()
 
 ROOT = pathlib.Path(__file__).parents[2]
-CODE = tuple(f"{ROOT}/{package}/" for package in ("fabric", "webhook", "cluster", "preflight"))
+CODE = tuple(
+    f"{ROOT}/{package}/" for package in ("railwright/fabric", "webhook", "railwright/cluster", "railwright/preflight")
+)
 MAX_KEPT = 4096  # bytes of an input worth committing
 
 

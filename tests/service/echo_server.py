@@ -3,7 +3,7 @@
 import os
 import sys
 
-from serving import logs, metrics, probes, processes, routes, server, settings
+from railwright.serving import logs, metrics, probes, processes, routes, server, settings
 
 
 async def main(run: processes.Run) -> int:

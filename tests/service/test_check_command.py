@@ -7,9 +7,9 @@ import api_stub
 import pytest
 from aiohttp import web
 
-from cli.__main__ import main
-from cli.checking import reading
-from cluster import client as clients
+from railwright.cli.__main__ import main
+from railwright.cli.checking import reading
+from railwright.cluster import client as clients
 
 NODES = [{"metadata": {"name": f"n{index}"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}} for index in range(5)]
 

@@ -11,10 +11,10 @@ from bare_certificates import key_pem, make, pem
 from cryptography import x509
 
 from certs import issue
-from cli import output
-from cli.explanation import asking
-from cluster import client as clients
-from cluster import errors
+from railwright.cli import output
+from railwright.cli.explanation import asking
+from railwright.cluster import client as clients
+from railwright.cluster import errors
 
 NOW, DAY = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
 TEXT = """

@@ -11,8 +11,8 @@ import pytest
 import vistas
 import yaml
 
-from cli.__main__ import main
-from cluster import client as clients
+from railwright.cli.__main__ import main
+from railwright.cluster import client as clients
 
 INTERNAL = re.compile(r"\b[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]+|/api/|/apis/|Traceback|<html|object at")
 POLICY, LOG, OUT = "{policy}", "{log}", "{out}"
@@ -44,8 +44,8 @@ FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to d
 def run(tmp_path, capsys, monkeypatch):
     """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
-    monkeypatch.setattr("cli.commands.check._CALL_SECONDS", 0.3)
-    monkeypatch.setattr("cli.explanation.asking.SECONDS", 0.3)
+    monkeypatch.setattr("railwright.cli.commands.check._CALL_SECONDS", 0.3)
+    monkeypatch.setattr("railwright.cli.explanation.asking.SECONDS", 0.3)
     (tmp_path / "policy.yaml").write_text(vistas.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
     names = {"policy": tmp_path / "policy.yaml", "log": tmp_path / "nccl.log", "out": tmp_path / "out"}
@@ -94,7 +94,7 @@ def test_a_kubeconfig_with_a_mistake_is_named_with_the_mistake_and_the_fix(
 async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path, server, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cli", server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path,
+        sys.executable, "-m", "railwright.cli", server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await asyncio.wait_for(process.communicate(), 60)

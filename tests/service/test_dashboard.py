@@ -12,10 +12,10 @@ import pytest_asyncio
 import showing
 import vistas
 
-from dashboard import feed, port
-from fabric.overview import members, picture
-from fabric.placement import fleet, ledger
-from serving import settings
+from railwright.dashboard import feed, port
+from railwright.fabric.overview import members, picture
+from railwright.fabric.placement import fleet, ledger
+from railwright.serving import settings
 
 HERE = settings.Address("127.0.0.1", 0)
 
@@ -148,7 +148,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
 )
 async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
     )
     _, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, told in err.decode()) == (2, True), err.decode()

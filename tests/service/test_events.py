@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from cluster import client as clients
-from cluster import event_pace, events
+from railwright.cluster import client as clients
+from railwright.cluster import event_pace, events
 
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
 

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from cli import __main__ as command_line
-from cli.demo import stage as stages
-from cli.explanation import account, manifests, templates
+from railwright.cli import __main__ as command_line
+from railwright.cli.demo import stage as stages
+from railwright.cli.explanation import account, manifests, templates
 
 SITES = sorted(folder.name for folder in admitting.EXAMPLES.iterdir() if (folder / "policy.yaml").exists())
 MANIFESTS = [

@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 from placing import leaves, pod
 
-from cli import __main__ as command_line
+from railwright.cli import __main__ as command_line
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -64,7 +64,7 @@ class Running:
         options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
         sources = (f"--policy={self.folder}/policy.yaml", f"--snapshot={self.folder}/snapshot.yaml")
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
         )
         addresses = {}
         while len(addresses) < 2:
@@ -93,7 +93,7 @@ class Running:
 
     async def explain(self, *arguments: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli", "explain", "pod", *arguments, "--extender", self.url,
+            sys.executable, "-m", "railwright.cli", "explain", "pod", *arguments, "--extender", self.url,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, err = await asyncio.wait_for(process.communicate(), 60)
@@ -230,7 +230,7 @@ async def test_without_an_address_the_api_server_passes_the_call_on_and_the_toke
     seen: list = []
     async with api_server(running, tmp_path, seen) as kubeconfig:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli", "explain", "pod", "train/w-0", "--kubeconfig", kubeconfig,
+            sys.executable, "-m", "railwright.cli", "explain", "pod", "train/w-0", "--kubeconfig", kubeconfig,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, err = await asyncio.wait_for(process.communicate(), 60)

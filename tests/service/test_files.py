@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from cluster import files, policies
+from railwright.cluster import files, policies
 
 POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {%s: {transport: tcp}}\n"
 NODE = "kind: Node\nmetadata: {name: %s}\n---\n"
@@ -104,7 +104,7 @@ async def test_a_bad_policy_keeps_the_last_good_one_warns_once_and_recovers(tmp_
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
     watched = files.PolicyFile(path, store, interval=0.01)
-    with caplog.at_level(logging.WARNING, "cluster.files"):
+    with caplog.at_level(logging.WARNING, "railwright.cluster.files"):
         async with running(watched):
             await asyncio.wait_for(watched.synced.wait(), 5)
             replace_by_rename(path, POLICY.replace("tcp", "tpc") % "two")

@@ -32,7 +32,7 @@ import asyncio, json, os, resource, sys
 if sys.argv[2] == "plain":
     import kubernetes_asyncio
 before = len(sys.modules)
-from cluster import credentials
+from railwright.cluster import credentials
 folder, contexts = sys.argv[1], sys.argv[3:]
 
 async def read():
@@ -108,12 +108,14 @@ def test_every_kind_of_account_is_the_same_as_with_the_whole_library_at_a_tenth_
         "pod": {"authorization": "Bearer of-a-file"},
     }
     assert light["accounts"]["plugin"]["server"] == "kubernetes"
-    assert light["modules"] < 30, "kubernetes_asyncio is built otherwise: look at cluster/kubernetes_library.py"
+    assert light["modules"] < 30, (
+        "kubernetes_asyncio is built otherwise: look at railwright/cluster/kubernetes_library.py"
+    )
     assert whole["modules"] > 700
 
 
 def test_a_release_that_is_built_otherwise_is_imported_whole(tmp_path):
-    """`config` takes a name from `client` that cluster/kubernetes_library.py does not know."""
+    """`config` takes a name from `client` that railwright/cluster/kubernetes_library.py does not know."""
     library = tmp_path / "kubernetes_asyncio"
     for name, text in {
         "__init__.py": "from kubernetes_asyncio import client, config\nwhole = True\n",
@@ -127,7 +129,7 @@ def test_a_release_that_is_built_otherwise_is_imported_whole(tmp_path):
     code = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from cluster import kubernetes_library
+from railwright.cluster import kubernetes_library
 kubernetes_library.import_config()
 from kubernetes_asyncio import config
 import kubernetes_asyncio

@@ -8,8 +8,8 @@ import objects_stub
 import pytest
 import pytest_asyncio
 
-from cluster import client as clients
-from cluster import lease
+from railwright.cluster import client as clients
+from railwright.cluster import lease
 
 QUICK = lease.Timings(duration=1.0, renew=0.6, retry=0.1)
 NAME = "railwright-extender"

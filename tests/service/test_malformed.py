@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from malformed import BODIES, ENDS, EXTENDER, WEBHOOK
 
-from cli.demo import stage as stages
+from railwright.cli.demo import stage as stages
 
 WIRE = pathlib.Path(__file__).parents[1] / "data" / "wire"
 

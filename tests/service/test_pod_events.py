@@ -12,9 +12,9 @@ import shell
 from admitting import fabric, pod, review
 from aiohttp import web
 
-from cluster import client as clients
-from cluster import events
-from serving import metrics
+from railwright.cluster import client as clients
+from railwright.cluster import events
+from railwright.serving import metrics
 from webhook import app, pod_events
 from webhook import state as states
 

@@ -12,9 +12,9 @@ import shell
 from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
-from cluster import client as clients
-from cluster import errors, reflector, resources
-from cluster import listing as lists
+from railwright.cluster import client as clients
+from railwright.cluster import errors, reflector, resources
+from railwright.cluster import listing as lists
 
 
 async def test_a_list_and_its_events_make_the_cache(stub, watch):

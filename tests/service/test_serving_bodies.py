@@ -9,7 +9,7 @@ import pytest
 import shell
 import uvloop
 
-from serving import bodies, routes
+from railwright.serving import bodies, routes
 
 LARGE = 3 << 20
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

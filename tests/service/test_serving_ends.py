@@ -11,7 +11,7 @@ import sys
 import pytest
 import shell
 
-from serving import routes
+from railwright.serving import routes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")

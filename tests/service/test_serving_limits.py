@@ -10,7 +10,7 @@ import time
 import pytest
 import shell
 
-from serving import metrics, probes, routes
+from railwright.serving import metrics, probes, routes
 
 
 class BadBodyError(ValueError):
@@ -395,7 +395,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
 async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
     checks = probes.Probes()
     checks.add("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
-    with caplog.at_level(logging.INFO, logger="serving.probes"):
+    with caplog.at_level(logging.INFO, logger="railwright.serving.probes"):
         async with shell.running(checks=checks) as server:
             answer = await server.ops("/readyz")
     shown = json.loads(answer.body)["checks"]["policy"]

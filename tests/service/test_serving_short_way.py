@@ -3,7 +3,7 @@
 import pytest
 import shell
 
-from serving import metrics, routes
+from railwright.serving import metrics, routes
 
 BODY = b'{"review": 1}'
 

@@ -12,7 +12,7 @@ import shell
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from serving import metrics, tls
+from railwright.serving import metrics, tls
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -208,7 +208,7 @@ def occurs(pid: int, sought: bytes) -> bool:
 
 LOADING = """
 import pathlib, sys
-from serving import tls
+from railwright.serving import tls
 source = tls.Source(tls.Files(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 while True:
     print("loaded", flush=True)

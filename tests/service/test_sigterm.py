@@ -107,7 +107,7 @@ async def start(silent, tmp_path):
 
     async def begin(command: str) -> Starting:
         process = await asyncio.create_subprocess_exec(
-            *(*namespaces(), sys.executable, "-m", "cli", *COMMANDS[command]),
+            *(*namespaces(), sys.executable, "-m", "railwright.cli", *COMMANDS[command]),
             *("--kubeconfig", api_stub.kubeconfig(tmp_path, silent)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -18,8 +18,8 @@ import pytest_asyncio
 import shell
 from admitting import WIRE, fabric, pod, review
 
-from cli.demo import stage as stages
-from serving import metrics, routes, settings, tracing
+from railwright.cli.demo import stage as stages
+from railwright.serving import metrics, routes, settings, tracing
 from webhook import app
 from webhook import state as states
 

@@ -9,8 +9,8 @@ import pytest
 import vistas
 from aiohttp import web
 
-from cli.__main__ import main
-from fabric import names
+from railwright.cli.__main__ import main
+from railwright.fabric import names
 
 VISTA = vistas.Vista(1, 2, 3, gangs=0, waiting=0)
 VISTA.add_gang(4, name="llama", namespace="prod", placed=4)

@@ -11,7 +11,7 @@ import jsonpatch
 import pytest_asyncio
 import yaml
 
-from cli.demo import stage as stages
+from railwright.cli.demo import stage as stages
 
 POLICY = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 

@@ -8,9 +8,9 @@ import pathlib
 import jsonpatch
 import msgspec
 
-from cluster import policies
-from fabric import views
-from fabric.injection import facts, plan
+from railwright.cluster import policies
+from railwright.fabric import views
+from railwright.fabric.injection import facts, plan
 from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from typing import Self
 import pytest_asyncio
 from aiohttp import web
 
-from cluster import client as clients
-from cluster import reflector, resources
+from railwright.cluster import client as clients
+from railwright.cluster import reflector, resources
 
 _TEXT = """
 apiVersion: v1

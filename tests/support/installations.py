@@ -16,8 +16,8 @@ import msgspec
 import yaml
 
 from certs import issue
-from cli.checking import seen as sight
-from fabric import names
+from railwright.cli.checking import seen as sight
+from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"

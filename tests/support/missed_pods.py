@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fabric import names
+from railwright.fabric import names
 
 Tree = dict[str, Any]
 ACCELERATOR = "nvidia.com/gpu"

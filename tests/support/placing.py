@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fabric import resources, views, workload
-from fabric.placement import ask, fleet, ledger, rails
-from fabric.policy import model
+from railwright.fabric import resources, views, workload
+from railwright.fabric.placement import ask, fleet, ledger, rails
+from railwright.fabric.policy import model
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"rail{i}" for i in range(4))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import promql_parser
 
-from serving import metrics_reference
+from railwright.serving import metrics_reference
 
 # Metrics that others show, and the labels of them that we read.
 FOREIGN = {

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from placing import asked, book, entry, fleet_of, policy, sized
 
-from fabric import resources, views
-from fabric.placement import decide
-from fabric.policy import model
+from railwright.fabric import resources, views
+from railwright.fabric.placement import decide
+from railwright.fabric.policy import model
 
 Pods = Sequence[views.Pod]
 

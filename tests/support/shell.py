@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from certs import issue
-from serving import limits, memory, metrics, probes, routes, server, settings
+from railwright.serving import limits, memory, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
 

@@ -26,7 +26,9 @@ async def _announced(stream: asyncio.StreamReader, words: str) -> str:
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     """A command of ours; yields what it says after these words on that stream. Ended by its process id."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cli", *arguments, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
+    )
     stream = process.stdout if out == "stdout" else process.stderr
     other = process.stderr if out == "stdout" else process.stdout
     assert stream is not None

@@ -19,7 +19,7 @@ def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     started = subprocess.Popen(
-        [sys.executable, "-m", "cli", *arguments],
+        [sys.executable, "-m", "railwright.cli", *arguments],
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from fabric import views
-from fabric.policy import model
-from simulator import shapes, sites, world
+from railwright.fabric import views
+from railwright.fabric.policy import model
+from railwright.simulator import shapes, sites, world
 
 
 def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> sites.Site:

@@ -5,9 +5,9 @@ import json
 import yaml
 from admitting import EXAMPLES, LANS
 
-from cli.explanation import templates
-from fabric import names, networks, quantity
-from fabric.nccl import conf
+from railwright.cli.explanation import templates
+from railwright.fabric import names, networks, quantity
+from railwright.fabric.nccl import conf
 
 # The two corrections the seeds' table asks for: what was written by hand -> what is right.
 BETTER = {

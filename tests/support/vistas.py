@@ -6,8 +6,8 @@ Kubernetes objects as a snapshot file has them. Everything repeats: same argumen
 import json
 import random
 
-from fabric import names
-from simulator import shapes
+from railwright.fabric import names
+from railwright.simulator import shapes
 
 RAILS = 8
 RESOURCES = [f"rdma/mlx5_{rail}" for rail in range(RAILS)]

@@ -8,7 +8,7 @@ import admitting
 import jsonpatch
 import msgspec
 
-from fabric.injection import kinds, template_plan, templates
+from railwright.fabric.injection import kinds, template_plan, templates
 from webhook import patch, workloads
 
 ALL = {f"{kind.title}/{version}": (kind, version) for kind in kinds.KINDS for version in kind.versions}

@@ -7,7 +7,7 @@ import queries
 import yaml
 from admitting import ROOT
 
-from fabric import names
+from railwright.fabric import names
 
 COMPONENT = ROOT / "manifests" / "components" / "prometheus"
 RULES = yaml.safe_load((COMPONENT / "alerts.yaml").read_text())

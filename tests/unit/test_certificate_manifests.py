@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from certs import installation, inventory
-from cli.commands import certs
+from railwright.cli.commands import certs
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 DOCUMENTS = [each for each in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if each]

@@ -10,10 +10,10 @@ import yaml
 from admitting import EXAMPLES
 from twins import meaning, networks_of, pods_of, ranks_of
 
-from cluster import policies
-from fabric import names, networks, quantity
-from fabric.injection import facts
-from fabric.nccl import conf
+from railwright.cluster import policies
+from railwright.fabric import names, networks, quantity
+from railwright.fabric.injection import facts
+from railwright.fabric.nccl import conf
 from webhook import pods
 
 SITES = ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma")

@@ -4,9 +4,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import hypernodes, topology, views
-from fabric.placement import fleet
-from fabric.policy import model, presets
+from railwright.fabric import hypernodes, topology, views
+from railwright.fabric.placement import fleet
+from railwright.fabric.policy import model, presets
 
 DOMAINS = presets.domains(model.Placement(preset="volcano"))
 

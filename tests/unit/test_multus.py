@@ -9,7 +9,7 @@ import selections
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fabric import network_element, networks
+from railwright.fabric import network_element, networks
 
 ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
 OURS = st.lists(

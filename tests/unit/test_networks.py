@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import networks
+from railwright.fabric import networks
 
 RAIL0 = networks.Selection("prod", "lan2")
 RAIL1 = networks.Selection("prod", "lan3", "rail1")

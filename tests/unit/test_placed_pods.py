@@ -5,7 +5,7 @@ import pathlib
 
 import msgspec
 
-from fabric import placed_pods, resources, views, workload
+from railwright.fabric import placed_pods, resources, views, workload
 
 WIRE = pathlib.Path(__file__).resolve().parents[1] / "data" / "wire"
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, placed_pods.Pod))

@@ -37,31 +37,37 @@ TABLE = (
         "aiohttp",
         "3.14",
         "3.15",
-        "serving/connections.py: subclass of web.RequestHandler that answers before its loop is woken (the names are "
-        "HANDLER below; compare data_received, start, keep-alive, _waiter and _messages); serving/answers.py: "
-        "RawRequestMessage and message_consumed; serving/limits.py: request.writer.output_size after 100-continue",
+        "railwright/serving/connections.py: subclass of web.RequestHandler that answers before its loop is "
+        "woken (the names are "
+        "HANDLER below; compare data_received, start, keep-alive, _waiter and _messages); "
+        "railwright/serving/answers.py: "
+        "RawRequestMessage and message_consumed; railwright/serving/limits.py: request.writer.output_size "
+        "after 100-continue",
     ),
     Internals(
         "kubernetes-asyncio",
         "36",
         "37",
-        "cluster/kubernetes_library.py: which names config imports from client; cluster/credentials.py: "
+        "railwright/cluster/kubernetes_library.py: which names config imports from client; "
+        "railwright/cluster/credentials.py: "
         "Configuration.auth_settings is a coroutine and gives in, key and value; tls_server_name, proxy, verify_ssl",
     ),
     Internals(
         "prometheus-client",
         "0.26",
         "0.27",
-        "serving/metrics.py share: values.ValueClass is read when a metric is made, not when the library is imported",
+        "railwright/serving/metrics.py share: values.ValueClass is read when a metric is made, not when the "
+        "library is imported",
     ),
     Internals(
         "PyYAML",
         "6.0",
         "6.1",
-        "cluster/documents.py: SafeConstructor.construct_yaml_<tag>; cluster/nodes.py: Resolver().resolve",
+        "railwright/cluster/documents.py: SafeConstructor.construct_yaml_<tag>; railwright/cluster/nodes.py: "
+        "Resolver().resolve",
     ),
 )
-# The names of aiohttp's web.RequestHandler that serving/connections.py reads or writes.
+# The names of aiohttp's web.RequestHandler that railwright/serving/connections.py reads or writes.
 HANDLER = {
     *("_close", "_force_close", "_keepalive", "_keepalive_handle", "_keepalive_timeout", "_loop"),
     *("_max_msg_queue_size", "_messages", "_next_keepalive_close_time", "_parser", "_paused", "_process_keepalive"),
@@ -91,7 +97,7 @@ def test_the_internals_of_aiohttps_connections_are_listed_and_there():
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
     slots = {name for each in web.RequestHandler.__mro__ for name in getattr(each, "__slots__", ())}
     theirs = {name for name in {*slots, *dir(web.RequestHandler)} if not name.startswith("__")}
-    assert names & theirs == HANDLER, "HANDLER lists what serving/connections.py uses of web.RequestHandler"
+    assert names & theirs == HANDLER, "HANDLER lists what railwright/serving/connections.py uses of web.RequestHandler"
     methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     assert methods & theirs >= {"connection_lost", "connection_made", "data_received", "finish_response", "shutdown"}
     assert callable(http.HttpRequestParser.message_consumed)
@@ -107,7 +113,9 @@ def test_the_other_internals_are_there():
 
 def test_this_python_is_one_whose_argparse_and_mmap_were_read():
     """requires-python has no ceiling: what a new Python breaks is seen here, and the image has its own."""
-    assert sys.version_info[:2] in PYTHONS, "read cli/output.py, cli/completion/candidates.py, serving/bodies.py"
+    assert sys.version_info[:2] in PYTHONS, (
+        "read railwright/cli/output.py, railwright/cli/completion/candidates.py, railwright/serving/bodies.py"
+    )
     parser = argparse.ArgumentParser()
     branches = parser.add_subparsers()
     branches.add_parser("child", help="a child")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import quantity
+from railwright.fabric import quantity
 
 
 @pytest.mark.parametrize(

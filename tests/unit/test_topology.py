@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import topology
+from railwright.fabric import topology
 
 KEYS = ("leaf", "spine", "core")
 VALUES = st.sampled_from(["", "a", "b"])

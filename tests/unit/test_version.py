@@ -1,4 +1,7 @@
-"""One version, written in fabric/version.py; and the Python that the image has is the one that is tested first."""
+"""One version, written in railwright/fabric/version.py.
+
+And the Python that the image has is the one that is tested first.
+"""
 
 import importlib.metadata
 import os
@@ -10,7 +13,7 @@ import tomllib
 import pytest
 import yaml
 
-from fabric import version
+from railwright.fabric import version
 
 ROOT = pathlib.Path(__file__).parents[2]
 _WITHOUT = {"build", "dist", "data", "__pycache__"}
@@ -32,7 +35,7 @@ def test_the_package_has_it():
 
 def test_no_other_code_writes_it_down():
     pattern = re.compile(rf"(?<![\d.]){re.escape(version.VERSION)}(?![\d.])")
-    assert [name for name, text in files(".py", ".toml") if pattern.search(text)] == ["fabric/version.py"]
+    assert [name for name, text in files(".py", ".toml") if pattern.search(text)] == ["railwright/fabric/version.py"]
 
 
 def test_the_chart_has_it():

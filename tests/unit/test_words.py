@@ -2,8 +2,8 @@
 
 import msgspec
 
-from fabric import placed_pods, views, words
-from fabric.placement import fleet
+from railwright.fabric import placed_pods, views, words
+from railwright.fabric.placement import fleet
 from webhook import state as states
 
 HAS = {"nvidia.com/gpu": "8"}

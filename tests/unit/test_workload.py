@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fabric import views, workload
+from railwright.fabric import views, workload
 
 
 def pod(name="p-0", labels=None, annotations=None, spec=None, owner=None) -> views.Pod:

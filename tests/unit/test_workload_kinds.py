@@ -5,9 +5,9 @@ import pytest
 import working
 import yaml
 
-from cli.explanation import templates as explained
-from fabric.injection import kinds
-from fabric.lint import workloads as linted
+from railwright.cli.explanation import templates as explained
+from railwright.fabric.injection import kinds
+from railwright.fabric.lint import workloads as linted
 
 FABRIC = "railwright.io/fabric"
 SPECS = {"Job.batch.volcano.sh": {"plugins": {"mpi": ["-master", "Worker"], "ssh": []}}}

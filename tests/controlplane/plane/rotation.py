@@ -47,7 +47,7 @@ class Rotation:
     async def start(self, *options: str) -> processes.Process:
         """One replica, as its service account."""
         number = len(self.replicas)
-        command = [sys.executable, "-m", "cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
+        command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
         replica = processes.Process(f"certs-{number}", command, logs=self.plane.logs, cwd=site.ROOT)
         replica.start({"PYTHONUNBUFFERED": "1"})

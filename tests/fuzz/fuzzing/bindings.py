@@ -8,8 +8,8 @@ import admitting
 import jsonpatch
 import msgspec
 
-from fabric import views
 from fuzzing import catalogue
+from railwright.fabric import views
 from webhook import bindings, state, wire
 
 EXECUTIONS = 6_000

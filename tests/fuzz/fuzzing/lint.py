@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import admitting
 import msgspec
 
-from fabric import views
-from fabric.lint import commands, engine, model, sites, subjects
-from fabric.nccl import conf
+from railwright.fabric import views
+from railwright.fabric.lint import commands, engine, model, sites, subjects
+from railwright.fabric.nccl import conf
 
 EXECUTIONS = 1_500  # every rule looks at every input
 TOKENS = (

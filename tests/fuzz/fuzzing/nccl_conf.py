@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fabric.nccl import conf
+from railwright.fabric.nccl import conf
 
 EXECUTIONS = 5_000
 TOKENS = (

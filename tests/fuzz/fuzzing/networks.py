@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from fabric import networks
+from railwright.fabric import networks
 
 EXECUTIONS = 10_000
 TOKENS = (

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cluster import policies
-from fabric.injection import tables
-from fabric.policy import model
+from railwright.cluster import policies
+from railwright.fabric.injection import tables
+from railwright.fabric.policy import model
 
 EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
 TOKENS = (

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from preflight import checks, expected, hca, sentence, variables
-from preflight import host as hosts
+from railwright.preflight import checks, expected, hca, sentence, variables
+from railwright.preflight import host as hosts
 
 EXECUTIONS = 4_000
 TOKENS = (

@@ -4,7 +4,7 @@ import decimal
 import fractions
 from collections.abc import Iterator
 
-from fabric import quantity
+from railwright.fabric import quantity
 
 EXECUTIONS = 20_000
 TOKENS = (*b"+ - . e E e3 E-2 Ki Gi Ei k m u n M T P 0 9 64Gi 1e41 1_0 \xd9\xa3 inf nan 0x1".split(b" "), b" ", b"\n")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import admitting
 import jsonpatch
 
-from fabric.injection import facts
 from fuzzing import catalogue
+from railwright.fabric.injection import facts
 from webhook import memory as memories
 from webhook import pods, wire
 

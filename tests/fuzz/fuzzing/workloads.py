@@ -8,8 +8,8 @@ import admitting
 import jsonpatch
 import working
 
-from fabric.injection import kinds
 from fuzzing import catalogue
+from railwright.fabric.injection import kinds
 from webhook import wire, workloads
 
 EXECUTIONS = 4_000

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from cli.__main__ import main
+from railwright.cli.__main__ import main
 
 NAMES = ("ca", "webhook", "extender", "client")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs import rotation
-from cli.__main__ import main
-from cli.certificates import schedules
-from cli.commands import certs
+from railwright.cli.__main__ import main
+from railwright.cli.certificates import schedules
+from railwright.cli.commands import certs
 
 
 def parse(*arguments):

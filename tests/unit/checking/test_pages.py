@@ -6,8 +6,8 @@ import installations
 import msgspec
 import pytest
 
-from cli.checking import catalogue, model, picture
-from fabric import names
+from railwright.cli.checking import catalogue, model, picture
+from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / f"{model.PAGE}.md").read_text()
 ROWS = [row for group in catalogue.GROUPS for row in group.rows]

@@ -14,9 +14,9 @@ import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from cli.checking import catalogue, installation, model
-from cli.checking import seen as sight
-from fabric import names, views
+from railwright.cli.checking import catalogue, installation, model
+from railwright.cli.checking import seen as sight
+from railwright.fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 ROWS = {row.anchor: row for group in catalogue.GROUPS for row in group.rows}
@@ -487,7 +487,7 @@ def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root(
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
     def pods(*trees):
-        from fabric import views
+        from railwright.fabric import views
 
         return tuple(msgspec.convert(each, views.Pod) for each in trees)
 
@@ -593,7 +593,7 @@ def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
 
 
 def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
-    from cli.checking import kubernetes
+    from railwright.cli.checking import kubernetes
 
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [each for path in base.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
@@ -606,7 +606,7 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
 
 
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
-    from cli.checking import kubernetes
+    from railwright.cli.checking import kubernetes
 
     empty = {each.name: [] for each in sight.SOURCES}
     whole = installations.healthy()

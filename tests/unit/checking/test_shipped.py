@@ -4,8 +4,8 @@ import installations
 import msgspec
 import yaml
 
-from cli.checking import registrations, shipped
-from cli.checking import seen as sight
+from railwright.cli.checking import registrations, shipped
+from railwright.cli.checking import seen as sight
 
 HOOKS = {
     hook["name"]: (each["kind"], hook)

@@ -9,9 +9,9 @@ from admitting import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import __main__ as command_line
-from cli import examples
-from cli.completion import candidates, shells
+from railwright.cli import __main__ as command_line
+from railwright.cli import examples
+from railwright.cli.completion import candidates, shells
 
 PARSER = command_line._parser(command_line.discover())
 
@@ -89,7 +89,7 @@ def test_the_example_stands_in_the_help(capsys):
 def program(tmp_path):
     """`railwright` on a PATH of its own."""
     path = tmp_path / "railwright"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m cli "$@"\n')
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m railwright.cli "$@"\n')
     path.chmod(0o755)
     return path
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from cli.__main__ import main
+from railwright.cli.__main__ import main
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1

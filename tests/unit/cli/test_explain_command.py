@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from cli import __main__ as command_line
+from railwright.cli import __main__ as command_line
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from cli import __main__ as railwright
-from cli import kubeconfig, output
+from railwright.cli import __main__ as railwright
+from railwright.cli import kubeconfig, output
 
 COMMANDS = (
     ("gangs",),

@@ -6,8 +6,8 @@ import sys
 import pytest
 from admitting import EXAMPLES
 
-from cli import __main__ as command_line
-from fabric.lint import engine
+from railwright.cli import __main__ as command_line
+from railwright.fabric.lint import engine
 
 ROOT = pathlib.Path(__file__).parents[3]
 DEPLOYMENT = """\

@@ -18,7 +18,12 @@ COMMANDS = (
 
 def run(command, stdout):
     return subprocess.run(
-        [sys.executable, "-m", "cli", *command], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "railwright.cli", *command],
+        cwd=ROOT,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
 
 

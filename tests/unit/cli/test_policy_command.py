@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from cli import __main__ as command_line
-from cli import output
+from railwright.cli import __main__ as command_line
+from railwright.cli import output
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tpc}\n"
@@ -93,7 +93,7 @@ def test_output_is_added_to_leaves_that_lack_it_and_left_alone_elsewhere():
 
 
 def run(*arguments: str, program: str = "railwright", **options) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from cli.__main__ import main; sys.argv[0] = sys.argv.pop(1); sys.exit(main())"
+    code = "import sys; from railwright.cli.__main__ import main; sys.argv[0] = sys.argv.pop(1); sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, program, *arguments],
         text=True, capture_output=True, check=False, timeout=60, cwd=DATA.parents[2], **options,

@@ -12,10 +12,10 @@ import pytest
 import terminals
 import yaml
 
-from cli import __main__ as command_line
-from cli import output
-from fabric.policy import model
-from simulator import parameters, shapes, sites
+from railwright.cli import __main__ as command_line
+from railwright.cli import output
+from railwright.fabric.policy import model
+from railwright.simulator import parameters, shapes, sites
 
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
@@ -117,7 +117,7 @@ def test_pictures_are_drawn_as_png_and_svg(tmp_path, capsys):
 def test_without_matplotlib_it_says_what_to_install_before_it_simulates(tmp_path):
     (tmp_path / "matplotlib.py").write_text('raise ModuleNotFoundError("as if it were not there", name="matplotlib")')
     found = subprocess.run(
-        [sys.executable, "-m", "cli", *QUICK, "--plot", str(tmp_path / "new")],
+        [sys.executable, "-m", "railwright.cli", *QUICK, "--plot", str(tmp_path / "new")],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         cwd=ROOT,
         capture_output=True,

@@ -7,10 +7,10 @@ import pathlib
 import admitting
 import pytest
 
-from cli import output
-from cli.explanation import controllers, manifests, templates
-from fabric.injection import roles
-from fabric.policy import model as policies
+from railwright.cli import output
+from railwright.cli.explanation import controllers, manifests, templates
+from railwright.fabric.injection import roles
+from railwright.fabric.policy import model as policies
 
 TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
 WORKER, LAUNCHER = "worker", "launcher"

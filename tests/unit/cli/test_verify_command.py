@@ -7,7 +7,7 @@ import sys
 import pytest
 from admitting import EXAMPLES, ROOT
 
-from cli import __main__ as command_line
+from railwright.cli import __main__ as command_line
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 

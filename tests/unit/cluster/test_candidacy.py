@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import candidacy
+from railwright.cluster import candidacy
 
 TIMINGS = candidacy.Timings(duration=3.0, renew=2.0, retry=0.5)
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from cluster import event_pace as pace
+from railwright.cluster import event_pace as pace
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 

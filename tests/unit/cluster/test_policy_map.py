@@ -9,8 +9,8 @@ import sys
 import pytest
 import shell
 
-from cluster import policies, policy_map, sources
-from fabric import names, views
+from railwright.cluster import policies, policy_map, sources
+from railwright.fabric import names, views
 
 GOOD = (
     "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  ib:\n    transport: infiniband\n"

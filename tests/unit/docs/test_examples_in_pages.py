@@ -9,17 +9,17 @@ import pages
 import pytest
 import yaml
 
-from cli import __main__ as program
-from cli.explanation import account, templates
-from cluster import policies
-from fabric import names
-from preflight import __main__ as preflight
-from serving import settings
+from railwright.cli import __main__ as program
+from railwright.cli.explanation import account, templates
+from railwright.cluster import policies
+from railwright.fabric import names
+from railwright.preflight import __main__ as preflight
+from railwright.serving import settings
 
 SERVERS = ("webhook", "extender")
 ALL = [*pages.PAGES, *pages.AROUND]
 YAML = [block for page in ALL for block in pages.blocks(page) if block.language in {"yaml", "yml"}]
-STAND_IN = policies.read((pages.ROOT / "cli" / "demo" / "policy.yaml").read_text())
+STAND_IN = policies.read((pages.ROOT / "railwright" / "cli" / "demo" / "policy.yaml").read_text())
 
 
 def documents(block: pages.Block) -> list[dict]:

@@ -6,16 +6,16 @@ import xml.etree.ElementTree as ET
 import pages
 import pytest
 
-from cli.explanation import account
-from documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
-from fabric import names
-from fabric.lint import engine
-from fabric.policy import meanings, schema
+from railwright.cli.explanation import account
+from railwright.documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
+from railwright.fabric import names
+from railwright.fabric.lint import engine
+from railwright.fabric.policy import meanings, schema
 
 
 def test_every_generated_part_and_picture_is_up_to_date():
     stale = [str(path.relative_to(pages.ROOT)) for path in content.stale()]
-    assert stale == [], "run `make docs`, or `python -m documentation`"
+    assert stale == [], "run `make docs`, or `python -m railwright.documentation`"
 
 
 def test_a_part_that_was_edited_by_hand_is_made_anew_and_the_words_around_it_stay():

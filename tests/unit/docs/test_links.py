@@ -7,7 +7,7 @@ import subprocess
 import pages
 import pytest
 
-from documentation import site
+from railwright.documentation import site
 
 SITE = "https://railwright.io/docs"
 ADDRESS = re.compile(re.escape(SITE) + r"/(?P<page>[\w/-]*?)/?(?:#(?P<anchor>[\w-]+))?(?=[^\w/#-]|$)")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cluster import errors
 from extender import access, app, schedulers, state
-from serving import routes
+from railwright.cluster import errors
+from railwright.serving import routes
 
 USER = {"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["a"]}}
 KNOWN = {"status": {"authenticated": True, "user": USER}}

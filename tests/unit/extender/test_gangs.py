@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from placing import LEAF, SPINE, leaves, node, pod, policy
 
-from cluster import event_pace, resources, sources
 from extender import gang_events, gangs, schedulers, state
-from fabric import views
-from fabric.placement import landing
+from railwright.cluster import event_pace, resources, sources
+from railwright.fabric import views
+from railwright.fabric.placement import landing
 
 GANG = "train/g"
 

@@ -8,9 +8,9 @@ from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 
 from extender import gaps
 from extender import state as states
-from fabric import hypernodes, views
-from fabric.placement import unlabelled
-from serving import metrics
+from railwright.fabric import hypernodes, views
+from railwright.fabric.placement import unlabelled
+from railwright.serving import metrics
 
 
 def fleet_with(*nodes: views.Node) -> states.State:

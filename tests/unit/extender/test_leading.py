@@ -3,11 +3,11 @@
 import pytest
 from placing import LEAF, node, pod, policy
 
-from cluster import candidacy, errors, lease
 from extender import leading, schedulers, state
-from fabric.placement import ledger
-from fabric.workload import GangKey, Rank
-from serving import metrics, routes, settings
+from railwright.cluster import candidacy, errors, lease
+from railwright.fabric.placement import ledger
+from railwright.fabric.workload import GangKey, Rank
+from railwright.serving import metrics, routes, settings
 
 AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 CALL = routes.Call(b"", {}, {}, {}, "")

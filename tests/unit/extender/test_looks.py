@@ -8,7 +8,7 @@ import pytest
 from placing import LEAF, RESOURCES, node, policy
 
 from extender import app, schedulers, state
-from serving import routes
+from railwright.serving import routes
 
 
 @pytest.fixture

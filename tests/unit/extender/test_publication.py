@@ -9,9 +9,9 @@ import objects_stub
 import pytest
 import yaml
 
-from cluster import client as clients
 from extender import leading, publication
-from fabric import names
+from railwright.cluster import client as clients
+from railwright.fabric import names
 
 BASE = pathlib.Path(__file__).parents[3] / "manifests" / "base"
 AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import kube_wire, requests, schedulers, state
-from fabric import names, views
-from fabric.placement.terms import locality
-from fabric.policy import model
+from railwright.fabric import names, views
+from railwright.fabric.placement.terms import locality
+from railwright.fabric.policy import model
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 

@@ -6,7 +6,7 @@ import msgspec
 from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import schedulers, state
-from fabric import views
+from railwright.fabric import views
 
 TAKEN = {"errorMessage": ""}
 FULL = dict.fromkeys(("nvidia.com/gpu", *RESOURCES), 0)

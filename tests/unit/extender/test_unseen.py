@@ -7,7 +7,7 @@ import pytest
 from placing import LEAF, node, pod, policy, sized
 
 from extender import schedulers, state
-from fabric import views
+from railwright.fabric import views
 
 NODES = [f"n-{i}" for i in range(6)]
 SIZE = 4

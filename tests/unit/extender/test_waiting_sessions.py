@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placing import LEAF, RAILS, RESOURCES, node, pod, policy, sized
 
 from extender import schedulers, state
-from fabric.policy import model
+from railwright.fabric.policy import model
 
 WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
 NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}

@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from cluster import snapshots
 from extender import state as states
 from extender import watched
-from fabric import hypernodes, workload
+from railwright.cluster import snapshots
+from railwright.fabric import hypernodes, workload
 
 SNAPSHOT = textwrap.dedent("""
     {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {namespace: a, name: g}, spec: {minMember: 2}}

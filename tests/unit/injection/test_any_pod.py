@@ -11,7 +11,7 @@ from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fabric.injection import kinds, model, plan, template_plan
+from railwright.fabric.injection import kinds, model, plan, template_plan
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}

@@ -7,7 +7,7 @@ from admitting import fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.injection import model
+from railwright.fabric.injection import model
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}

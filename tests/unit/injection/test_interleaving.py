@@ -10,8 +10,8 @@ from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fabric import networks
-from fabric.injection import model
+from railwright.fabric import networks
+from railwright.fabric.injection import model
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
 AT = known(networks=POOLS)

@@ -9,9 +9,9 @@ from admitting import cpu, fabric, gpus, known, planned, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.explanation import account, templates
-from fabric import names, views
-from fabric.injection import keys, model
+from railwright.cli.explanation import account, templates
+from railwright.fabric import names, views
+from railwright.fabric.injection import keys, model
 from webhook import pods, wire
 
 JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")

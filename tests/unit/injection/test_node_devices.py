@@ -5,8 +5,8 @@ import json
 import pytest
 from admitting import admitted, env, fabric, gpus, known, planned, pod, record, view
 
-from fabric import views
-from fabric.injection import binding
+from railwright.fabric import views
+from railwright.fabric.injection import binding
 
 CONF, HCA = "railwright.io/nccl.conf", "NCCL_IB_HCA"
 SHAPES = """nodeShapes:

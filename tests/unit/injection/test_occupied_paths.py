@@ -5,8 +5,8 @@ from admitting import admitted, fabric, gpus, planned, pod, record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import views
-from fabric.lint import subjects
+from railwright.fabric import views
+from railwright.fabric.lint import subjects
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
 BY = fabric(

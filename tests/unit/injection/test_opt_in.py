@@ -4,7 +4,7 @@ import admitting
 import pytest
 from admitting import cpu, fabric, gpus, known, planned, pod, refusal
 
-from fabric.injection import model
+from railwright.fabric.injection import model
 
 LABEL = "railwright.io/fabric"
 

@@ -8,9 +8,9 @@ from admitting import EXAMPLES, admitted, cpu, env, fabric, gpus, known, planned
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import quantity
-from preflight import __main__ as program
-from preflight import expected
+from railwright.fabric import quantity
+from railwright.preflight import __main__ as program
+from railwright.preflight import expected
 
 NAME = "railwright-preflight"
 ON = "    preflight: {enabled: true, image: site/railwright:1, mtu: 4200}\n"

@@ -2,9 +2,9 @@
 
 from admitting import admitted, cpu, fabric, gpus, planned, pod, record, refusal
 
-from fabric import version
-from fabric.injection import model
-from fabric.injection import record as records
+from railwright.fabric import version
+from railwright.fabric.injection import model
+from railwright.fabric.injection import record as records
 
 MPI = [{"name": "OMPI_MCA_pml", "value": "ob1"}]
 

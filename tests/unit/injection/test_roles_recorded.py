@@ -11,9 +11,9 @@ import pathlib
 import pytest
 from admitting import admitted, env, fabric, known, limits, planned, record, view
 
-from fabric import views, workload
-from fabric.injection import accelerators, model, roles
-from fabric.policy import model as policies
+from railwright.fabric import views, workload
+from railwright.fabric.injection import accelerators, model, roles
+from railwright.fabric.policy import model as policies
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
 KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"

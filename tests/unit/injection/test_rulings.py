@@ -4,8 +4,8 @@ import admitting
 import pytest
 from admitting import SHAPES, admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
 
-from fabric import views
-from fabric.injection import binding, model
+from railwright.fabric import views
+from railwright.fabric.injection import binding, model
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 CONF = "railwright.io/nccl.conf"

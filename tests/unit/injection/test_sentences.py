@@ -13,8 +13,8 @@ import admitting
 import pytest
 from admitting import SHAPES, cpu, fabric, gpus, pod
 
-from fabric import injection
-from fabric.injection import facts, model
+from railwright.fabric import injection
+from railwright.fabric.injection import facts, model
 from webhook import pods, wire
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

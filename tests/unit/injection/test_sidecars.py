@@ -5,7 +5,7 @@ import peers
 import pytest
 from admitting import admitted, cpu, env, fabric, gpus, planned, pod, record
 
-from fabric.injection import sidecars
+from railwright.fabric.injection import sidecars
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}

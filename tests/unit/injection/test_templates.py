@@ -5,7 +5,7 @@ import pytest
 import working
 from admitting import cpu, fabric
 
-from fabric.injection import kinds, model
+from railwright.fabric.injection import kinds, model
 
 FABRIC = "railwright.io/fabric"
 BY = fabric(

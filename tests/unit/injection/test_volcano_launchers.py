@@ -9,9 +9,9 @@ from admitting import cpu, env, fabric, gpus, limits, record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.explanation import account, templates
-from fabric import workload
-from fabric.injection import model
+from railwright.cli.explanation import account, templates
+from railwright.fabric import workload
+from railwright.fabric.injection import model
 
 VOLCANO = working.kind("Job.batch.volcano.sh")
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")

@@ -11,13 +11,13 @@ import twins
 import yaml
 from admitting import variables
 
-from fabric import views
-from fabric.injection import aim as aims
-from fabric.injection import applied, model, plan, wishes
-from fabric.lint import admission, engine, sites, subjects
-from fabric.lint import model as lint
-from fabric.nccl import derive
-from fabric.policy import model as policies
+from railwright.fabric import views
+from railwright.fabric.injection import aim as aims
+from railwright.fabric.injection import applied, model, plan, wishes
+from railwright.fabric.lint import admission, engine, sites, subjects
+from railwright.fabric.lint import model as lint
+from railwright.fabric.nccl import derive
+from railwright.fabric.policy import model as policies
 from webhook import patch
 
 

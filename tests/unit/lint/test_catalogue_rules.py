@@ -2,8 +2,8 @@
 
 import pytest
 
-from fabric.lint import engine, model, settings
-from fabric.nccl import catalogue
+from railwright.fabric.lint import engine, model, settings
+from railwright.fabric.nccl import catalogue
 
 BY_STATUS = {"removed": "N02", "unknown": "N03", "framework": "N04", "plugin": "N05", "newer": "N06"}
 VALUES = {"N07", "N08", "N09", "N10", "N11", "N12"}  # the rules about what a value looks like

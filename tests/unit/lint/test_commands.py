@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.lint import commands, model
+from railwright.fabric.lint import commands, model
 
 
 def passed(*words):

@@ -1,7 +1,7 @@
 import pytest
 
-from fabric.lint import hardware
-from fabric.policy import model as policies
+from railwright.fabric.lint import hardware
+from railwright.fabric.policy import model as policies
 
 
 @pytest.mark.parametrize(

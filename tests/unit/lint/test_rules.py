@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabric.lint import engine, model
+from railwright.fabric.lint import engine, model
 
 E, W, I = model.Severity.ERROR, model.Severity.WARNING, model.Severity.INFO  # noqa: E741 - the table's own letters
 # The published table (NCCL environment: lint rules), N01 to N60 in order.

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from fabric.lint import engine, model, settings
-from fabric.nccl import catalogue, choices
-from fabric.policy import model as policies
+from railwright.fabric.lint import engine, model, settings
+from railwright.fabric.nccl import catalogue, choices
+from railwright.fabric.policy import model as policies
 
 RULES = {rule.code: rule for rule in engine.every()}
 ROCE, IB, EFA, TCP, PVRDMA = (policies.Transport(name) for name in ("roce", "infiniband", "efa", "tcp", "pvrdma"))

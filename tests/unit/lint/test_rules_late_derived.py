@@ -3,9 +3,9 @@
 import hypothesis
 from hypothesis import strategies as st
 
-from fabric.lint import engine, hardware, model
-from fabric.nccl import derive
-from fabric.policy import model as policies
+from railwright.fabric.lint import engine, hardware, model
+from railwright.fabric.nccl import derive
+from railwright.fabric.policy import model as policies
 
 RANGES = {None: "10.0.0.0/8", "AF_INET": "192.168.0.0/16", "AF_INET6": "fd00::/8"}
 SUBNETS = {None: "10.{}.0.0/16", "AF_INET": "192.168.{}.0/24", "AF_INET6": "fd00:{}::/64"}

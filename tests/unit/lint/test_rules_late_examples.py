@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabric.lint import engine, model
+from railwright.fabric.lint import engine, model
 
 RULES = [rule for rule in engine.every() if int(rule.code[1:]) >= 23]
 WARNING = 256  # characters of an admission warning; the API server cuts the rest

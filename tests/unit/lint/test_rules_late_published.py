@@ -8,7 +8,7 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
-from fabric.lint import engine, model, settings, subjects, workloads
+from railwright.fabric.lint import engine, model, settings, subjects, workloads
 
 POD = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": frozenset({"IPC_LOCK"}), "count": 2, "job": 16}
 

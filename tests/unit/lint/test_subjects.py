@@ -4,7 +4,7 @@ import admitting
 import pytest
 from admitting import variables
 
-from fabric.lint import engine, model, subjects
+from railwright.fabric.lint import engine, model, subjects
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.lint import workloads
+from railwright.fabric.lint import workloads
 
 POD = {"spec": {"containers": [{"name": "c"}]}}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fabric.nccl import catalogue
+from railwright.fabric.nccl import catalogue
 
 NUMBERS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Range)]
 WORDS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Enumeration)]

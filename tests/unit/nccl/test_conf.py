@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.nccl import conf
+from railwright.fabric.nccl import conf
 
 ONE_LINE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0"), max_size=40)
 NAMES = ONE_LINE.filter(lambda name: name != "" and "=" not in name and name[0] != "#")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.nccl import conf, derive
-from fabric.policy import model
+from railwright.fabric.nccl import conf, derive
+from railwright.fabric.policy import model
 
 RAILS = tuple(model.Rail(name=f"rail{at}", device=f"mlx5_{at}") for at in range(4))
 DEVICES = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")

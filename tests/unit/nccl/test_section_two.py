@@ -5,8 +5,8 @@ from those tables and not from the code. `-` is a fact the transport's table say
 import msgspec
 import pytest
 
-from fabric.nccl import derive, libraries
-from fabric.policy import model
+from railwright.fabric.nccl import derive, libraries
+from railwright.fabric.policy import model
 
 ONE = (model.Rail(name="rail0", device="mlx5_bond_0"),)
 FIXED = {  # what a transport says whatever the facts are, beside the common block

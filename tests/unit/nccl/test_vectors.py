@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.nccl import gids, integers, lists
+from railwright.fabric.nccl import gids, integers, lists
 
 VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl" / "vectors.json").read_text())
 DEVICES = VECTORS["hca_filter"]["devices"]

@@ -4,8 +4,8 @@ import json
 
 import msgspec
 
-from fabric import names, views
-from fabric.overview import admissions, members, model
+from railwright.fabric import names, views
+from railwright.fabric.overview import admissions, members, model
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],

@@ -4,9 +4,9 @@ import msgspec
 import placing
 import pytest
 
-from fabric import views
-from fabric.overview import deltas, members, model, picture
-from fabric.placement import ledger
+from railwright.fabric import views
+from railwright.fabric.overview import deltas, members, model, picture
+from railwright.fabric.placement import ledger
 
 POLICY = placing.policy(required=True, oversubscription=[8])
 

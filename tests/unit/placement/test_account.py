@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from placing import RAILS, RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
 
-from fabric.placement import account, bandwidth, decide, planner
-from fabric.policy import model
+from railwright.fabric.placement import account, bandwidth, decide, planner
+from railwright.fabric.policy import model
 
 
 def told(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):

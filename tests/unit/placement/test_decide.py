@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
 
-from fabric import views
-from fabric.placement import decide
+from railwright.fabric import views
+from railwright.fabric.placement import decide
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):

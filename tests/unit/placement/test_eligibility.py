@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from placing import fleet_of, node
 
-from fabric import views
-from fabric.placement import eligibility
+from railwright.fabric import views
+from railwright.fabric.placement import eligibility
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 

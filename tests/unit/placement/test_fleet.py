@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, fleet_of, node, pod
 
-from fabric import workload
+from railwright.fabric import workload
 
 PODS = st.builds(
     pod,

@@ -5,8 +5,8 @@ import json
 import msgspec
 from placing import asked, book, fleet_of, leaves, node, pod, policy
 
-from fabric import names, views
-from fabric.placement import decide
+from railwright.fabric import names, views
+from railwright.fabric.placement import decide
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 

@@ -8,7 +8,7 @@ import pytest
 from placing import GPU, LEAF, RESOURCES, SPINE, entry, node, pod, policy
 from scheduling_loop import Loop, gang
 
-from fabric.policy import model, presets
+from railwright.fabric.policy import model, presets
 
 PRODUCT = "nvidia.com/gpu.product"
 

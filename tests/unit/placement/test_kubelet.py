@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import views
-from fabric.placement import kubelet, numa
+from railwright.fabric import views
+from railwright.fabric.placement import kubelet, numa
 
 GPU, RAILS = "nvidia.com/gpu", tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 IDLE = ({GPU: (4, 4), RAILS[0]: (1, 1), RAILS[1]: (1, 1)}, {GPU: (4, 4), RAILS[2]: (1, 1), RAILS[3]: (1, 1)})

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from placing import RESOURCES, asked, book, fleet_of, node, pod
 
-from fabric.placement import decide, landing
+from railwright.fabric.placement import decide, landing
 
 LEAF_A, LEAF_B = ("a", "s"), ("b", "s")
 SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.placement import leaves
+from railwright.fabric.placement import leaves
 
 ROOMS = st.dictionaries(
     st.tuples(st.sampled_from(["l0", "l1", "l2", "l3"]), st.sampled_from(["s0", "s1", "s2"])),

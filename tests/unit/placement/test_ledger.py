@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import entry, pod
 
-from fabric.placement import ledger
+from railwright.fabric.placement import ledger
 
 ALLOCATED, PIPELINED = ledger.State.ALLOCATED, ledger.State.PIPELINED
 UIDS = st.sampled_from(["a", "b", "c"])

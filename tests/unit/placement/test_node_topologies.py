@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from placing import GPU, RAILS, RESOURCES, fleet_of, node, pod
 
-from cluster import snapshots
 from extender import state as states
-from fabric import views
-from fabric.policy import model
+from railwright.cluster import snapshots
+from railwright.fabric import views
+from railwright.fabric.policy import model
 
 RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
 SHAPE = model.NodeShape(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, RAILS, RESOURCES
 
-from fabric import views
-from fabric.placement import numa
-from fabric.policy import model
+from railwright.fabric import views
+from railwright.fabric.placement import numa
+from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
 EACH = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]

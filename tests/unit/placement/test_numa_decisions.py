@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
 
-from fabric import views
-from fabric.placement import ask, decide
-from fabric.policy import model
+from railwright.fabric import views
+from railwright.fabric.placement import ask, decide
+from railwright.fabric.policy import model
 
 SHAPE = model.NodeShape(
     name="s",

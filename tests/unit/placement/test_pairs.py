@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.placement import pairs
+from railwright.fabric.placement import pairs
 
 
 def spreads(row):

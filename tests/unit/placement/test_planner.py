@@ -7,7 +7,7 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.placement import bandwidth, planner
+from railwright.fabric.placement import bandwidth, planner
 
 RAILS = 3
 FULL = (1 << RAILS) - 1

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy, sized
 
-from fabric.placement import decide
+from railwright.fabric.placement import decide
 
 POLICY = policy(oversubscription=[1, 7])
 

@@ -4,9 +4,9 @@ import msgspec
 from placing import RESOURCES, fleet_of, node, pod, policy
 
 from extender import rail_gauges, state
-from fabric.placement import rail_devices
-from fabric.policy import model
-from serving import metrics
+from railwright.fabric.placement import rail_devices
+from railwright.fabric.policy import model
+from railwright.serving import metrics
 
 FREE, BUSY, DEAD, OUT = rail_devices.State
 RAIL0 = RESOURCES[0]

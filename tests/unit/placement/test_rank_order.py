@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import asked, book, fleet_of, leaves, pod
 
-from fabric.placement import decide
+from railwright.fabric.placement import decide
 
 SIZE = 11
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import resources
-from fabric import views, workload, workload_views
-from fabric.placement import fleet, size_kinds, sizes
+from railwright.cluster import resources
+from railwright.fabric import views, workload, workload_views
+from railwright.fabric.placement import fleet, size_kinds, sizes
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cluster import documents, policies, policy_process
+from railwright.cluster import documents, policies, policy_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = [ROOT / "manifests" / "examples" / name / "policy.yaml" for name in ("360-roce", "pvrdma-mpi")]
@@ -37,7 +37,16 @@ def test_a_bad_one_comes_back_with_all_that_is_wrong(text):
 
 
 def test_a_policy_that_takes_too_much_memory_is_refused_for_that():
-    limited = ["sh", "-c", 'ulimit -v 150000; exec "$@"', "-", sys.executable, "-P", "-m", "cluster.policy_process"]
+    limited = [
+        "sh",
+        "-c",
+        'ulimit -v 150000; exec "$@"',
+        "-",
+        sys.executable,
+        "-P",
+        "-m",
+        "railwright.cluster.policy_process",
+    ]
     ran = subprocess.run(limited, input=b"a: 1\n" * 200_000, capture_output=True, check=True)
     assert b"takes more than 146 MiB of memory to read" in ran.stdout
 

@@ -6,8 +6,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import documents, manifests, nodes, policies
-from fabric.policy import model
+from railwright.cluster import documents, manifests, nodes, policies
+from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
 CONTRACT = (DATA / "contract.yaml").read_text()

@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 import yaml
 
-from cluster import documents, sentences
-from fabric.policy import grammar, model, presets, schema, selectors
-from fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
+from railwright.cluster import documents, sentences
+from railwright.fabric.policy import grammar, model, presets, schema, selectors
+from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
 CONTRACT = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "policies" / "contract.yaml").read_text())
 

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from cluster import snapshots
+from railwright.cluster import snapshots
 
 NODES = """\
 apiVersion: v1

@@ -1,4 +1,4 @@
-from cluster import policies
+from railwright.cluster import policies
 
 GOOD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
 BAD = GOOD.replace("tcp", "tpc")

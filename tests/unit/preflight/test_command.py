@@ -7,14 +7,15 @@ import tomllib
 import trees
 from admitting import ROOT
 
-from fabric.injection import preflight_container
+from railwright.fabric.injection import preflight_container
 
 PROGRAM = """
 import sys
 import tomllib
-from cli.__main__ import main
+from railwright.cli.__main__ import main
 code = main(["preflight", "--transport", "erdma", "--root", sys.argv[1]])
-ours = {"fabric", "cluster", "serving", "webhook", "extender", "certs", "simulator"}
+ours = {"railwright.fabric", "railwright.cluster", "railwright.serving", "railwright.simulator"}
+ours |= {"webhook", "extender", "certs"}
 strangers = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}
 print(code, sorted(strangers), sorted(ours & set(sys.modules)))
 """
@@ -30,7 +31,7 @@ def test_it_imports_the_standard_library_and_itself(tmp_path):
         cwd=ROOT,
         env={"PYTHONPATH": "."},
     )
-    assert done.stdout.splitlines()[-1] == "0 ['cli', 'preflight'] []"
+    assert done.stdout.splitlines()[-1] == "0 ['railwright'] []"
 
 
 def test_the_image_has_every_package_of_the_wheel_and_starts_the_program_by_its_name():

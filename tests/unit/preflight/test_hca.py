@@ -5,7 +5,7 @@ import json
 import pytest
 from admitting import ROOT
 
-from preflight import hca
+from railwright.preflight import hca
 
 VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
 

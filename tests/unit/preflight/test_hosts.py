@@ -7,9 +7,9 @@ import threading
 import pytest
 import trees
 
-from preflight import __main__ as preflight
-from preflight import checks, expected
-from preflight import host as hosts
+from railwright.preflight import __main__ as preflight
+from railwright.preflight import checks, expected
+from railwright.preflight import host as hosts
 
 RAILS = [f"rail{k},device=mlx5_{k},interface=net{k + 1}" for k in range(4)]
 ROCE = [f"--rail={rail}" for rail in RAILS]
@@ -195,7 +195,7 @@ def test_usage_is_two(options, capsys):
 
 
 def test_an_interface_with_a_comma_in_its_name_is_read_whole():
-    from preflight import expected
+    from railwright.preflight import expected
 
     assert expected.rail("r0,device=d,interface=a,b") == expected.Rail("r0", "d", "a,b")
 

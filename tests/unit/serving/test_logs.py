@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving import logs
+from railwright.serving import logs
 
 HOSTILE = st.text(st.characters(codec=None, categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Lu", "Po")), max_size=50)
 TREES = st.recursive(

@@ -7,7 +7,7 @@ import prometheus_client
 import pytest
 from prometheus_client import parser
 
-from serving import metric_row, metrics, metrics_reference
+from railwright.serving import metric_row, metrics, metrics_reference
 
 ROOT = pathlib.Path(__file__).parents[3]
 TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
@@ -99,7 +99,7 @@ def test_the_exposition_says_help_and_type_of_every_family(server):
 def test_every_row_is_counted_in_somewhere():
     code = "\n".join(
         path.read_text()
-        for folder in ("serving", "webhook", "extender", "cluster")
+        for folder in ("railwright/serving", "webhook", "extender", "railwright/cluster")
         for path in (ROOT / folder).rglob("*.py")
     )
     attributes = [name for name, row in vars(metrics.Metrics).items() if isinstance(row, metric_row.Row)]
@@ -107,7 +107,7 @@ def test_every_row_is_counted_in_somewhere():
 
 
 def test_the_reference_page_is_up_to_date():
-    """Otherwise: python -m serving.metrics_reference > docs/metrics.md"""
+    """Otherwise: python -m railwright.serving.metrics_reference > docs/metrics.md"""
     assert (ROOT / "docs" / "metrics.md").read_text() == metrics_reference.text()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving import routes
+from railwright.serving import routes
 
 
 def answer(_call: routes.Call) -> routes.Reply:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving import settings
+from railwright.serving import settings
 
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
 

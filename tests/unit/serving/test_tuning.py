@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from serving import tuning
+from railwright.serving import tuning
 
 
 async def test_caches_are_frozen_once_they_are_full_and_not_before():

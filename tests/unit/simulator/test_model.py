@@ -3,8 +3,8 @@
 import pytest
 from towns import fill, mixed_nodes, town
 
-from fabric.placement import bandwidth
-from simulator import kubelet, model, parameters, world
+from railwright.fabric.placement import bandwidth
+from railwright.simulator import kubelet, model, parameters, world
 
 NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towns import fill, mixed_nodes, town
 
-from simulator import model, optimum
+from railwright.simulator import model, optimum
 
 
 @st.composite

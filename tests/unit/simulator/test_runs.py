@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from towns import site, town
 
-from simulator import choosers, loops, ours, schedulers, shapes, sites, streams, studies, world
+from railwright.simulator import choosers, loops, ours, schedulers, shapes, sites, streams, studies, world
 
 SETTINGS = schedulers.Settings()
 
@@ -150,7 +150,7 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
         fabrics={"roce": msgspec.structs.replace(sites.published("mixed").fabric, rails=rails_of(shape))},
         default_fabric="roce",
     )
-    from fabric import views
+    from railwright.fabric import views
 
     given = sites.given(msgspec.convert(trees, list[views.Node]), policy, "a test")
     on = world.World(given)
@@ -162,6 +162,6 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
 
 
 def rails_of(shape):
-    from fabric.policy import model
+    from railwright.fabric.policy import model
 
     return tuple(model.Rail(name=f"rail{i}", resource=name) for i, name in enumerate(shape.rails))

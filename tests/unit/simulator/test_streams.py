@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator import distributions, streams
+from railwright.simulator import distributions, streams
 
 MANY = 60_000
 

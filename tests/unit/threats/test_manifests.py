@@ -10,9 +10,9 @@ import jsonpatch
 import pytest
 import yaml
 
-from fabric import names
-from fabric.injection import missed
-from serving import limits, settings
+from railwright.fabric import names
+from railwright.fabric.injection import missed
+from railwright.serving import limits, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"

@@ -9,9 +9,9 @@ from admitting import fabric, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import names
-from fabric.injection import model
-from fabric.nccl import conf
+from railwright.fabric import names
+from railwright.fabric.injection import model
+from railwright.fabric.nccl import conf
 from webhook import patch
 
 PLAIN = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n")

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from cluster import client as clients
 from extender import app, schedulers, state
-from serving import settings
+from railwright.cluster import client as clients
+from railwright.serving import settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))

@@ -6,11 +6,11 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
-from cli import __main__ as command_line
-from cli.explanation import account, manifests, templates
-from cluster import policies
-from fabric import names
-from fabric.verification import jobs
+from railwright.cli import __main__ as command_line
+from railwright.cli.explanation import account, manifests, templates
+from railwright.cluster import policies
+from railwright.fabric import names
+from railwright.fabric.verification import jobs
 
 SITES = {
     "360-roce": "roce-derived",

@@ -8,8 +8,8 @@ from admitting import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.policy import model as policies
-from fabric.verification import aggregate, expectations, model, report
+from railwright.fabric.policy import model as policies
+from railwright.fabric.verification import aggregate, expectations, model, report
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 INDEX = json.loads((FOLDER / "index.json").read_text())

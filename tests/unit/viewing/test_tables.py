@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import tables
+from railwright.cli import tables
 
 COLUMNS = (
     tables.Column("NAMESPACE", drop=3),

@@ -8,7 +8,7 @@ import terminals
 import vistas
 import yaml
 
-from cli import __main__ as command_line
+from railwright.cli import __main__ as command_line
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import jsonpatch
 import msgspec
 from admitting import SHAPES, fabric, pod, view
 
-from fabric import hypernodes, views
+from railwright.fabric import hypernodes, views
 from webhook import bindings, state
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"

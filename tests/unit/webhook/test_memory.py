@@ -10,8 +10,8 @@ from admitting import cpu, fabric, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import views
-from fabric.injection import facts
+from railwright.fabric import views
+from railwright.fabric.injection import facts
 from webhook import memory, pods, state
 
 ONE = "[{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]"

@@ -9,8 +9,8 @@ from admitting import view
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import views
-from fabric.injection import model
+from railwright.fabric import views
+from railwright.fabric.injection import model
 from webhook import patch
 
 KEYS = st.text(st.sampled_from('abc/~.-0é"\\'), min_size=1, max_size=8)

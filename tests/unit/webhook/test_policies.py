@@ -6,7 +6,7 @@ import json
 import admitting
 import pytest
 
-from cluster import policies as reading
+from railwright.cluster import policies as reading
 from webhook import policies
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()

@@ -9,7 +9,7 @@ from admitting import fabric, gpus, limits, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.injection import kinds
+from railwright.fabric.injection import kinds
 from webhook import memory, pods, wire
 
 RESOURCE = "nvidia.com/mlx5_0"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fabric import views
+from railwright.fabric import views
 from webhook import state
 
 

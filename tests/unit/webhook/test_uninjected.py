@@ -4,10 +4,10 @@ import admitting
 import missed_pods
 import pytest
 
-from cluster import resources
-from fabric import names
-from fabric.injection import missed
-from serving import metrics
+from railwright.cluster import resources
+from railwright.fabric import names
+from railwright.fabric.injection import missed
+from railwright.serving import metrics
 from webhook import __main__ as webhook
 from webhook import state as states
 from webhook import uninjected

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import views
+from railwright.fabric import views
 from webhook import wire
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"

@@ -13,7 +13,7 @@ from admitting import cpu, fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.injection import kinds
+from railwright.fabric.injection import kinds
 from webhook import wire, workloads
 
 FABRIC = "railwright.io/fabric"

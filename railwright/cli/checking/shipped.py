@@ -1,0 +1,72 @@
+"""The webhook entries that manifests/base/admission.yaml installs, as far as an installed one can differ to its harm.
+
+Owns the table; a test holds it equal to the manifest. Match conditions are known by name: their text is CEL.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from railwright.fabric import names
+
+Expression = tuple[str, str, tuple[str, ...]]  # key, operator, values
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry. `resources`: what it has to be called for, as GROUP/RESOURCE and operation."""
+
+    path: str
+    closed: bool  # failurePolicy Fail
+    seconds: int  # timeoutSeconds
+    resources: frozenset[tuple[str, str]]
+    objects: tuple[Expression, ...] = ()
+    namespaces: tuple[Expression, ...] = ()
+    conditions: tuple[str, ...] = ()
+    mutating: bool = True
+    reinvoked: bool = True
+
+
+EXCLUDED = ("kube-system", names.NAMESPACE)
+PODS = "pods.railwright.io"  # the entry for pods that carry the label
+NAME_LABEL = "kubernetes.io/metadata.name"
+_LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC, "NotIn", (names.FABRIC_NONE,)))
+_UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)
+_PODS = frozenset({("/pods", "CREATE")})
+_WORKLOADS = (
+    "apps/deployments", "apps/statefulsets", "batch/jobs", "batch.volcano.sh/jobs", "kubeflow.org/mpijobs",
+    "kubeflow.org/pytorchjobs", "kubeflow.org/tfjobs", "kubeflow.org/xgboostjobs",
+    "kubeflow.org/paddlejobs", "kubeflow.org/jaxjobs", "jobset.x-k8s.io/jobsets",
+    "leaderworkerset.x-k8s.io/leaderworkersets", "ray.io/rayclusters",
+)  # fmt: skip
+_CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)
+_CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in ("CREATE", "UPDATE"))
+
+ENTRIES: Mapping[str, Entry] = {
+    PODS: Entry(
+        "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_LABELLED,
+        conditions=("is-no-mirror-pod",),
+    ),
+    "namespaced-pods.railwright.io": Entry(
+        "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_UNLABELLED, namespaces=_LABELLED,
+        conditions=("is-no-mirror-pod", "asks-for-an-extended-resource"),
+    ),
+    "workloads.railwright.io": Entry(
+        "/mutate/workloads", closed=True, seconds=5, resources=_CREATED, objects=((names.FABRIC, "Exists", ()),)
+    ),
+    "templates.railwright.io": Entry(
+        "/mutate/workloads", closed=False, seconds=2, resources=_CHANGED, conditions=("new-or-changed", "opts-in")
+    ),
+    "namespaced-workloads.railwright.io": Entry(
+        "/mutate/workloads", closed=False, seconds=2, resources=_CHANGED, objects=_UNLABELLED, namespaces=_LABELLED,
+        conditions=("new-or-changed",),
+    ),
+    "bindings.railwright.io": Entry(
+        "/mutate/bindings", closed=False, seconds=2, resources=frozenset({("/pods/binding", "CREATE")}),
+        reinvoked=False,
+    ),
+    "policy.railwright.io": Entry(
+        "/validate/policy", closed=False, seconds=5,
+        resources=frozenset({("/configmaps", "CREATE"), ("/configmaps", "UPDATE")}),
+        conditions=("is-the-policy",), mutating=False, reinvoked=False,
+    ),
+}  # fmt: skip

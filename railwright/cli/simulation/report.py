@@ -1,0 +1,137 @@
+"""What a study found, as a table and as JSON. Every bandwidth is called modelled wherever it is shown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from rich import box, console, table
+
+from railwright.cli import output, tables
+from railwright.simulator import studies, world
+
+_NAMES = {
+    "none": "no extender",
+    "binpack": "binpack",
+    "greedy": "greedy with mates",
+    "railwright": "railwright",
+    "optimum": "exact optimum",
+}
+_COLUMNS = (
+    tables.Column("policy"),
+    tables.Column("modelled busbw of optimum", right=True),
+    tables.Column("per gang", drop=2, right=True),
+    tables.Column("worst", drop=1, right=True),
+    tables.Column("leaves x fewest", drop=3, right=True),
+    tables.Column("avoidable crossings", drop=4, right=True),
+    tables.Column("by rank order", drop=7, right=True),
+    tables.Column("avoidable NUMA splits", drop=5, right=True),
+    tables.Column("mean wait", drop=8, right=True),
+    tables.Column("utilisation", drop=6, right=True),
+)
+
+
+def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
+    """The study on stdout."""
+    screen = console.Console(highlight=False)
+    first = results[0].summary
+    screen.print(f"[bold]{_title(question)}[/bold]", soft_wrap=True)
+    screen.print(f"{question.site.source}", soft_wrap=True, style="dim", markup=False)
+    screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
+    tables.show(
+        _COLUMNS,
+        [_row(result) for result in results],
+        styles=["bold" if result.policy == "railwright" else "" for result in results],
+    )
+    screen.print()
+    for result in results:
+        if result.decisions:
+            each = 1000 * result.decision_seconds / result.decisions
+            screen.print(
+                f"railwright: {result.decisions} decisions, {each:.2f} ms each on this machine.", soft_wrap=True
+            )
+        if result.outcome.refused:
+            screen.print(f"{result.policy}: {result.outcome.refused} jobs no empty cluster could hold.", soft_wrap=True)
+    screen.print(
+        "Modelled, not measured: `railwright simulate --parameters` lists every number and its source. Bandwidths and "
+        "leaves are of gangs, weighted by GPU time; the optimum is each gang's own, on what was free as it was placed.",
+        soft_wrap=True,
+    )
+
+
+def as_json(question: studies.Question, results: Sequence[studies.Result]) -> Any:
+    """The study as one JSON value."""
+    site, settings = question.site, question.settings
+    return {
+        "modelled": True,
+        "site": {
+            "name": site.name,
+            "source": site.source,
+            "nodes": len(site.nodes),
+            "oversubscription": list(site.fabric.placement.oversubscription),
+        },
+        "stream": question.stream,
+        "load": question.load,
+        "podGpus": question.pod_gpus,
+        "scheduler": settings.kind,
+        "sample": "all" if settings.sample_all else "default",
+        "seed": settings.seed,
+        "nodeResourceTopologies": settings.reports,
+        "policies": {
+            result.policy: msgspec.to_builtins(result.summary)
+            | {
+                "refused": result.outcome.refused,
+                "decisions": result.decisions,
+                "decision_seconds": round(result.decision_seconds, 3),
+            }
+            for result in results
+        },
+    }
+
+
+def show_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a plain table. On a terminal only names are never wrapped; elsewhere nothing is."""
+    screen = console.Console(highlight=False)
+    if not screen.is_terminal:
+        tables.show([tables.Column(column) for column in columns], rows, wide=True)
+        return
+    shown = table.Table(box=box.SIMPLE)
+    for column in columns:
+        shown.add_column(column, no_wrap=column == columns[0], overflow="fold")
+    for row in rows:
+        shown.add_row(*map(output.visible, row))
+    screen.print(shown, markup=False)
+
+
+def name_of(policy: str) -> str:
+    """A policy as people call it."""
+    return _NAMES.get(policy, policy)
+
+
+def ratios(question: studies.Question) -> str:
+    """The oversubscription of each level, leaf first."""
+    return ", ".join(f"{ratio:g}:1" for ratio in world.ratios(question.site))
+
+
+def _title(question: studies.Question) -> str:
+    load = "as many jobs a day as published" if question.load is None else f"load {question.load:g}"
+    sample = "all nodes" if question.settings.sample_all else "the default sample of nodes"
+    return (
+        f"{question.site.name}: {len(question.site.nodes)} nodes, oversubscription {ratios(question)}; "
+        f"{question.stream}, {load}; {question.settings.kind}, {sample}"
+    )
+
+
+def _row(result: studies.Result) -> Sequence[str]:
+    it = result.summary
+    return (
+        name_of(result.policy),
+        f"{it.modelled_busbw_of_optimum:.3f}",
+        f"{it.modelled_busbw_of_optimum_per_gang:.3f}",
+        f"{it.worst_gang:.2f}",
+        f"{it.leaves_of_fewest:.2f}",
+        f"{it.avoidable_crossings}",
+        f"{it.disordered}",
+        f"{it.avoidable_splits}",
+        f"{it.mean_wait:.0f} s",
+        f"{it.utilisation:.1%}",
+    )

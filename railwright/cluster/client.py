@@ -1,0 +1,194 @@
+"""The API server over HTTP: raw JSON in and out, every call with a deadline.
+
+Authentication and configuration come from `railwright.cluster.credentials`; the session is our own: no proxy from the
+environment (an injected HTTPS_PROXY would reroute cluster traffic), no redirects, lines of any length, and no model
+decoding.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+
+import aiohttp
+import msgspec
+
+from railwright.cluster import credentials, errors, failures
+
+CALL_SECONDS = 30.0  # for a list page or a write
+CONNECT_SECONDS = 10.0
+_CHUNK = 64 * 1024
+_LONGEST_MESSAGE = 500  # characters of a server's words that go into an error
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+class Client:
+    """One session with one API server."""
+
+    def __init__(self, account: credentials.Account, *, call_seconds: float | None = None) -> None:
+        self._account = account
+        self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
+        self._mistrusted = False  # the server's certificate was not of the authority we know
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+
+    @property
+    def host(self) -> str:
+        """Where the API server is, for people."""
+        return self._account.host
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """The body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
+        return await self._call("GET", path, query=query)
+
+    async def post(self, path: str, body: bytes) -> bytes:
+        """The body of a POST."""
+        return await self._call("POST", path, body=body)
+
+    async def put(self, path: str, body: bytes) -> bytes:
+        """The body of a PUT."""
+        return await self._call("PUT", path, body=body)
+
+    async def patch(self, path: str, body: bytes, content_type: str) -> bytes:
+        """The body of a PATCH."""
+        return await self._call("PATCH", path, body=body, content_type=content_type)
+
+    async def stream(
+        self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
+        """Whole lines of a watch, of any length; ends with the stream. A line cut off at the end is not given.
+
+        `opened` is called when the server has taken the watch; lines may be a minute away.
+
+        Raises SilentError when nothing arrives for `quiet_seconds` after that.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
+        async with self._answer("GET", path, query=query, timeout=timeout) as response:
+            opened()
+            parts: list[bytes] = []
+            with self._unreachable(path), self._silent(path):
+                async for chunk in response.content.iter_chunked(_CHUNK):
+                    *lines, rest = chunk.split(b"\n")
+                    for line in lines:
+                        yield b"".join([*parts, line])
+                        parts.clear()
+                    if rest:
+                        parts.append(rest)
+
+    async def renew(self) -> None:
+        """Read the credentials anew: the server no longer takes the ones we have. Raises ConfigurationError."""
+        self._account = await self._account.renewed()
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
+        async with self._answer(
+            method, path, query=query, body=body, content_type=content_type, timeout=timeout
+        ) as response:
+            with self._unreachable(path):
+                return await response.read()
+
+    @contextlib.asynccontextmanager
+    async def _answer(  # noqa: PLR0913 - what a request consists of, by name
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the session enforces it, phase by phase
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._mistrusted:  # it may have a new authority by now, and the file of ours with it
+            self._mistrusted = False
+            await self.renew()
+        account = self._account
+        headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        with self._unreachable(path), self._noting_mistrust():
+            response = await self._session.request(
+                method,
+                account.host + path,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                ssl=account.tls,
+                server_hostname=account.server_name,
+                proxy=account.proxy,
+                allow_redirects=False,  # the API server sends none; whoever does is not given our credentials
+            )
+        try:
+            if response.status >= 300:
+                with self._unreachable(path):
+                    raise _api_error(response, await response.read(), path, account.host)
+            yield response
+        finally:
+            response.release()
+
+    @contextlib.contextmanager
+    def _unreachable(self, path: str) -> Iterator[None]:
+        """Raise every way a connection can fail as one error."""
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise failures.unreachable(self.host, path, error) from error
+
+    @contextlib.contextmanager
+    def _silent(self, path: str) -> Iterator[None]:
+        """Raise SilentError for a stream on which nothing arrives in time."""
+        try:
+            yield
+        except aiohttp.ServerTimeoutError as error:
+            raise failures.silent(self.host, path) from error
+
+    @contextlib.contextmanager
+    def _noting_mistrust(self) -> Iterator[None]:
+        try:
+            yield
+        except aiohttp.ClientConnectorCertificateError:
+            self._mistrusted = True
+            raise
+
+
+async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float | None = None) -> Client:
+    """A client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
+    return Client(await credentials.read(kubeconfig, context), call_seconds=call_seconds)
+
+
+def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
+    foreign = False
+    try:
+        status = _decode_status(body)
+        reason, message = status.reason, status.message
+        foreign = status.kind != "Status"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or nothing
+        reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
+        foreign = True
+    after = response.headers.get("Retry-After", "")
+    return errors.ApiError(
+        response.status,
+        reason,
+        message[:_LONGEST_MESSAGE],
+        path,
+        retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
+        where=failures.place(host),
+        foreign=foreign,
+    )

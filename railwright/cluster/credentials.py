@@ -1,0 +1,100 @@
+"""Where the API server is and who we are there, read by kubernetes_asyncio and read anew when it must be.
+
+Owns the one place that uses that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
+with its token refresh. Knows no request. The library is imported when an account is read and not before, because a
+server on a snapshot file does without; `railwright.cluster.kubernetes_library` keeps the import small.
+"""
+
+import asyncio
+import os
+import pathlib
+import ssl
+from typing import TYPE_CHECKING
+
+from railwright.cluster import errors, kubernetes_library, tls
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import configuration
+
+READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold a server up for ever
+
+
+class Account:
+    """One reading of a kubeconfig, or of the account of the pod this runs in (`kubeconfig` None)."""
+
+    def __init__(
+        self, kubeconfig: str | None, settings: "configuration.Configuration", context: str | None = None
+    ) -> None:
+        self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
+        self.host = str(settings.host or "").rstrip("/")
+        self.tls = _tls(settings)
+        self.server_name: str | None = settings.tls_server_name  # where the certificate has another name than the host
+        self.proxy: str | None = settings.proxy  # of the kubeconfig's cluster; never of the environment
+
+    async def headers(self) -> dict[str, str]:
+        """Those of the account, read anew for every call: tokens are rotated under us. Raises ConfigurationError."""
+        from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
+
+        try:
+            given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise _unusable(self._kubeconfig, self._context, error) from error
+        # a token file may end with a newline, which no header may
+        return {
+            each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
+        }
+
+    async def renewed(self) -> "Account":
+        """The account as it is written now. Raises ConfigurationError."""
+        return await read(self._kubeconfig, self._context)
+
+
+async def read(kubeconfig: str | None, context: str | None = None) -> Account:
+    """The account of a kubeconfig, by its current context or by this one, or of the pod this runs in.
+
+    Raises ConfigurationError.
+    """
+    if kubeconfig is not None and not _exists(kubeconfig):
+        raise _unusable(kubeconfig, context, None)  # the library would only warn
+    kubernetes_library.import_config()
+    from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
+    from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
+
+    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, as that library does
+
+    settings = configuration.Configuration()
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # theirs
+        else:
+            async with asyncio.timeout(READ_SECONDS):
+                await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+            kubeconfig_faults.check(kubeconfig, context)
+        return Account(kubeconfig, settings, context)
+    except errors.ConfigurationError:
+        raise
+    except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
+        raise _unusable(kubeconfig, context, error) from error
+
+
+def _exists(kubeconfig: str) -> bool:
+    """True where one of the files does."""
+    return any(pathlib.Path(each).expanduser().exists() for each in kubeconfig.split(os.pathsep) if each)
+
+
+def _unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
+    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, and only where something is wrong
+
+    return kubeconfig_faults.unusable(kubeconfig, context, error)
+
+
+def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
+    if not str(settings.host or "").startswith("https"):
+        return True  # as aiohttp has it; there is no TLS on this connection
+    context = tls.client_context(settings.ssl_ca_cert)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

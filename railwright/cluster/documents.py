@@ -1,0 +1,185 @@
+"""YAML (and so JSON) text -> plain trees, with the line of every path.
+
+Owns values: bounds on size, merge keys, duplicate keys, allowed tags. Refuses to know what a document
+means; what a scalar or an alias is, `nodes` says.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import yaml
+
+from railwright.cluster import nodes
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES = 1024 * 1024  # a ConfigMap holds no more (Kubernetes' ConfigMap limit)
+MAX_VALUES = 100_000  # after expanding aliases: far above any policy, far below a billion laughs
+_MAX_EXPANDED_DEPTH = 2 * nodes.MAX_DEPTH  # aliases may nest what is written flat
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A fault beside which the rest of the document could still be read."""
+
+    path: Path
+    line: int
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """One document: its plain tree, what was wrong beside it, and where everything stands."""
+
+    tree: Any
+    problems: tuple[Problem, ...]
+    root: nodes.Node
+
+    def line(self, path: Path) -> int:
+        """The 1-based line of a path: of its key or item, or of the nearest part that exists."""
+        return self._find(path)[0]
+
+    def written(self, path: Path) -> str | None:
+        """The text of a scalar as it stands in the document, None for anything else."""
+        node = self._find(path)[1]
+        return node.text if node is not None and node.kind == "scalar" else None
+
+    def _find(self, path: Path) -> tuple[int, nodes.Node | None]:
+        node, line = self.root, self.root.line
+        for step in path:
+            below = child(node, step)
+            if below is None:
+                return line, None
+            line, node = below
+        return line, node
+
+
+def read(text: str) -> Document:
+    """The one document of a text; raises DocumentError when there is none, several, or bad syntax."""
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, which no ConfigMap could hold")
+    roots = list(nodes.compose(text))
+    if not roots or (len(roots) == 1 and roots[0].tag == "null"):
+        raise nodes.DocumentError("is empty; a document is wanted", 1)
+    if len(roots) > 1:
+        raise nodes.DocumentError(f"holds {len(roots)} documents separated by '---'; keep one", roots[1].line)
+    return document(roots[0])
+
+
+def document(root: nodes.Node) -> Document:
+    """The plain tree of a node, bounded in depth and size."""
+    walk = _Walk(MAX_VALUES)
+    tree = walk.value(root, ())
+    return Document(tree, tuple(walk.problems), root)
+
+
+def tree(root: nodes.Node) -> Any:
+    """The plain tree of a node of any size; raises DocumentError for any fault."""
+    walk = _Walk(None)
+    plain = walk.value(root, ())
+    if walk.problems:
+        raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
+    return plain
+
+
+def without_nulls(plain: Any) -> Any:
+    """A tree without the keys that have no value: an explicit null counts as absent, as for the API server."""
+    if isinstance(plain, dict):
+        return {key: without_nulls(value) for key, value in plain.items() if value is not None}
+    if isinstance(plain, list):
+        return [without_nulls(item) for item in plain]
+    return plain
+
+
+class _Walk:
+    """One expansion of a node into a plain tree, with its budget and what it found wrong."""
+
+    def __init__(self, budget: int | None) -> None:
+        self.problems: list[Problem] = []
+        self._budget = budget
+        self._used = 0
+
+    def value(self, node: nodes.Node, path: Path) -> Any:
+        self._used += 1
+        if self._budget is not None and self._used > self._budget:
+            raise nodes.DocumentError(f"expands to more than {self._budget} values", node.line)
+        if len(path) > _MAX_EXPANDED_DEPTH:
+            raise nodes.DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
+        if node.kind == "scalar":
+            return self._scalar(node, path)
+        if node.tag:
+            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+        if node.kind == "sequence":
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
+        return self._mapping(node, path)
+
+    def _mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
+        plain: dict[str, Any] = {}
+        for key, value in node.pairs():
+            if key.kind != "scalar":
+                self._wrong(path, key, "a key must be text, not a list or mapping")
+            elif key.tag == "merge":
+                self._merge(value, path, plain)
+        written: dict[str, int] = {}
+        for key, value in node.pairs():
+            if key.kind != "scalar" or key.tag == "merge":
+                continue
+            if key.text in written:
+                message = f"the key is already on line {written[key.text]}; keep one of the two"
+                self._wrong((*path, key.text), key, message)
+                continue
+            written[key.text] = key.line
+            plain[key.text] = self.value(value, (*path, key.text))
+        return plain
+
+    def _merge(self, source: nodes.Node, path: Path, plain: dict[str, Any]) -> None:
+        """YAML 1.1's `<<`: keys of the source where the mapping has none of its own; earlier sources win."""
+        for mapping in source.items if source.kind == "sequence" else [source]:
+            if mapping.kind != "mapping":
+                self._wrong(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
+                continue
+            for key, value in self.value(mapping, (*path, "<<")).items():
+                plain.setdefault(key, value)
+
+    def _scalar(self, node: nodes.Node, path: Path) -> Any:
+        if node.tag in ("str", "merge"):
+            return node.text
+        if node.tag not in nodes.TYPED:
+            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+            return node.text
+        try:
+            value = _construct(node)
+        except (ValueError, KeyError, IndexError):
+            self._wrong(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
+            return node.text
+        if isinstance(value, float) and not math.isfinite(value):
+            self._wrong(path, node, f"{node.text} is not a finite number; write one in digits")
+            return 0
+        return value
+
+    def _wrong(self, path: Path, node: nodes.Node, message: str) -> None:
+        self.problems.append(Problem(path, node.line, message))
+
+
+def _construct(node: nodes.Node) -> Any:
+    if len(node.text) > nodes.MAX_NUMBER:
+        raise ValueError(node.tag)
+    scalar = yaml.ScalarNode(f"{nodes.CORE}{node.tag}", node.text)
+    construct = getattr(_CONSTRUCTOR, f"construct_yaml_{node.tag}")
+    return construct(scalar)
+
+
+def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
+    """Line and node one step down; keys brought in by `<<` are found where they are written."""
+    if node.kind == "sequence":
+        inside = isinstance(step, int) and 0 <= step < len(node.items)
+        return (node.items[step].line, node.items[step]) if inside and isinstance(step, int) else None
+    merged: list[nodes.Node] = []
+    for key, value in node.pairs() if node.kind == "mapping" else ():
+        if key.kind == "scalar" and key.tag == "merge":
+            merged += value.items if value.kind == "sequence" else [value]
+        elif key.kind == "scalar" and key.text == step:
+            return key.line, value
+    return next((found for source in merged if (found := child(source, step))), None)

@@ -1,0 +1,143 @@
+"""Kubernetes Events: what people see in `kubectl describe`. Posted beside the work, never in its way.
+
+Owns the form of an Event and its wording limits. How many are written, and when, is `event_pace`'s.
+"""
+
+import asyncio
+import datetime as dt
+import hashlib
+import logging
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from railwright.cluster import client as clients
+from railwright.cluster import errors, event_pace
+
+Involved = event_pace.Involved
+WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # what becomes of a note
+_LOOK_SECONDS = 0.25  # between two looks at what has to wait
+_LONGEST_MESSAGE = 1024  # characters, core/v1 Event
+_GONE = 404
+_LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # it becomes part of a path
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; an owner's name may be anything
+_log = logging.getLogger("railwright.events")
+
+
+class Events:
+    """Posts Events for one component."""
+
+    def __init__(
+        self,
+        client: clients.Client,
+        component: str,
+        *,
+        now: Callable[[], dt.datetime],
+        became: Callable[[str, int], None] = lambda _outcome, _count: None,
+    ) -> None:
+        """`became` is told how many notes were WRITTEN, HELD_BACK, DROPPED or FAILED."""
+        self._client, self._component, self._now, self._became = client, component, now, became
+        self._pace = event_pace.Pace()
+        self._news = asyncio.Event()
+        self._dropped = 0
+
+    def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
+        """Queue an Event; returns at once and raises nothing."""
+        note = event_pace.Note(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
+        if _tellable(involved) and self._pace.add(note):
+            self._news.set()
+        else:
+            self._dropped += 1
+            self._became(DROPPED, 1)
+
+    async def run(self) -> None:
+        """Post what is queued, for ever. An Event that cannot be posted is logged and forgotten."""
+        while True:
+            write = self._pace.next(self._now())
+            self._account()
+            if write is None:
+                await self._wait()
+                continue
+            try:
+                await self._write(write)
+                self._became(WRITTEN, 1)
+            except errors.ClusterError as error:
+                self._became(FAILED, 1)
+                _log.warning("Event not posted", extra={"fields": {"reason": write.note.reason, "error": str(error)}})
+
+    def _account(self) -> None:
+        if self._pace.held_back:
+            self._became(HELD_BACK, self._pace.held_back)
+            self._pace.held_back = 0
+        if self._dropped:
+            _log.warning("Events dropped", extra={"fields": {"count": self._dropped}})
+            self._dropped = 0
+
+    async def _wait(self) -> None:
+        if len(self._pace):
+            await asyncio.sleep(_LOOK_SECONDS)
+            return
+        self._news.clear()
+        await self._news.wait()
+
+    async def _write(self, write: event_pace.Write) -> None:
+        now = self._now()
+        name = write.name
+        if not name or not await self._counted(write, now):
+            name = await self._posted(write, now)
+        self._pace.written(write, name, now)
+
+    async def _counted(self, write: event_pace.Write, now: dt.datetime) -> bool:
+        """Write a new count; False where the Event is gone: the API server keeps them for an hour or so."""
+        change = {"count": write.count, "lastTimestamp": _stamp(now)}
+        path = f"{_path(write.note.involved)}/{write.name}"
+        try:
+            await self._client.patch(path, msgspec.json.encode(change), "application/merge-patch+json")
+        except errors.ApiError as error:
+            if error.status != _GONE:
+                raise
+            self._pace.forget(write.note)
+            return False
+        return True
+
+    async def _posted(self, write: event_pace.Write, now: dt.datetime) -> str:
+        note = write.note
+        name = _name(note, now)
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": note.involved.namespace},
+            "involvedObject": note.involved,
+            "type": note.kind,
+            "reason": note.reason,
+            "message": note.message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": _stamp(now),
+            "lastTimestamp": _stamp(now),
+            "count": write.count,
+        }
+        await self._client.post(_path(note.involved), msgspec.json.encode(event))
+        return name
+
+
+def _tellable(involved: Involved) -> bool:
+    """False for a reference that is none: it came with a pod nobody has checked yet."""
+    parts = msgspec.structs.astuple(involved)
+    return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
+
+
+def _path(involved: Involved) -> str:
+    return f"/api/v1/namespaces/{involved.namespace}/events"
+
+
+def _name(note: event_pace.Note, now: dt.datetime) -> str:
+    digest = hashlib.sha256(f"{note}{now.timestamp()}".encode(errors="replace")).hexdigest()[:16]
+    stem = note.involved.name[:200].rstrip("-.")
+    return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
+
+
+def _stamp(now: dt.datetime) -> str:
+    return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

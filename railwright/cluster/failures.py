@@ -1,0 +1,204 @@
+"""Failures of an API server -> a cause and a fix in plain words. The one place that writes them, for every command.
+
+Owns wording. No sentence holds a path of a URL, a class of Python's or an address in memory, whatever a library, a
+proxy or a program in the API server's place has said. Faults of a kubeconfig are `kubeconfig_faults`'.
+"""
+
+import errno
+import http
+import re
+import ssl
+from urllib import parse
+
+import aiohttp
+
+from railwright.cluster import errors
+
+_INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
+_LONGEST = 500  # characters of somebody else's words that a sentence repeats
+_NETWORK = (
+    "check the network, the VPN and firewalls between this machine and the cluster, and `server:` in the kubeconfig"
+)
+_ADDRESS = "check `server:` in the kubeconfig"
+_AUTHORITY = (
+    "`certificate-authority-data` in the kubeconfig is not the CA that signed it: fetch the kubeconfig again, or find "
+    "out who answers in the API server's place"
+)
+_FOREIGN = f"{_ADDRESS}: another program, a proxy or a login page is at that address"
+_NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL})
+_STATUS_FIXES = {
+    400: "the request and the API server do not fit together: check that the cluster's version is supported",
+    401: "the credentials have expired or belong to another cluster: log in again, or renew them in the kubeconfig; "
+    "to see who you are: kubectl auth whoami",
+    403: "ask an administrator of the cluster for this right, or use an account that has it",
+    405: _FOREIGN,
+    409: "somebody else has changed it meanwhile: run this again",
+    413: "the object is too large for the API server",
+    422: "somebody else may have changed it meanwhile: run this again",
+    429: "the API server is busy: run this again in a moment",
+}
+_OWN_TROUBLE = (
+    "the API server, or something between it and you, has a problem of its own: run this again, and look at its log"
+)
+
+
+def unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:
+    """The error for a request that got no answer; `host` as in the kubeconfig."""
+    reason, fix = connection(host, error)
+    return errors.UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
+
+
+def silent(host: str, path: str) -> errors.SilentError:
+    """The error for a watch on which nothing came in time."""
+    reason = f"{place(host)} sends nothing"
+    return errors.SilentError(f"{path}: {reason}", reason=reason, fix=_NETWORK)
+
+
+def foreign(host: str, path: str, detail: str = "") -> errors.ForeignError:
+    """The error for an answer that no API server of Kubernetes gives."""
+    reason = f"{place(host)} answers, but not as a Kubernetes API server does"
+    return errors.ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
+
+
+def place(url: str) -> str:
+    """Scheme, host and port: what of a URL a person is told."""
+    try:
+        address = parse.urlsplit(url)
+    except ValueError:
+        return url
+    host = address.netloc.rpartition("@")[2]  # never a password
+    return f"{address.scheme}://{host}" if address.scheme and host else url or "the API server"
+
+
+def quotable(text: str) -> str:
+    """Somebody else's words, where a person can be shown them; "" where not."""
+    line = " ".join(text.split())[:_LONGEST]
+    return "" if _INTERNAL.search(line) else line
+
+
+# --- no answer --------------------------------------------------------------------------------------------
+
+
+def connection(host: str, error: BaseException) -> tuple[str, str]:
+    """(reason, fix) for whatever kept an answer away."""
+    where = place(host)
+    if isinstance(error, aiohttp.InvalidURL):
+        return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
+    certificate = _certificate(error)
+    if certificate is not None:
+        return _distrusted(where, certificate)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        name = parse.urlsplit(host).hostname or host
+        return f"the name {name} cannot be resolved", f"{_ADDRESS}, DNS, and whether a VPN is needed"
+    if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
+        return f"the proxy on the way to {where} cannot be used", "check `proxy-url:` in the kubeconfig"
+    if isinstance(error, TimeoutError):
+        return f"{where} does not answer in time", _NETWORK
+    if (tls := _tls(error)) is not None:
+        return _handshake(where, tls)
+    return _broken(where, error)
+
+
+def _certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    found = getattr(error, "certificate_error", error)
+    return found if isinstance(found, ssl.SSLCertVerificationError) else None
+
+
+def _distrusted(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
+    told = quotable(error.verify_message) or "it cannot be verified"
+    if "expired" in told or "not yet valid" in told:
+        fix = "renew the API server's certificate, and check the clock of this machine"
+    elif "mismatch" in told:
+        fix = f"{_ADDRESS}: use a name that is in the certificate, or give that name as `tls-server-name`"
+    else:
+        fix = _AUTHORITY
+    return f"the certificate of {where} is not trusted: {told}", fix
+
+
+def _tls(error: BaseException) -> ssl.SSLError | None:
+    """The TLS failure inside an error, if that is what it is."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for each in (getattr(seen, "os_error", None), seen):
+            if isinstance(each, ssl.SSLError):
+                return each
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _handshake(where: str, error: ssl.SSLError) -> tuple[str, str]:
+    reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
+    if "certificate required" in reason or "bad certificate" in reason or "unknown ca" in reason:
+        return (
+            f"{where} does not accept the client certificate ({reason})",
+            "renew `client-certificate-data` in the kubeconfig: fetch the kubeconfig again",
+        )
+    if reason in ("wrong version number", "record layer failure", "http request", "unknown protocol"):
+        return f"{where} does not speak TLS", f"{_ADDRESS}: https:// and port must be those of an API server"
+    return (
+        f"the TLS handshake with {where} fails{f' ({reason})' if reason else ''}",
+        f"{_ADDRESS}, and proxies on the way",
+    )
+
+
+def _broken(where: str, error: BaseException) -> tuple[str, str]:
+    number = getattr(error, "errno", None) or getattr(getattr(error, "os_error", None), "errno", None)
+    if number == errno.ECONNREFUSED or "Connect call failed" in str(error):
+        return f"nothing listens at {where}", "start the cluster or its tunnel, or choose another context or kubeconfig"
+    if number in _NO_ROUTE:
+        return f"there is no route to {where}", _NETWORK
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"{where} does not answer as an HTTP server does", f"{_ADDRESS}: http:// or https://, and the port"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"cannot connect to {where}", _NETWORK
+    return f"{where} closes the connection before it has answered", f"run this again; {_NETWORK}"
+
+
+# --- an answer with an error status -----------------------------------------------------------------------
+
+
+def answered(error: errors.ApiError) -> str:
+    """The sentence for an error status."""
+    if error.foreign and error.status not in (401, 403):
+        return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
+    if error.status == 404:
+        return _absent(error)
+    reason = {
+        401: f"{error.where} does not accept the credentials (401 Unauthorized)",
+        403: f"{error.where} forbids it (403 Forbidden)",
+    }.get(error.status, f"{error.where} answers {error.status} {_phrase(error.status)}".rstrip())
+    message = "" if error.foreign else quotable(error.message)
+    fix = _STATUS_FIXES.get(error.status, _OWN_TROUBLE)
+    told = f": {message}" if message and error.status != 401 else ""
+    return f"{reason}{told}; {fix}"
+
+
+def _absent(error: errors.ApiError) -> str:
+    namespace, resource, name = _parts(error.path)
+    if error.message.startswith("namespaces "):  # of a write into a namespace that is not there
+        return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
+    if not name:
+        return f"{error.where} does not know {resource or 'what was asked for'}; {_ADDRESS}, and the cluster's version"
+    where = f" in namespace {namespace}" if namespace else ""
+    missing = f"there is no {resource} {name}{where}"
+    if namespace.startswith("railwright") or name.startswith("railwright"):
+        return f"railwright is not installed in this cluster: {missing}; install it, or look closer: railwright check"
+    return f"{missing}; create it first, or check the context: kubectl config current-context"
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """(namespace, resource, name) of a path of the API; "" for what is not in it."""
+    steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
+    steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
+    namespace = ""
+    if len(steps) > 2 and steps[0] == "namespaces":
+        namespace, steps = steps[1], steps[2:]
+    resource, name = [*steps, "", ""][:2]
+    return namespace, resource, name
+
+
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""

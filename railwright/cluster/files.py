@@ -1,0 +1,187 @@
+"""Files in the place of a cluster: a snapshot of objects and a policy, reread when they change.
+
+Owns polling (stat and content hash, so that renames, symlink swaps and coarse time stamps are all noticed) and
+the rule that a bad file keeps the last good one. What a text means, `snapshots` and `manifests` say.
+"""
+
+import asyncio
+import dataclasses
+import errno
+import hashlib
+import logging
+import os
+import pathlib
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from railwright.cluster import manifests, policies, sinks, snapshots
+from railwright.fabric.policy import model
+
+_LOG = logging.getLogger(__name__)
+_INTERVAL = 0.25  # seconds between looks: two looks and a parse fit into the second the contract allows
+_SETTLE = 8  # looks that hash the content after a change: 2 s, the coarsest time stamp of a file system (FAT)
+_GONE = 4  # looks a file may be missing before that counts: a replacement by rm and mv is no deletion
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """The file could not be had; `gone` when it is missing."""
+
+    reason: str
+    gone: bool = False
+
+
+class _File:
+    """The bytes of a path, given once for every change. Every call may block."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._stamp: object = None
+        self._digest = b""
+        self._unsettled = _SETTLE
+
+    def changed(self) -> str | Lost | None:
+        """The text if it is not what it was at the last call, else None."""
+        try:
+            content = self._content()
+            return None if content is None else content.decode()
+        except OSError as error:
+            self._stamp, self._digest = None, b""  # what comes back is news, even if it is what there was
+            reason = f"cannot be read: {error.strerror or type(error).__name__}"
+            return Lost(reason, gone=isinstance(error, FileNotFoundError))
+        except UnicodeDecodeError:
+            return Lost("is not UTF-8 text")
+
+    def _content(self) -> bytes | None:
+        status = self.path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block for ever
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._unsettled = _SETTLE if stamp != self._stamp else self._unsettled - 1
+        if self._unsettled <= 0:
+            return None
+        content = self.path.read_bytes()
+        self._stamp = stamp
+        digest = hashlib.sha256(content).digest()
+        if digest == self._digest:
+            return None
+        self._digest = digest
+        return content
+
+
+class Watched(Generic[Parsed]):
+    """A file that is parsed in a thread, and taken on the event loop, whenever its content changes.
+
+    `take` answers what is wrong with the parsed content, None if it is good; `bad` hears of every state in
+    which there is no good file. The last good content is never taken back.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        parse: Callable[[str], Parsed],
+        take: Callable[[Parsed], str | None],
+        bad: Callable[[str], None] = lambda _reason: None,
+        interval: float = _INTERVAL,
+    ) -> None:
+        self.path = pathlib.Path(path)
+        self.generation = 0
+        self.synced = asyncio.Event()
+        self._file, self._parse, self._take, self._bad = _File(self.path), parse, take, bad
+        self._interval = interval
+        self._missing = 0
+        self._said: str | None = None
+
+    async def run(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            found = await asyncio.to_thread(self._look)
+            if isinstance(found, Lost):
+                self._lost(found)
+            elif found is not None:
+                self._news(found[0])
+            await asyncio.sleep(self._interval)
+
+    def _look(self) -> tuple[Parsed] | Lost | None:
+        text = self._file.changed()
+        return (self._parse(text),) if isinstance(text, str) else text
+
+    def _news(self, parsed: Parsed) -> None:
+        self._missing = 0
+        problem = self._take(parsed)
+        if problem is not None:
+            self._warn(problem)
+            return
+        self.generation += 1
+        self._said = None
+        self.synced.set()
+
+    def _lost(self, lost: Lost) -> None:
+        self._missing += 1
+        if lost.gone and self._missing < _GONE and self.synced.is_set():
+            return
+        if lost.reason != self._said:
+            self._bad(lost.reason)
+        self._warn(lost.reason)
+
+    def _warn(self, problem: str) -> None:
+        """One warning for one state of the file, not one for each look."""
+        if problem != self._said:
+            self._said = problem
+            standing = "the last good one stays" if self.synced.is_set() else "there was no good one yet"
+            _LOG.warning("%s: %s; %s", self.path, problem, standing)
+
+
+class PolicyFile(Watched[model.Policy | policies.Rejected]):
+    """`--policy FILE`, a policy document or its ConfigMap: goes to the store whenever it changes."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL
+    ) -> None:
+        def take(result: model.Policy | policies.Rejected) -> str | None:
+            store.take(result)
+            return _summary(result) if isinstance(result, policies.Rejected) else None
+
+        def bad(reason: str) -> None:
+            store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
+
+        super().__init__(path, parse=manifests.read, take=take, bad=bad, interval=interval)
+
+
+class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
+    """`--snapshot FILE`: replaces the content of every sink, keyed by kind, whenever the file changes."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]], *, interval: float = _INTERVAL
+    ) -> None:
+        unknown = sinks.keys() - snapshots.VIEWS.keys()
+        if unknown:
+            raise ValueError(f"no view of {sorted(unknown)}; snapshots hold {sorted(snapshots.VIEWS)}")
+
+        def take(result: dict[str, list[Any]] | snapshots.SnapshotError) -> str | None:
+            if isinstance(result, snapshots.SnapshotError):
+                return str(result)
+            for kind, sink in sinks.items():
+                sink.replace(result[kind])
+            return None
+
+        super().__init__(path, parse=_snapshot, take=take, interval=interval)
+
+
+def _snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
+    try:
+        return snapshots.read(text)
+    except snapshots.SnapshotError as error:
+        return error
+
+
+def _summary(rejected: policies.Rejected) -> str:
+    first = rejected.errors[0]
+    line = "" if first.line is None else f"line {first.line}: "
+    path = f"{first.path}: " if first.path else ""
+    more = "" if len(rejected.errors) == 1 else f" (and {len(rejected.errors) - 1} more errors)"
+    return f"{line}{path}{first.message}{more}"

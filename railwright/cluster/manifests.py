@@ -1,0 +1,50 @@
+"""The policy inside a file as people keep it: the bare document, or the ConfigMap manifest that carries it.
+
+Owns finding the text and translating its lines back to lines of the file. What the text means is
+`policies`'.
+"""
+
+import dataclasses
+
+from railwright.cluster import documents, nodes, policies
+from railwright.fabric import names
+from railwright.fabric.policy import model
+
+
+def read(text: str) -> model.Policy | policies.Rejected:
+    """The policy of a file or all that is wrong with it, with lines of the file. Never raises."""
+    try:
+        holder = _holder(text)
+    except nodes.DocumentError as error:
+        return policies.Rejected((policies.PolicyError("", error.line, error.problem),))
+    if holder is None:
+        return policies.read(text)
+    result = policies.read(holder.text)
+    if isinstance(result, policies.Rejected):
+        moved = tuple(dataclasses.replace(error, line=_line(holder, error.line)) for error in result.errors)
+        return policies.Rejected(moved)
+    return result
+
+
+def _holder(text: str) -> nodes.Node | None:
+    """The value of data."policy.yaml" in the first ConfigMap that has one; None for a text without ConfigMaps."""
+    if "ConfigMap" not in text:
+        return None
+    without: nodes.Node | None = None
+    for root in nodes.compose(text):
+        kind = documents.child(root, "kind")
+        if kind is None or kind[1].text != "ConfigMap":
+            continue
+        data = documents.child(root, "data")
+        value = data and documents.child(data[1], names.POLICY_KEY)
+        if value and value[1].kind == "scalar":
+            return value[1]
+        without = root
+    if without is not None:
+        raise nodes.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', without.line)
+    return None
+
+
+def _line(holder: nodes.Node, line: int | None) -> int:
+    # only a literal block keeps its lines, from the line after its "|"; other styles fold or escape them
+    return holder.line + line if line is not None and holder.style == "|" else holder.line

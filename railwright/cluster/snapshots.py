@@ -1,0 +1,129 @@
+"""Text of a snapshot (YAML documents, JSON, a v1 List) -> typed views by kind.
+
+Owns which kinds a snapshot may bring us and how a List unfolds. Refuses to know files, sinks and what the
+objects are for; kinds we have no view of are left out, as a cluster too holds more than we watch.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from railwright.cluster import documents, nodes
+from railwright.fabric import hypernodes, views, workload_views
+
+# A kind we read from snapshots is a row: by its kind alone, or as KIND.GROUP where a kind is in several API groups.
+VIEWS: Mapping[str, type[msgspec.Struct]] = {
+    "Node": views.Node,
+    "Pod": views.Pod,
+    "Namespace": views.Namespace,
+    "NetworkAttachmentDefinition": views.NetworkAttachmentDefinition,
+    "NodeResourceTopology": views.NodeResourceTopology,
+    "ConfigMap": views.ConfigMap,
+    "HyperNode": hypernodes.HyperNode,
+    "Event": views.Event,
+    "PodGroup.scheduling.volcano.sh": views.PodGroup,
+    "PodGroup.scheduling.x-k8s.io": views.PodGroup,
+    "PodGroup.scheduling.k8s.io": views.PodGroup,
+    **dict.fromkeys(
+        (
+            "Workload.scheduling.k8s.io",
+            "Job.batch",
+            "Job.batch.volcano.sh",
+            "StatefulSet.apps",
+            "ReplicaSet.apps",
+            "PyTorchJob.kubeflow.org",
+            "TFJob.kubeflow.org",
+            "XGBoostJob.kubeflow.org",
+            "PaddleJob.kubeflow.org",
+            "JAXJob.kubeflow.org",
+            "MPIJob.kubeflow.org",
+        ),
+        workload_views.Workload,
+    ),
+}
+# What an object without apiVersion is: the first row of its kind.
+_FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
+
+_LOG = logging.getLogger(__name__)
+_MAX_LISTS = 8  # a List in a List is odd but legal; a deeper nest is not an honest snapshot
+
+
+class SnapshotError(ValueError):
+    """The text is not a snapshot; the message names the object and the reason."""
+
+
+def read(text: str) -> dict[str, list[Any]]:
+    """Views by kind, every kind of VIEWS present; raises SnapshotError, and then nothing of it counts."""
+    found: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
+    for tree in _trees(text):
+        for obj in _unfolded(tree, {}, 0):
+            row = _row(obj)
+            if row in VIEWS:
+                found[row].append(_view(row, obj))
+            else:
+                _LOG.debug("snapshot: kind %r is not read", row)
+    return found
+
+
+def _row(obj: Mapping[str, Any]) -> str:
+    """The key of VIEWS an object belongs to, or would belong to."""
+    kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
+    if kind in VIEWS or not isinstance(version, str) or not version:
+        return _FIRST.get(kind, kind)
+    return f"{kind}.{version.rpartition('/')[0]}"
+
+
+def _trees(text: str) -> Iterator[Any]:
+    if text.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(
+            msgspec.DecodeError, RecursionError
+        ):  # YAML's flow style; a real mistake gets its line below
+            yield msgspec.json.decode(text)  # ten times faster than YAML, of which JSON is a part
+            return
+    try:
+        for root in nodes.compose(text):
+            yield documents.tree(root)
+    except nodes.DocumentError as error:
+        raise SnapshotError(str(error)) from None
+
+
+def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+    """The objects of a document; items of a NodeList may leave out what they are, as the API server does.
+
+    `listed` is what an item of the list around it is.
+    """
+    if tree is None:
+        return  # an empty document between two separators
+    if not isinstance(tree, dict):
+        raise SnapshotError("an object is wanted (a mapping with apiVersion, kind and metadata)")
+    own = tree.get("kind") or listed.get("kind", "")
+    version = tree.get("apiVersion") or listed.get("apiVersion")
+    if not isinstance(own, str) or not own:
+        raise SnapshotError(f"{_name(tree)} has no kind; add one, such as kind: Node")
+    if not own.endswith("List") or not isinstance(tree.get("items"), list | None):
+        yield {**tree, "kind": own, "apiVersion": version}
+        return
+    if depth >= _MAX_LISTS:
+        raise SnapshotError(f"Lists are nested deeper than {_MAX_LISTS}")
+    inside = {"kind": own.removesuffix("List"), "apiVersion": version if own != "List" else None}
+    for item in tree.get("items") or ():
+        yield from _unfolded(item, inside, depth + 1)
+
+
+def _view(row: str, obj: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(documents.without_nulls(obj), VIEWS[row])
+    except msgspec.ValidationError as error:
+        raise SnapshotError(f"{obj['kind']} {_name(obj)}: {error}") from None
+    except RecursionError:
+        raise SnapshotError(f"{obj['kind']} {_name(obj)}: is nested too deeply") from None
+
+
+def _name(obj: dict[str, Any]) -> str:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        return "an object without metadata"
+    return repr("/".join(str(metadata[key])[:253] for key in ("namespace", "name") if metadata.get(key)))

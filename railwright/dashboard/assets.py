@@ -1,0 +1,53 @@
+"""The page's files, read once, and the headers that keep a browser from doing anything but showing them.
+
+Owns which files are served, as what, and the security headers. The files are plain HTML, CSS and ES modules: they run
+as they are, from this package, without a network.
+"""
+
+import hashlib
+import importlib.resources
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+# Nothing but our own files; no inline script or style, no markup made from text (trusted types), no frame around us.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+SECURITY: Mapping[str, str] = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Asset(NamedTuple):
+    """One file."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def load() -> Mapping[str, Asset]:
+    """The files by path: `/` is the page."""
+    found = {}
+    for entry in importlib.resources.files("railwright.dashboard").joinpath("page").iterdir():
+        name = entry.name
+        content_type = _TYPES.get(name[name.rfind(".") :])
+        if content_type is not None:
+            body = entry.read_bytes()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+            found["/" if name == "index.html" else f"/page/{name}"] = Asset(body, content_type, etag)
+    return found

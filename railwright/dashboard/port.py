@@ -1,0 +1,268 @@
+"""The dashboard's port: the page to anybody, what it shows to whoever may see it, by server-sent events.
+
+Owns paths, access, the stream and its ends. Reads only: GET and HEAD, nothing else. The page itself holds nothing of
+the cluster; a guard is asked for everything that does, and again each time a stream begins anew. On loopback the Host
+header has to be loopback too, so that no web site can reach the port by a name of its own (DNS rebinding).
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from urllib import parse
+
+import msgspec
+from aiohttp import http, streams, web
+
+from railwright.dashboard import assets, feed
+from railwright.fabric.overview import deltas
+from railwright.serving import connections, limits, listeners, routes, settings
+
+_LOG = logging.getLogger(__name__)
+PATH = "/dashboard"  # the nonResourceURL that a reader's account needs the verb get on
+_ASKED_AT_ONCE = 4  # reviews of tokens under way: strangers must not keep the API server busy through us
+_WHYS_A_SECOND, _WHYS_AT_ONCE = 5, 10  # each is a decision over all nodes, milliseconds of the loop
+_LONGEST_QUERY = 2048
+_LONGEST_VERSION = 18  # digits; Python reads no number of thousands
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a stream; tests shorten them."""
+
+    beat: float = 5.0  # between two signs of life: the page calls itself stale after two and a half of them
+    renew: float = 600.0  # then a stream ends, and the reader is asked again who it is
+    slow: float = 20.0  # a reader that takes nothing for so long is cut off
+
+
+Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
+"""(Authorization header, peer) -> None where the caller may read, else (status, reason)."""
+
+
+class Port:
+    """The answers of one port."""
+
+    def __init__(self, source: feed.Feed, guard: Guard, times: Times, *, loopback: bool) -> None:
+        self._feed, self._guard, self._times, self._loopback = source, guard, times, loopback
+        self._assets = assets.load()
+        self._epoch = secrets.token_hex(4)  # versions of another life of this server mean nothing
+        self._asking = asyncio.Semaphore(_ASKED_AT_ONCE)
+        self._whys = _Bucket(_WHYS_A_SECOND, _WHYS_AT_ONCE)
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End all streams: their readers come again, to whoever is there then."""
+        self._closing.set()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request. Never raises for what a client sent."""
+        try:
+            return await self._handle(request)
+        except routes.HttpError as error:
+            answer = _response(routes.error_body(error.status, error.reason), routes.JSON, error.status)
+            answer.headers.update(error.headers)
+            answer.force_close()  # a body may not have been read
+            return answer
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._loopback and not _is_loopback_host(request.headers.get("Host", "")):
+            raise routes.HttpError(421, "this port answers to its own address only: open the printed URL")
+        if request.method not in ("GET", "HEAD"):
+            raise routes.HttpError(405, "this port only reads: GET", {"Allow": "GET, HEAD"})
+        if (asset := self._assets.get(request.path)) is not None:
+            return _asset(asset, request)
+        if request.path == "/api/stream" and request.method == "GET":
+            await self._admit(request)
+            return await self._stream(request)
+        if request.path == "/api/why" and request.method == "GET":
+            await self._admit(request)
+            return self._why(request)
+        raise routes.HttpError(404, "no such path")
+
+    async def _admit(self, request: web.BaseRequest) -> None:
+        """Raises HttpError where the caller may not read."""
+        async with self._asking:
+            refused = await self._guard(request.headers.get("Authorization", ""), request.remote or "")
+        if refused is not None:
+            status, reason = refused
+            raise routes.HttpError(status, reason, {"WWW-Authenticate": "Bearer"} if status == 401 else None)
+
+    def _why(self, request: web.BaseRequest) -> web.Response:
+        if len(request.query_string) > _LONGEST_QUERY:
+            raise routes.HttpError(414, f"the query has more than {_LONGEST_QUERY} characters")
+        if not self._whys.take():
+            raise routes.HttpError(429, "too many questions at once: ask again in a second", {"Retry-After": "1"})
+        query = dict(parse.parse_qsl(request.query_string))
+        told = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
+        if told is None:
+            raise routes.HttpError(404, "no such gang, pod or node is known here: it may have just gone")
+        return _response(msgspec.json.encode(told), routes.JSON)
+
+    # --- the stream -------------------------------------------------------------------------------------------
+
+    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            with self._feed.reading():
+                return await self._told(request)
+        except feed.CrowdedError as error:
+            raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
+
+    async def _told(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**assets.SECURITY, **_LIVE})
+        response.force_close()
+        await response.prepare(request)
+        version = self._version(request.headers.get("Last-Event-ID", ""))
+        until = time.monotonic() + self._times.renew
+        try:
+            await self._written(response, b"retry: 1000\n\n")
+            while not self._closing.is_set() and time.monotonic() < until:
+                delta = await self._news(version)
+                await self._written(response, _BEAT if delta is None else self._event(delta))
+                version = version if delta is None else delta.version
+            await self._written(response, b"event: again\ndata: {}\n\n")
+        except TimeoutError:
+            _LOG.info("a dashboard's reader was too slow and is cut off", extra={"fields": {"peer": request.remote}})
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            pass  # the page was closed
+        return response
+
+    async def _news(self, version: int | None) -> deltas.Delta | None:
+        """What is new; None where it is time for a sign of life, or for the end."""
+        waiting = asyncio.ensure_future(self._feed.after(version, self._times.beat))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((waiting, closing), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            waiting.cancel()
+            closing.cancel()
+
+    def _event(self, delta: deltas.Delta) -> bytes:
+        return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (self._epoch.encode(), delta.version, delta.body)
+
+    def _version(self, last: str) -> int | None:
+        """The version a reader has; None where it has none of ours."""
+        epoch, _, number = last.partition("-")
+        ours = epoch == self._epoch and len(number) <= _LONGEST_VERSION
+        return int(number) if ours and number.isascii() and number.isdigit() else None
+
+    async def _written(self, response: web.StreamResponse, text: bytes) -> None:
+        async with asyncio.timeout(self._times.slow):
+            await response.write(text)
+
+
+_BEAT = b"event: beat\ndata: {}\n\n"
+_LIVE: Mapping[str, str] = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # nginx would hold events back
+    "Server": "railwright",
+}
+
+
+class _Bucket:
+    """So many at once, and so many a second in the long run."""
+
+    def __init__(self, a_second: float, at_once: float) -> None:
+        self._rate, self._most, self._left, self._at = a_second, at_once, at_once, time.monotonic()
+
+    def take(self) -> bool:
+        """True where one more may be had now."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _asset(asset: assets.Asset, request: web.BaseRequest) -> web.Response:
+    same = request.headers.get("If-None-Match") == asset.etag
+    answer = _response(
+        b"" if same or request.method == "HEAD" else asset.body, asset.content_type, 304 if same else 200
+    )
+    answer.headers["ETag"] = asset.etag
+    answer.headers["Cache-Control"] = "no-cache"
+    return answer
+
+
+def _response(body: bytes, content_type: str, status: int = 200) -> web.Response:
+    answer = web.Response(body=body, status=status, headers=assets.SECURITY)
+    answer.headers["Content-Type"] = content_type
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["Server"] = "railwright"  # else aiohttp tells its own and the interpreter's version
+    return answer
+
+
+def _is_loopback_host(header: str) -> bool:
+    """Whether a Host header names this machine: 127.0.0.1:8080, localhost, [::1]:8080."""
+    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
+    host = host.removeprefix("[").removesuffix("]").lower()
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# --- the open port ------------------------------------------------------------------------------------------------
+
+
+class _LongWay:
+    """No answer is short enough to be given at once."""
+
+    closing = False
+
+    def at_once(self, _message: http.RawRequestMessage, _payload: streams.StreamReader, _peer: str) -> bytes | None:
+        return None
+
+    def awaits(self, _message: http.RawRequestMessage) -> int | None:
+        return None
+
+    def promise(self, length: int) -> None:
+        raise LookupError(f"nobody awaits a body, nor these {length} bytes")
+
+    def completed(self, message: http.RawRequestMessage, _body: bytes, _peer: str) -> bytes:
+        raise LookupError(f"nobody awaits a body for {message.path}")
+
+    def late(self) -> bytes:
+        raise LookupError("nobody awaits a body")
+
+
+_TIMES = Times()
+_BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    at: settings.Address,
+    source: feed.Feed,
+    guard: Guard,
+    context: ssl.SSLContext | None = None,
+    *,
+    times: Times = _TIMES,
+) -> AsyncIterator[settings.Address]:
+    """The port open at `at`; yields where it really is. Raises listeners.ListenError."""
+    with contextlib.closing(listeners.bind(at)) as bound:
+        port = Port(source, guard, times, loopback=at.is_loopback)
+        accepted = connections.Connections(port.handle, _LongWay(), _BOUNDS, lambda _status: None)
+        listener = await asyncio.get_running_loop().create_server(
+            accepted,
+            sock=bound,
+            backlog=_BOUNDS.backlog,
+            ssl=context,
+            ssl_handshake_timeout=_BOUNDS.handshake_seconds if context else None,
+        )
+        try:
+            yield listeners.address(bound)
+        finally:
+            port.close()
+            listener.close()
+            await accepted.finish(_BOUNDS.finish_seconds)

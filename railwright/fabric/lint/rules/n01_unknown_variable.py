@@ -1,0 +1,52 @@
+"""N01: a name that neither NCCL nor anything known around it reads."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting in settings.effective(ranks):
+        name = setting.name
+        if setting.origin is model.Origin.FILE and name != name.strip().removeprefix("export "):
+            yield settings.complaint(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
+            continue
+        if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
+            yield settings.complaint(setting, f"NCCL knows no such name and ignores it; {_advice(name)}")
+
+
+def _last_word(name: str) -> str:
+    return settings.shown((name.split() or [""])[-1])
+
+
+def _advice(name: str) -> str:
+    if catalogue.find(name.upper()) is not None:
+        return f"write {name.upper()} in upper case"
+    near = catalogue.nearest(name)
+    return f"did you mean {near}?" if near else "remove it, or correct its spelling"
+
+
+RULE = model.Rule(
+    code="N01",
+    name="unknown-variable",
+    severity=model.Severity.WARNING,
+    title="The name is unknown to NCCL",
+    explanation=(
+        "NCCL does not know its own unknown names: a misspelt variable is silently inert. The name is in none of the "
+        "62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no plugin or framework that is "
+        "known."
+    ),
+    source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
+    good=(
+        model.Example("a name NCCL reads", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"))),
+        model.Example(
+            "a name of another program", model.Ranks("a rank", settings.env(NCCL_TESTS_DEVICE="0", PATH="/"))
+        ),
+    ),
+    bad=(
+        model.Example("a misspelt name", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUTS="22"))),
+        model.Example("a name in lower case", model.Ranks("a rank", settings.env(nccl_debug="INFO"))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,40 @@
+"""N02: a name that NCCL once read and no longer does."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, row in settings.rows(ranks):
+        if row.status == "removed" and not _still_read(row, ranks.nccl):
+            when = f"after {row.last_seen}" if row.last_seen else "any more"
+            advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"
+            yield settings.complaint(setting, f"NCCL does not read this {when}; {advice}")
+
+
+def _still_read(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
+    return version is not None and row.until is not None and version <= row.until
+
+
+RULE = model.Rule(
+    code="N02",
+    name="removed-variable",
+    severity=model.Severity.WARNING,
+    title="The variable was removed from NCCL",
+    explanation=(
+        "An old release read this variable; newer ones ignore it without a word, so that the setting looks as if it "
+        "worked. Guides of NCCL 2.3 still circulate with NCCL_IB_GDR_LEVEL, which became NCCL_NET_GDR_LEVEL in 2.4."
+    ),
+    source="release tags of NVIDIA/nccl",
+    good=(
+        model.Example("the present name", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="SYS"))),
+        model.Example(
+            "an image old enough to read it",
+            model.Ranks("a rank", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
+        ),
+    ),
+    bad=(model.Example("a name of 2.3", model.Ranks("a rank", settings.env(NCCL_IB_GDR_LEVEL="0"))),),
+    check=_check,
+)

@@ -1,0 +1,38 @@
+"""N03: a name that is found in guides and that nobody ever read."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+_NOTHING = frozenset({"none", "none known"})  # as the data says that there is no replacement
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, row in settings.rows(ranks):
+        if row.status == "unknown":
+            yield settings.complaint(setting, f"no NCCL ever read this; {_advice(row.deprecated_by)}")
+
+
+def _advice(replacement: str | None) -> str:
+    if replacement is None or replacement in _NOTHING:
+        return "remove it"
+    return replacement if replacement.startswith("unset ") else f"use {replacement}"
+
+
+RULE = model.Rule(
+    code="N03",
+    name="invented-variable",
+    severity=model.Severity.WARNING,
+    title="The variable never existed",
+    explanation=(
+        "The name is copied from guide to guide and no release of NCCL reads it. The setting has no effect; the "
+        "variable that was meant has another name."
+    ),
+    source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
+    good=(model.Example("the real name", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="4"))),),
+    bad=(
+        model.Example("an invented name", model.Ranks("a rank", settings.env(NCCL_IB_QP_PER_CONNECTION="4"))),
+        model.Example("a switch that is not there", model.Ranks("a rank", settings.env(NCCL_IB_ENABLE="1"))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,27 @@
+"""N04: a name of PyTorch's process group in its old form."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, row in settings.rows(ranks):
+        if row.status == "framework":
+            yield settings.complaint(setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}")
+
+
+RULE = model.Rule(
+    code="N04",
+    name="framework-variable",
+    severity=model.Severity.WARNING,
+    title="PyTorch's variable, under its old name",
+    explanation=(
+        "PyTorch's NCCL process group reads these names with the prefix TORCH_; the old form is deprecated and newer "
+        "releases drop it. NCCL itself does not read either."
+    ),
+    source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
+    good=(model.Example("the new form", model.Ranks("a rank", settings.env(TORCH_NCCL_BLOCKING_WAIT="1"))),),
+    bad=(model.Example("the old form", model.Ranks("a rank", settings.env(NCCL_ASYNC_ERROR_HANDLING="1"))),),
+    check=_check,
+)

@@ -1,0 +1,48 @@
+"""N06: a name that the image's NCCL is too old to read."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue
+
+_OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have releases of their own
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, row in settings.rows(ranks):
+        if row.component in _OF_NCCL and row.since is not None and _too_old(row, ranks.nccl):
+            needed = ".".join(map(str, row.since))
+            here = "NCCL here is " + ".".join(map(str, ranks.nccl)) if ranks.nccl else "most images are older"
+            yield settings.complaint(
+                setting, f"only NCCL {needed} and newer read this, {here}; update it or remove this"
+            )
+
+
+def _too_old(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
+    if version is None:
+        return row.status == "newer"
+    return row.since is not None and version < row.since
+
+
+RULE = model.Rule(
+    code="N06",
+    name="newer-variable",
+    severity=model.Severity.WARNING,
+    title="The image's NCCL does not read the variable yet",
+    explanation=(
+        "A variable that came with a later release is silently ignored by an earlier one. Where the image's release "
+        "is not known, only names are reported that are newer than 2.30."
+    ),
+    source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
+    good=(
+        model.Example(
+            "a release that reads it", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 20, 3))
+        ),
+        model.Example("a release that is not known", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"))),
+    ),
+    bad=(
+        model.Example("too old an image", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 18, 5))),
+        model.Example("a name of 2.31", model.Ranks("a rank", settings.env(NCCL_IB_PKEY_VALUE="32769"))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,54 @@
+"""N07: a number that is not written in plain decimal digits."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue, integers
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value, row in settings.values(ranks):
+        text = settings.bare(value)
+        if row.numeric and text and not integers.plain(text) and not integers.octal(text):
+            yield settings.complaint(setting, f"is not a decimal number: {_taken(text, row)}; {_advice(row)}")
+
+
+def _taken(text: str, row: catalogue.Variable) -> str:
+    if row.parser not in catalogue.INTEGER_PARSERS:
+        return "its reader wants digits"
+    taken, before = integers.read(text), integers.read(text, (2, 31, 2))
+    if taken is integers.Kept.DEFAULT:
+        return "it is refused" if before == taken else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
+    return f"NCCL takes it as {taken}"
+
+
+def _advice(row: catalogue.Variable) -> str:
+    return f"write {row.words.replace(' ', ' or ')}" if _is_switch(row) else "write decimal digits"
+
+
+def _is_switch(row: catalogue.Variable) -> bool:
+    return isinstance(row.allowed, catalogue.Enumeration) and len(row.allowed.values) == 2
+
+
+RULE = model.Rule(
+    code="N07",
+    name="not-a-number",
+    severity=model.Severity.ERROR,
+    title="A number is not written in decimal digits",
+    explanation=(
+        "NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in 2.32.3,"
+        " and anything behind the digits is dropped. NCCL_IB_DISABLE=true disables nothing in any release, and "
+        "NCCL_IB_MERGE_NICS=false means one thing before 2.32 and another after it."
+    ),
+    source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
+    good=(
+        model.Example("digits", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1"))),
+        model.Example("a word where words are meant", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="PHB"))),
+    ),
+    bad=(
+        model.Example("a boolean word", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="true"))),
+        model.Example("a unit", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22s"))),
+        model.Example("hexadecimal", model.Ranks("a rank", settings.env(NCCL_IB_TC="0x60"))),
+    ),
+    check=_check,
+)

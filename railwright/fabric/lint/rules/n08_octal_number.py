@@ -1,0 +1,33 @@
+"""N08: a number with a zero in front, which NCCL reads with base 8."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import integers
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value, row in settings.values(ranks):
+        text = settings.bare(value)
+        if row.numeric and integers.octal(text):
+            meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
+            taken = f"a leading zero makes it octal: NCCL takes it as {integers.read(text)}"
+            yield settings.complaint(setting, f"{taken}; write {settings.shown(meant)}")
+
+
+RULE = model.Rule(
+    code="N08",
+    name="octal-number",
+    severity=model.Severity.ERROR,
+    title="A leading zero makes the number octal",
+    explanation="NCCL guesses the base as C does: 010 is 8, and 08 is 0 because 8 is no octal digit.",
+    source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7 to 2.32.3",
+    good=(
+        model.Example("no zero in front", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0"))),
+    ),
+    bad=(
+        model.Example("a zero in front", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="022"))),
+        model.Example("not even octal", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="07", NCCL_IB_SL="08"))),
+    ),
+    check=_check,
+)

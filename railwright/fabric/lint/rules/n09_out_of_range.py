@@ -1,0 +1,47 @@
+"""N09: a number outside what the variable takes."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue, integers
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value, row in settings.values(ranks):
+        text = settings.bare(value)
+        if row.numeric and integers.plain(text) and not row.allows(text):
+            yield settings.complaint(setting, f"is out of range; {_advice(row)}")
+
+
+def _advice(row: catalogue.Variable) -> str:
+    if isinstance(row.allowed, catalogue.Enumeration):
+        return f"it takes one of: {row.words}"
+    return f"it takes {row.words}" if row.words else "it takes numbers of 64 bits"
+
+
+RULE = model.Rule(
+    code="N09",
+    name="out-of-range",
+    severity=model.Severity.ERROR,
+    title="The number is outside the variable's range",
+    explanation=(
+        "Few numbers are checked by NCCL: timeouts, retry counts, queue pair counts and service levels go to the "
+        "driver or to fixed arrays as they are. NCCL_IB_RETRY_CNT is a field of 3 bits, so 15 (seen in the wild) is "
+        "not more than 7; NCCL_IB_TIMEOUT=0 or 32 waits for ever."
+    ),
+    source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
+    good=(
+        model.Example(
+            "both ends of the range", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1"))
+        ),
+        model.Example("the default, written out", model.Ranks("a rank", settings.env(NCCL_BUFFSIZE="-2"))),
+    ),
+    bad=(
+        model.Example("more retries than 3 bits hold", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="15"))),
+        model.Example(
+            "a switch with a third position", model.Ranks("a rank", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4"))
+        ),
+        model.Example("a timeout without end", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="32"))),
+    ),
+    check=_check,
+)

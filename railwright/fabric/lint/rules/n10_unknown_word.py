@@ -1,0 +1,66 @@
+"""N10: a word the variable does not know, or knows in another case."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import catalogue
+
+# These have rules of their own, which say more: N11, N12, N24, N33, N41, N42.
+_ELSEWHERE = frozenset(
+    {
+        "NCCL_ALGO",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_SUBSYS",
+        "NCCL_IB_ADDR_RANGE",
+        "NCCL_IB_HCA",
+        "NCCL_NET",
+        "NCCL_NET_FORCE_MERGE",
+        "NCCL_OOB_NET_IFNAME",
+        "NCCL_PROTO",
+        "NCCL_SOCKET_IFNAME",
+    }
+)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value, row in settings.values(ranks):
+        text = settings.bare(value)
+        if row.numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
+            continue
+        yield settings.complaint(setting, f"NCCL does not know this word{_effect(row)}; {_advice(text, row)}")
+
+
+def _effect(row: catalogue.Variable) -> str:
+    return f" ({row.on_invalid})" if row.on_invalid else ""
+
+
+def _advice(text: str, row: catalogue.Variable) -> str:
+    if isinstance(row.allowed, catalogue.Enumeration):
+        upper = text.upper()
+        return f"write {upper}" if row.allowed.allows(upper) else f"it takes one of: {row.words}"
+    return f"it must match {row.words}"
+
+
+RULE = model.Rule(
+    code="N10",
+    name="unknown-word",
+    severity=model.Severity.ERROR,
+    title="The word is not one the variable takes",
+    explanation=(
+        "A word NCCL does not know is ignored without a message; only the absence of the usual log line tells. "
+        "Distances (NCCL_NET_GDR_LEVEL, NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case "
+        "sensitive, and an unknown NCCL_NET_MERGE_LEVEL even means LOC."
+    ),
+    source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
+    good=(
+        model.Example("the word in its case", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="SYS"))),
+        model.Example("a distance as a digit", model.Ranks("a rank", settings.env(NCCL_P2P_LEVEL="5"))),
+        model.Example("a word in any case", model.Ranks("a rank", settings.env(NCCL_NET_MERGE_POLICY="rail"))),
+    ),
+    bad=(
+        model.Example("the wrong case", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="sys"))),
+        model.Example("no such family", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_FAMILY="ipv6"))),
+        model.Example("not the grammar", model.Ranks("a rank", settings.env(NCCL_NETDEVS_POLICY="MAX"))),
+    ),
+    check=_check,
+)

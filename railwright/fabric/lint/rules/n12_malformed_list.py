@@ -1,0 +1,62 @@
+"""N12: a list of devices or interfaces that NCCL reads otherwise than it looks."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+
+_LONGEST = {  # characters of a name in the list
+    "NCCL_IB_HCA": lists.LONGEST_DEVICE,
+    "NCCL_SOCKET_IFNAME": lists.LONGEST_INTERFACE,
+    "NCCL_OOB_NET_IFNAME": lists.LONGEST_INTERFACE,
+}
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value in settings.valued(ranks):
+        if setting.name in _LONGEST and (text := settings.bare(value)):
+            yield from (settings.complaint(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
+
+
+def _flaws(text: str, longest: int) -> Iterator[str]:
+    if any(blank in text for blank in settings.BLANKS):
+        yield "a blank becomes part of the name behind it, which then matches nothing; remove the blanks"
+    if text.startswith("=^"):
+        yield "=^ matches nothing: ^ must stand before =; write ^="
+        return
+    wanted = lists.read(text)
+    if not wanted.entries:
+        yield f"has no name: it selects {'nothing' if wanted.exclude else 'everything'}; name what is meant"
+    for entry in wanted.entries:
+        if entry.name.startswith(("^", "=")):
+            name = settings.shown(entry.name)
+            yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
+        elif len(entry.name) > longest:
+            yield f"{settings.shown(entry.name)} is longer than {longest} characters and matches nothing; correct it"
+        elif entry.port == 0:
+            yield f"{settings.shown(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
+
+
+RULE = model.Rule(
+    code="N12",
+    name="malformed-list",
+    severity=model.Severity.ERROR,
+    title="An entry of a device or interface list matches nothing",
+    explanation=(
+        "The grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without "
+        "blanks. ^ comes before =, both once and at the very start. A list that matches nothing is no error for "
+        "NCCL_IB_HCA: NCCL goes on over TCP."
+    ),
+    source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
+    good=(
+        model.Example("an exact list", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1"))),
+        model.Example("all but these", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo"))),
+    ),
+    bad=(
+        model.Example("a blank", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1"))),
+        model.Example("= repeated", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1"))),
+        model.Example("^ repeated", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker"))),
+        model.Example("the marks exchanged", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=^mlx5_4"))),
+    ),
+    check=_check,
+)

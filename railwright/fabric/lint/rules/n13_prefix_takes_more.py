@@ -1,0 +1,68 @@
+"""N13: a device name without = that is also the beginning of other devices' names."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+
+_NAME = "NCCL_IB_HCA"
+_DEVICES = (("mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"),)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is None or not setting.value or ranks.site.devices is None:
+        return
+    wanted = lists.read(settings.bare(setting.value))
+    if wanted.exact:
+        return
+    exactly = msgspec.structs.replace(wanted, exact=True, exclude=False)
+    for entry in wanted.entries:
+        others = _others(entry, exactly, ranks.site.devices) if entry.name[-1].isdigit() else ()
+        if others:
+            verb = "excludes" if wanted.exclude else "takes"
+            mark = "^=" if wanted.exclude else "="
+            yield settings.complaint(
+                setting,
+                f"{settings.shown(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
+                f"put {mark} in front of the list for exact names",
+            )
+
+
+def _others(entry: lists.Entry, exactly: lists.List, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    names = dict.fromkeys(device for devices in sets for device in devices)
+    return tuple(name for name in names if _counts_on(entry.name, name) and not exactly.selects(name))
+
+
+def _counts_on(prefix: str, name: str) -> bool:
+    """mlx5_1 and mlx5_10, but not mlx5 and mlx5_0: a prefix that ends inside a number was meant as a name."""
+    return name.startswith(prefix) and name[len(prefix) :][:1].isdigit()
+
+
+RULE = model.Rule(
+    code="N13",
+    name="prefix-takes-more",
+    severity=model.Severity.WARNING,
+    title="A device name without = also matches longer names",
+    explanation="Without = each entry of NCCL_IB_HCA is a prefix: mlx5_1 also takes mlx5_10 to mlx5_19.",
+    source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
+    good=(
+        model.Example(
+            "exact names",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), site=model.Site(devices=_DEVICES)),
+        ),
+        model.Example(
+            "a prefix that is meant as one",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), site=model.Site(devices=_DEVICES)),
+        ),
+    ),
+    bad=(
+        model.Example(
+            "mlx5_1 takes mlx5_10",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"), site=model.Site(devices=_DEVICES)),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,77 @@
+"""N14: a device list longer than what the pod has, or than NCCL reads."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import hardware, model, settings
+from railwright.fabric.nccl import lists
+
+_NAME = "NCCL_IB_HCA"
+_UNLIMITED = 1 << 20  # entries: only to count them
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is None or not setting.value:
+        return
+    wanted = lists.read(settings.bare(setting.value), _UNLIMITED)
+    count = len(wanted.entries)
+    if count > lists.MOST_DEVICES:
+        yield settings.complaint(
+            setting, f"names {count} devices; NCCL reads the first {lists.MOST_DEVICES}: shorten it"
+        )
+    requested = sum(hardware.rdma(ranks).values())
+    if ranks.site.exclusive and not wanted.exclude and 0 < requested < count:
+        yield settings.complaint(
+            setting,
+            f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
+            f"{count} or name {requested}",
+        )
+
+
+RULE = model.Rule(
+    code="N14",
+    name="more-devices-than-requested",
+    severity=model.Severity.ERROR,
+    title="More devices are named than the pod has",
+    explanation=(
+        "Where a device plugin hands devices out one by one (SR-IOV, eRDMA, EFA), a pod holds as many as it requests."
+        " NCCL reads at most 32 entries of the list."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
+    good=(
+        model.Example(
+            "a prefix for all it has",
+            model.Ranks(
+                "a rank",
+                settings.env(NCCL_IB_HCA="mlx5"),
+                model.Site(exclusive=True),
+                devices={"example.com/sriov_vf": 4},
+            ),
+        ),
+        model.Example(
+            "a shared plugin shows all devices of the host",
+            model.Ranks(
+                "a rank",
+                settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+                model.Site(exclusive=False),
+                devices={"rdma/hca_shared": 1},
+            ),
+        ),
+    ),
+    bad=(
+        model.Example(
+            "two named, one requested",
+            model.Ranks(
+                "a rank",
+                settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
+                model.Site(exclusive=True),
+                devices={"example.com/sriov_vf": 1},
+            ),
+        ),
+        model.Example(
+            "33 entries",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,78 @@
+"""N15: a device list that names what no node type of the fabric has."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+
+_NAME = "NCCL_IB_HCA"
+_SHAPES = (("mlx5_0", "mlx5_1"), ("mlx5_4", "mlx5_5"))
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting, sets = ranks.setting(_NAME), ranks.site.devices
+    if setting is None or not setting.value or not sets:
+        return
+    wanted = lists.read(settings.bare(setting.value))
+    empty = [devices for devices in sets if not any(map(wanted.selects, devices))]
+    if empty:
+        yield settings.complaint(
+            setting, f"selects none of {', '.join(empty[0])}, the devices of the rails: NCCL would use TCP; name those"
+        )
+    elif not wanted.exclude:
+        yield from _absent(setting, wanted, sets)
+
+
+def _absent(setting: model.Setting, wanted: lists.List, sets: tuple[tuple[str, ...], ...]) -> Iterator[model.Complaint]:
+    every = dict.fromkeys(device for devices in sets for device in devices)
+    lacking = [
+        settings.shown(entry.name)
+        for entry in wanted.entries
+        if not any(entry.matches(device, -1, exact=wanted.exact) for device in every)
+    ]
+    if lacking:
+        yield settings.complaint(
+            setting, f"{', '.join(lacking)}: no rail of the fabric has such a device; the rails have {', '.join(every)}"
+        )
+
+
+RULE = model.Rule(
+    code="N15",
+    name="absent-device",
+    severity=model.Severity.ERROR,
+    title="The list names devices that the nodes do not have",
+    explanation=(
+        "A list that selects nothing is no error for NCCL: it says that there is no device and continues over TCP. "
+        "The devices are those the policy gives the rails of the fabric, for every node type the pod can go to."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/init.cc",
+    good=(
+        model.Example(
+            "devices of either node type",
+            model.Ranks(
+                "a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"), model.Site(devices=_SHAPES)
+            ),
+        ),
+        model.Example(
+            "leaving out a device that is not of the fabric",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="^mlx5_9"), model.Site(devices=_SHAPES)),
+        ),
+    ),
+    bad=(
+        model.Example(
+            "another vendor's names",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="erdma"), model.Site(devices=_SHAPES)),
+        ),
+        model.Example(
+            "nothing left on the second node type",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), model.Site(devices=_SHAPES)),
+        ),
+        model.Example(
+            "one too many",
+            model.Ranks(
+                "a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"), model.Site(devices=(("mlx5_0", "mlx5_1"),))
+            ),
+        ),
+    ),
+    check=_check,
+)

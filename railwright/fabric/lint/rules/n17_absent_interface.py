@@ -1,0 +1,45 @@
+"""N17: NCCL_SOCKET_IFNAME selects no interface of the pod."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+
+_NAME = "NCCL_SOCKET_IFNAME"
+_LOOPBACK = "lo"  # every network namespace has it
+_POD = model.Site(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting, there = ranks.setting(_NAME), ranks.site.interfaces
+    if setting is None or not setting.value or there is None:
+        return
+    if not lists.interfaces(settings.bare(setting.value), (*there, _LOOPBACK)):
+        yield settings.complaint(
+            setting,
+            f"selects no interface of the pod, which has {', '.join(there)}: NCCL fails to start; "
+            f"write ={ranks.site.primary}",
+        )
+
+
+RULE = model.Rule(
+    code="N17",
+    name="absent-interface",
+    severity=model.Severity.ERROR,
+    title="NCCL_SOCKET_IFNAME selects no interface the pod has",
+    explanation=(
+        "Set and matching nothing, start-up fails with 'Bootstrap : no socket interface found'. A pod has eth0 and "
+        "the interfaces of its secondary networks, not the names of its node, unless it uses the host's network."
+    ),
+    source="NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7",
+    good=(
+        model.Example("the pod's interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD)),
+        model.Example("the host's network", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="ens3"))),
+    ),
+    bad=(
+        model.Example(
+            "a node's interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD)
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,45 @@
+"""N18: NCCL_SOCKET_IFNAME selects a rail."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+
+_NAME = "NCCL_SOCKET_IFNAME"
+_POD = model.Site(interfaces=("eth0", "net1", "net2"), rail_interfaces=("net1", "net2"))
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is None or not setting.value:
+        return
+    rails = lists.interfaces(settings.bare(setting.value), ranks.site.rail_interfaces)
+    if rails:
+        yield settings.complaint(
+            setting,
+            f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
+            f"write ={ranks.site.primary}",
+        )
+
+
+RULE = model.Rule(
+    code="N18",
+    name="interface-is-a-rail",
+    severity=model.Severity.WARNING,
+    title="NCCL_SOCKET_IFNAME selects a rail",
+    explanation=(
+        "The interface carries bootstrap, the out-of-band handshake of RDMA and, with the TCP transport, the data. On"
+        " a rail that is rail-only or lossless, that traffic may not reach the other pods, or disturb what the rail "
+        "is for."
+    ),
+    source="NVIDIA/nccl src/misc/socket.cc",
+    good=(
+        model.Example("the primary interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD)),
+        model.Example("a prefix of it", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD)),
+    ),
+    bad=(
+        model.Example("a rail", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD)),
+        model.Example("everything but loopback", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD)),
+    ),
+    check=_check,
+)

@@ -1,0 +1,38 @@
+"""N20: NCCL's marks in the interface lists of Gloo and TensorPipe."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+_NAMES = frozenset({"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value in settings.valued(ranks):
+        if setting.name in _NAMES and ("^" in value or "=" in value):
+            plain = settings.shown(value.replace("^", "").replace("=", ""))
+            advice = f"write {ranks.site.primary}" if "^" in value else f"write {plain}"
+            yield settings.complaint(setting, f"takes plain interface names only, without ^ and =; {advice}")
+
+
+RULE = model.Rule(
+    code="N20",
+    name="plain-names-only",
+    severity=model.Severity.ERROR,
+    title="GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME take plain names only",
+    explanation=(
+        "Gloo and TensorPipe look the text up as an interface's name. The marks of NCCL's grammar, copied from "
+        "NCCL_SOCKET_IFNAME, make a name no interface has, and process groups on CPU fail to start."
+    ),
+    source="PyTorch torch.distributed, common environment variables; facebookincubator/gloo",
+    good=(
+        model.Example(
+            "a plain name", model.Ranks("a rank", settings.env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0"))
+        ),
+    ),
+    bad=(
+        model.Example("=", model.Ranks("a rank", settings.env(GLOO_SOCKET_IFNAME="=eth0"))),
+        model.Example("^", model.Ranks("a rank", settings.env(TP_SOCKET_IFNAME="^lo,docker0"))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,52 @@
+"""N22: no GID index for an NCCL that cannot choose one."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import integers
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_IB_GID_INDEX"
+_AUTOMATIC = (2, 21)  # the default became -1 (NVIDIA/nccl v2.21.5-1)
+_WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
+_ROCE = model.Site(transport=policies.Transport.ROCE)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    if ranks.nccl is None or ranks.nccl >= _AUTOMATIC or ranks.site.transport not in _WITH_GIDS:
+        return
+    setting = ranks.setting(_NAME)
+    if setting is not None and (setting.value is None or _fixed(setting.value, ranks.nccl)):
+        return
+    release = ".".join(map(str, ranks.nccl))
+    yield model.Complaint(
+        f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids tells), or "
+        "use NCCL 2.21 or newer",
+        _NAME,
+        "" if setting is None else setting.where,
+    )
+
+
+def _fixed(value: str, release: tuple[int, ...]) -> bool:
+    index = integers.read(value, release)
+    return not isinstance(index, integers.Kept) and index >= 0
+
+
+RULE = model.Rule(
+    code="N22",
+    name="gid-index-missing",
+    severity=model.Severity.ERROR,
+    title="No GID index on RoCE with NCCL before 2.21",
+    explanation=(
+        "Before 2.21 the default is entry 0 of the table, a link-local address that is not routed: connections fail "
+        "or time out. Only an image whose release is known to be that old is reported."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/connect.cc",
+    good=(
+        model.Example("set", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5))),
+        model.Example("new enough", model.Ranks("a rank", site=_ROCE, nccl=(2, 21, 5))),
+        model.Example("release not known", model.Ranks("a rank", site=_ROCE)),
+    ),
+    bad=(model.Example("unset", model.Ranks("a rank", site=_ROCE, nccl=(2, 20, 5))),),
+    check=_check,
+)

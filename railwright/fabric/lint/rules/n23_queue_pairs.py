@@ -1,0 +1,58 @@
+"""N23: more queue pairs than the array for them holds."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings, taken
+
+_NAME = "NCCL_IB_QPS_PER_CONNECTION"
+_GROUPS = "NCCL_NET_FORCE_MERGE"
+_MOST = 128  # queue pairs of one connection (connect.cc, NCCL_IB_MAX_QPS)
+_MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_NIC)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    fused = _fused(ranks.value(_GROUPS) or "")
+    for setting, pairs in taken.numbers(ranks, _NAME):
+        if pairs * fused > _MOST:
+            group = f" times {fused} devices that {_GROUPS} fuses" if fused > 1 else ""
+            yield settings.complaint(
+                setting,
+                f"{pairs} queue pairs{group} overrun NCCL's array of {_MOST}, and nothing checks it; write "
+                f"{_MOST // fused} or less, 2 to 8 do",
+            )
+
+
+def _fused(groups: str) -> int:
+    sizes = [len([name for name in group.split(",") if name]) for group in groups.split(";")]
+    return max(1, min(_MOST_FUSED, max(sizes)))
+
+
+RULE = model.Rule(
+    code="N23",
+    name="too-many-queue-pairs",
+    severity=model.Severity.ERROR,
+    title="More queue pairs than a connection can hold",
+    explanation=(
+        "Each connection opens NCCL_IB_QPS_PER_CONNECTION queue pairs on every device of a fused NIC. Their product "
+        "must stay within 128: NCCL keeps them in an array of that size and does not check, so that more overwrite "
+        "other memory. Only devices fused by NCCL_NET_FORCE_MERGE are known here; what NCCL fuses itself is not."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/connect.cc",
+    good=(
+        model.Example("a few", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="8"))),
+        model.Example(
+            "exactly 128",
+            model.Ranks(
+                "a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
+            ),
+        ),
+    ),
+    bad=(
+        model.Example("more than the array", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="129"))),
+        model.Example(
+            "more than the array on two fused devices",
+            model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1")),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,64 @@
+"""N25: an address range in which the rails do not lie."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import addresses, model, settings, taken
+from railwright.fabric.policy import model as policies
+
+_RAILS = model.Site(
+    transport=policies.Transport.ROCE, rail_subnets=("192.168.1.0/24", "192.168.2.0/24", "192.168.3.0/24")
+)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(addresses.RANGE)
+    if setting is None or setting.value is None or taken.of_the_policy(ranks, setting.name):
+        return
+    network = addresses.network(settings.bare(setting.value))
+    if network is None or ranks.site.transport not in {None, *taken.WITH_GIDS}:
+        return
+    missed = [
+        str(rail) for rail in addresses.rails(ranks) if rail.version == network.version and not _meet(rail, network)
+    ]
+    if missed:
+        yield settings.complaint(
+            setting,
+            f"does not hold the rails' {', '.join(missed[:4])}, so that their HCAs fall to GID 0, which is link-local; "
+            "write one prefix that holds the networks of all rails",
+        )
+
+
+def _meet(rail: addresses.Network, network: addresses.Network) -> bool:
+    """A range inside a rail's subnet is meant so: it tells pods from hosts of the same subnet."""
+    return rail.network_address in network or network.network_address in rail
+
+
+RULE = model.Rule(
+    code="N25",
+    name="address-range-misses-rails",
+    severity=model.Severity.ERROR,
+    title="NCCL_IB_ADDR_RANGE does not hold the rails",
+    explanation=(
+        "There is one range for all rails. An HCA with no address in it gets GID 0, a link-local one: a wrong range is "
+        "worse than none. Rails in subnets of their own need the common supernet. A range that holds a part of a "
+        "rail's subnet is not reported: it may be there to tell pods from hosts."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
+    good=(
+        model.Example("the supernet", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"), _RAILS)),
+        model.Example("subnets not known", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"))),
+        model.Example(
+            "the pods' part of a rail",
+            model.Ranks(
+                "a rank", settings.env(NCCL_IB_ADDR_RANGE="10.1.128.0/17"), model.Site(rail_subnets=("10.1.0.0/16",))
+            ),
+        ),
+    ),
+    bad=(
+        model.Example("elsewhere", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS)),
+        model.Example(
+            "the first rail only", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS)
+        ),
+    ),
+    check=_check,
+)

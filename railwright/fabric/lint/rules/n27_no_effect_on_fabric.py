@@ -1,0 +1,65 @@
+"""N27: variables that the fabric's transport never reads."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import addresses, model, settings, taken
+from railwright.fabric.policy import model as policies
+
+_ROCE_ONLY = frozenset(
+    {
+        "NCCL_IB_FIFO_TC",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_ROCE_VERSION_NUM",
+        "NCCL_IB_TC",
+        addresses.FAMILY,
+        addresses.RANGE,
+    }
+)
+_INFINIBAND = model.Site(transport=policies.Transport.INFINIBAND)
+_EFA = model.Site(transport=policies.Transport.EFA)
+_AUTOMATIC = "-1"  # as if unset
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    efa, infiniband = taken.on_efa(ranks), ranks.site.transport is policies.Transport.INFINIBAND
+    for setting in settings.effective(ranks):
+        if setting.value == _AUTOMATIC:
+            continue
+        if efa and setting.name.startswith("NCCL_IB_"):
+            yield settings.complaint(
+                setting, "has no effect on EFA, which NCCL reaches through the libfabric plugin; remove it"
+            )
+        elif infiniband and setting.name in _ROCE_ONLY:
+            yield settings.complaint(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
+
+
+RULE = model.Rule(
+    code="N27",
+    name="no-effect-on-fabric",
+    severity=model.Severity.WARNING,
+    title="The fabric's transport does not read this variable",
+    explanation=(
+        "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range do nothing there "
+        "(the service level does). On AWS EFA NCCL uses the libfabric plugin, so that no NCCL_IB_ variable is read. "
+        "They hide what the job relies on; -1, the automatic choice, is not reported."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
+    good=(
+        model.Example("a service level", model.Ranks("a rank", settings.env(NCCL_IB_SL="1"), _INFINIBAND)),
+        model.Example(
+            "a traffic class on RoCE",
+            model.Ranks("a rank", settings.env(NCCL_IB_TC="96"), model.Site(transport=policies.Transport.ROCE)),
+        ),
+        model.Example("fabric not known", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"))),
+        model.Example("the plugin's own", model.Ranks("a rank", settings.env(FI_PROVIDER="efa"), _EFA)),
+    ),
+    bad=(
+        model.Example("a GID index", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND)),
+        model.Example("a device list on EFA", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), _EFA)),
+        model.Example(
+            "EFA by its device",
+            model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,92 @@
+"""N31: NCCL_NET names a network the image or the fabric does not have."""
+
+from collections.abc import Iterator, Mapping
+
+from railwright.fabric.lint import hardware, model, settings, taken
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_NET"
+_EFA = frozenset({policies.Transport.EFA})
+# Which fabrics a network can carry; of names that are not here nothing is known.
+_CARRIES: Mapping[str, frozenset[policies.Transport]] = {
+    "ib": taken.VERBS,
+    "ibext": taken.VERBS,  # HPC-X; its names carry a version: IBext_v11
+    "aws libfabric": _EFA,
+    "gib": frozenset({policies.Transport.ROCE}),  # Google
+    "socket": frozenset({policies.Transport.TCP}),
+}
+_PLUGINS = frozenset({"ibext", "aws libfabric", "gib"})
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is None or not setting.value:
+        return
+    network = _family(settings.bare(setting.value))
+    if network in _PLUGINS and ranks.value("NCCL_NET_PLUGIN") == "none":
+        yield settings.complaint(
+            setting,
+            "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
+            "remove NCCL_NET_PLUGIN",
+        )
+    elif (why := _misfit(network, ranks)) is not None:
+        yield settings.complaint(setting, f"{why}; write {taken.network(ranks)}, or remove it")
+
+
+def _misfit(network: str, ranks: model.Ranks) -> str | None:
+    transport = policies.Transport.EFA if taken.on_efa(ranks) else ranks.site.transport
+    if network == "socket" and transport is None and taken.rdma_requested(ranks):
+        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.rdma(ranks)))}"
+    if transport is None or transport in _CARRIES.get(network, frozenset(policies.Transport)):
+        return None
+    return f"is not a network of this fabric ({transport})"
+
+
+def _family(name: str) -> str:
+    return name.casefold().partition("_")[0]
+
+
+RULE = model.Rule(
+    code="N31",
+    name="wrong-network",
+    severity=model.Severity.ERROR,
+    title="NCCL_NET names a network that is not there, or not the fabric's",
+    explanation=(
+        "NCCL_NET names the one network NCCL may use. Socket on an RDMA fabric trains over TCP beside idle RDMA "
+        "devices; IB on EFA finds nothing and fails, as does the network of a plugin that NCCL_NET_PLUGIN=none keeps "
+        "out. Which plugins an image holds is not known, so their names are believed otherwise."
+    ),
+    source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
+    good=(
+        model.Example(
+            "the fabric's own",
+            model.Ranks("a rank", settings.env(NCCL_NET="IB"), model.Site(transport=policies.Transport.ROCE)),
+        ),
+        model.Example(
+            "the plugin of EFA",
+            model.Ranks("a rank", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}),
+        ),
+        model.Example(
+            "HPC-X on InfiniBand",
+            model.Ranks(
+                "a rank", settings.env(NCCL_NET="IBext_v11"), model.Site(transport=policies.Transport.INFINIBAND)
+            ),
+        ),
+        model.Example("Socket, and no RDMA", model.Ranks("a rank", settings.env(NCCL_NET="Socket"))),
+    ),
+    bad=(
+        model.Example(
+            "Socket with RDMA devices",
+            model.Ranks("a rank", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}),
+        ),
+        model.Example(
+            "IB on EFA",
+            model.Ranks("a rank", settings.env(NCCL_NET="IB"), model.Site(transport=policies.Transport.EFA)),
+        ),
+        model.Example(
+            "a plugin that is kept out",
+            model.Ranks("a rank", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,45 @@
+"""N32: nothing forbids the silent fall to TCP, and the policy wants it forbidden."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_NET"
+_STRICT = model.Site(
+    transport=policies.Transport.ROCE,
+    fabric=policies.Fabric(transport=policies.Transport.ROCE, nccl=policies.Nccl(forbid_tcp_fallback=True)),
+)
+_SHARED = {"rdma/hca_shared_devices": 1}
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    fabric = ranks.site.fabric
+    strict = fabric is not None and fabric.nccl.forbid_tcp_fallback
+    if strict and taken.rdma_requested(ranks) and taken.absent(ranks, _NAME):
+        yield model.Complaint(
+            f"{_NAME} is not set, so that NCCL may go on over TCP, which the policy forbids (forbidTcpFallback); set "
+            f"{_NAME}={taken.network(ranks)}",
+            _NAME,
+        )
+
+
+RULE = model.Rule(
+    code="N32",
+    name="tcp-fallback-possible",
+    severity=model.Severity.WARNING,
+    title="A silent fall to TCP is possible where the policy forbids it",
+    explanation=(
+        "When no RDMA device works, NCCL goes on over TCP and says so only in its log. NCCL_NET is the one built-in "
+        "way to make that a failure. railwright sets it where the policy says forbidTcpFallback; it is missing where "
+        "a pod leaves out railwright's environment."
+    ),
+    source="NVIDIA/nccl src/plugin/net.cc",
+    good=(
+        model.Example("named", model.Ranks("a rank", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED)),
+        model.Example("not forbidden", model.Ranks("a rank", devices=_SHARED)),
+        model.Example("no RDMA requested", model.Ranks("a rank", site=_STRICT)),
+    ),
+    bad=(model.Example("unset", model.Ranks("a rank", site=_STRICT, devices=_SHARED)),),
+    check=_check,
+)

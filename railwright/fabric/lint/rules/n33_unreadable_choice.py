@@ -1,0 +1,52 @@
+"""N33: NCCL_ALGO or NCCL_PROTO is not written in their grammar."""
+
+from collections.abc import Iterator, Mapping
+
+from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.nccl import choices
+
+WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": choices.ALGORITHMS, "NCCL_PROTO": choices.PROTOCOLS}
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    if taken.older(ranks, *choices.SINCE):
+        return
+    for setting, value in settings.valued(ranks):
+        if setting.name not in WORDS:
+            continue
+        try:
+            choices.read(value, WORDS[setting.name])
+        except choices.InvalidChoiceError as error:
+            yield settings.complaint(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
+
+
+RULE = model.Rule(
+    code="N33",
+    name="unreadable-choice",
+    severity=model.Severity.ERROR,
+    title="NCCL_ALGO or NCCL_PROTO does not follow the grammar",
+    explanation=(
+        "Entries are separated by semicolons; each is a list, or a function, a colon and a list, and only the first "
+        "may lack its function. A leading ^ inverts a list. Letter case does not matter, blanks do. An unknown word or "
+        "function fails the initialisation since 2.24; older releases ignore it, and this rule is silent on them."
+    ),
+    source="NVIDIA/nccl src/graph/tuning.cc",
+    good=(
+        model.Example("a list", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128"))),
+        model.Example(
+            "functions", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT"))
+        ),
+        model.Example(
+            "a release that ignores it", model.Ranks("a rank", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19))
+        ),
+    ),
+    bad=(
+        model.Example("no such algorithm", model.Ranks("a rank", settings.env(NCCL_ALGO="Rings"))),
+        model.Example("a blank", model.Ranks("a rank", settings.env(NCCL_PROTO="LL, Simple"))),
+        model.Example("no such function", model.Ranks("a rank", settings.env(NCCL_ALGO="AllToAll:Ring"))),
+        model.Example(
+            "a later entry without function", model.Ranks("a rank", settings.env(NCCL_ALGO="AllReduce:Tree;Ring"))
+        ),
+    ),
+    check=_check,
+)

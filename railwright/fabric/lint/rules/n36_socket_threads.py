@@ -1,0 +1,55 @@
+"""N36: more socket threads or connections than NCCL takes."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings, taken
+
+_THREADS = "NCCL_SOCKET_NTHREADS"
+_SOCKETS = "NCCL_NSOCKS_PERTHREAD"
+_MOST_THREADS = 16  # net_socket.cc, MAX_THREADS
+_MOST_SOCKETS = 64  # of all threads (net_socket.cc, MAX_SOCKETS)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    threads = taken.number(ranks, _THREADS) or 0
+    for setting, each in taken.numbers(ranks, _THREADS):
+        if each > _MOST_THREADS:
+            yield settings.complaint(
+                setting, f"NCCL has at most {_MOST_THREADS} threads; write {_MOST_THREADS} or less"
+            )
+    for setting, each in taken.numbers(ranks, _SOCKETS):
+        least = max(1, threads)  # unset, NCCL decides by platform: one at least
+        if each * least > _MOST_SOCKETS:
+            yield settings.complaint(
+                setting,
+                f"times {_THREADS} ({least}) makes {each * least} connections, and NCCL has at most {_MOST_SOCKETS}; "
+                f"write {max(1, _MOST_SOCKETS // least)} or less",
+            )
+
+
+RULE = model.Rule(
+    code="N36",
+    name="too-many-sockets",
+    severity=model.Severity.ERROR,
+    title="More socket threads or connections than NCCL has",
+    explanation=(
+        "NCCL_SOCKET_NTHREADS is limited to 16, and its product with NCCL_NSOCKS_PERTHREAD to 64. More is cut down "
+        "with a warning, so that the numbers in the manifest are not those of the run. Where only one of the two is "
+        "set, the other counts as 1, the least it can be."
+    ),
+    source="NVIDIA/nccl user guide, NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD",
+    good=(
+        model.Example(
+            "exactly 64", model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4"))
+        ),
+        model.Example("one of them", model.Ranks("a rank", settings.env(NCCL_NSOCKS_PERTHREAD="8"))),
+    ),
+    bad=(
+        model.Example("too many threads", model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="17"))),
+        model.Example(
+            "too many together",
+            model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
+        ),
+    ),
+    check=_check,
+)

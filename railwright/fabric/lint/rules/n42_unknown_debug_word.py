@@ -1,0 +1,57 @@
+"""N42: a word of the logging controls that NCCL does not know."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
+_SUBSYSTEMS = (
+    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY", "NVLS"),
+    *("BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL"),
+)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting, value in settings.valued(ranks):
+        text = settings.bare(value)
+        if not text:
+            continue
+        if setting.name == "NCCL_DEBUG" and text.upper() not in _LEVELS:
+            yield settings.complaint(
+                setting, f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
+            )
+        if setting.name == "NCCL_DEBUG_SUBSYS" and (unknown := _unknown(text)):
+            yield settings.complaint(
+                setting,
+                f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it",
+            )
+
+
+def _unknown(text: str) -> list[str]:
+    tokens = text.removeprefix("^").split(",")
+    return [settings.shown(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
+
+
+RULE = model.Rule(
+    code="N42",
+    name="unknown-debug-word",
+    severity=model.Severity.WARNING,
+    title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS holds a word NCCL does not know",
+    explanation=(
+        "An unknown NCCL_DEBUG means silence, not the default: errors are not printed either. In NCCL_DEBUG_SUBSYS one "
+        "unknown word drops the whole list, and the default (INIT,BOOTSTRAP,ENV) stays. Letter case does not matter; ^ "
+        "counts in front of the whole list only."
+    ),
+    source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
+    good=(
+        model.Example("any case", model.Ranks("a rank", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET"))),
+        model.Example("all but one", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL"))),
+    ),
+    bad=(
+        model.Example("no such level", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARNING"))),
+        model.Example("a number", model.Ranks("a rank", settings.env(NCCL_DEBUG="1"))),
+        model.Example("no such subsystem", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK"))),
+        model.Example("^ inside", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL"))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,33 @@
+"""N43: a log level for debugging."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+_NAME = "NCCL_DEBUG"
+_LOUD = frozenset({"INFO", "TRACE"})
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is not None and settings.bare(setting.value or "").upper() in _LOUD:
+        yield settings.complaint(setting, "makes large logs from every rank; write WARN in production")
+
+
+RULE = model.Rule(
+    code="N43",
+    name="large-logs",
+    severity=model.Severity.INFO,
+    title="NCCL_DEBUG is at a level for debugging",
+    explanation=(
+        "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, where it is "
+        "built in, one for each call. Right for finding out, too much for a large job in production."
+    ),
+    source="NVIDIA/nccl user guide, NCCL_DEBUG",
+    good=(model.Example("warnings", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARN"))),),
+    bad=(
+        model.Example("info", model.Ranks("a rank", settings.env(NCCL_DEBUG="INFO"))),
+        model.Example("trace", model.Ranks("a rank", settings.env(NCCL_DEBUG="trace"))),
+    ),
+    check=_check,
+)

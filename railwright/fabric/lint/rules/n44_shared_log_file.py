@@ -1,0 +1,79 @@
+"""N44: ranks that write their logs into one file."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+
+_NAME = "NCCL_DEBUG_FILE"
+_STREAMS = ("/dev/", "/proc/")
+_PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other pod sees
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    value = settings.bare(setting.value or "") if setting else ""
+    if setting is None or not value or value.startswith(_STREAMS):
+        return
+    if why := _overwritten(setting, value, ranks):
+        yield settings.complaint(
+            setting, f"{why} overwrite each other's log; put %h (host) and %p (process) into the name"
+        )
+
+
+def _overwritten(setting: model.Setting, value: str, ranks: model.Ranks) -> str | None:
+    processes, hosts = "%p" in value, "%h" in value
+    if not processes and ranks.accelerators > 1:
+        return "the processes of a container"
+    if not hosts and (ranks.count or 1) > 1 and _elsewhere(value, ranks):
+        return "the pods of the template"
+    by_launcher = setting.origin is model.Origin.MPIRUN and (ranks.job or 1) > 1
+    return "the ranks of the job" if by_launcher and not processes and not hosts else None
+
+
+def _elsewhere(path: str, ranks: model.Ranks) -> bool:
+    """True for a file on a volume that other pods may mount as well; a container's own files are its own."""
+    holding = [mount for mount in ranks.mounts if path.startswith(f"{mount.rstrip('/')}/")]
+    return bool(holding) and ranks.mounts[max(holding, key=len)] not in _PRIVATE
+
+
+RULE = model.Rule(
+    code="N44",
+    name="shared-log-file",
+    severity=model.Severity.WARNING,
+    title="Several ranks write one log file",
+    explanation=(
+        "NCCL opens the file anew in every process. Without %p the processes of a container overwrite each other; on "
+        "a shared volume process ids repeat from pod to pod, so that %h is needed as well."
+    ),
+    source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
+    good=(
+        model.Example(
+            "host and process",
+            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/logs/nccl.%h.%p"), accelerators=8, count=4),
+        ),
+        model.Example(
+            "one rank a pod, and a file of its own",
+            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=1, count=4),
+        ),
+        model.Example(
+            "standard error", model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/dev/stderr"), accelerators=8)
+        ),
+    ),
+    bad=(
+        model.Example(
+            "eight processes",
+            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=8),
+        ),
+        model.Example(
+            "a shared volume",
+            model.Ranks(
+                "a rank",
+                settings.env(NCCL_DEBUG_FILE="/shared/nccl.%p.log"),
+                accelerators=8,
+                count=2,
+                mounts={"/shared": "other"},
+            ),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,80 @@
+"""N47: RoCE devices without a network interface in the pod."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings
+from railwright.fabric.nccl import lists
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_IB_HCA"
+_SHARED = model.Site(transport=policies.Transport.ROCE, exclusive=False)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is None or not setting.value or not ranks.networks or not _applies(ranks.site):
+        return
+    devices = _devices(settings.bare(setting.value))
+    expected = len(devices) - _without_network(ranks.site.fabric)
+    if ranks.networks < expected:
+        yield settings.complaint(
+            setting,
+            f"names {len(devices)} devices, and the pod selects {ranks.networks} secondary networks: a RoCE device "
+            "without an interface in the pod has no GID there; select one network for each, or name fewer devices",
+        )
+
+
+def _applies(site: model.Site) -> bool:
+    """SR-IOV brings the device with its network; other transports need no interface."""
+    return site.transport is policies.Transport.ROCE and not site.exclusive
+
+
+def _devices(value: str) -> frozenset[lists.Entry]:
+    """Those an exact list names; a prefix or an exclusion counts nothing."""
+    wanted = lists.read(value)
+    return frozenset(wanted.entries) if wanted.exact and not wanted.exclude else frozenset()
+
+
+def _without_network(fabric: policies.Fabric | None) -> int:
+    """Rails that have no network by the policy itself."""
+    return sum(rail.network is None for rail in fabric.rails) if fabric else 0
+
+
+RULE = model.Rule(
+    code="N47",
+    name="rail-without-network",
+    severity=model.Severity.WARNING,
+    title="More RoCE devices than secondary networks",
+    explanation=(
+        "A RoCE device takes its GIDs from the interfaces in the pod's network namespace. With macvlan and shared "
+        "devices every device of the node is visible, but only those whose interface a secondary network brings into "
+        "the pod have a usable address. More networks than devices are not reported: one may be for storage."
+    ),
+    source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
+    good=(
+        model.Example(
+            "one network each",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
+        ),
+        model.Example("a prefix", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2)),
+        model.Example(
+            "the host's network", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0)
+        ),
+        model.Example(
+            "InfiniBand needs none",
+            model.Ranks(
+                "a rank",
+                settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+                model.Site(transport=policies.Transport.INFINIBAND, exclusive=False),
+                networks=1,
+            ),
+        ),
+    ),
+    bad=(
+        model.Example(
+            "four devices, three networks",
+            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"), _SHARED, networks=3),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,74 @@
+"""N50: a variable that wins over a line of an nccl.conf."""
+
+from collections.abc import Iterator
+
+from railwright.fabric import names
+from railwright.fabric.lint import model, settings
+
+# What the one vendor that publishes such a file writes into it: Azure/azhpc-images, components/customizations.
+_AZURE = frozenset({"NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_TOPO_FILE"})
+_OF_AZURE = "azhpc", "azurehpc"  # words in the names of images built from those scripts
+_HOSTS = "hostPath"
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    written = {each.name: each for each in reversed(ranks.settings) if each.origin is model.Origin.FILE}
+    for setting in settings.effective(ranks):
+        if setting.origin is model.Origin.FILE:
+            continue
+        line = written.get(setting.name)
+        if line is not None and line.value != setting.value:
+            yield settings.complaint(setting, f"wins over {settings.written(line)} of the nccl.conf; keep one of them")
+        elif line is None and setting.name in _AZURE and _with_azures_file(ranks):
+            yield settings.complaint(
+                setting, f"wins over the {names.NCCL_CONF_PATH} that Azure's HPC images hold; remove it to keep theirs"
+            )
+
+
+def _with_azures_file(ranks: model.Ranks) -> bool:
+    of_the_host = ranks.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
+    return of_the_host or any(word in (ranks.image or "") for word in _OF_AZURE)
+
+
+RULE = model.Rule(
+    code="N50",
+    name="wins-over-a-file",
+    severity=model.Severity.INFO,
+    title="The variable wins over the image's nccl.conf",
+    explanation=(
+        "NCCL puts a line of /etc/nccl.conf into effect only where the environment lacks the name, so a pod's variable "
+        "silently undoes the tuning an image brings. What is in the file is known where railwright mounts it, and for "
+        "Azure's HPC images, whose scripts are published; other images' files cannot be seen in a manifest."
+    ),
+    source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
+    good=(
+        model.Example(
+            "the same value in both",
+            model.Ranks(
+                "a rank",
+                (
+                    model.Setting("NCCL_IB_TC", "96", "env[0]"),
+                    model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
+                ),
+            ),
+        ),
+        model.Example("no file is known", model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"))),
+    ),
+    bad=(
+        model.Example(
+            "another value",
+            model.Ranks(
+                "a rank",
+                (
+                    model.Setting("NCCL_IB_TC", "106", "env[0]"),
+                    model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
+                ),
+            ),
+        ),
+        model.Example(
+            "an image of Azure",
+            model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), image="example.com/azhpc/ubuntu:24.04"),
+        ),
+    ),
+    check=_check,
+)

@@ -1,0 +1,36 @@
+"""N55: settings of the verbs library on EFA."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.policy import model as policies
+
+_PREFIX = "RDMAV_"
+_EFA = model.Site(transport=policies.Transport.EFA)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    if not taken.on_efa(ranks):
+        return
+    for setting in settings.effective(ranks):
+        if setting.name.startswith(_PREFIX):
+            yield settings.complaint(setting, "is not for EFA and breaks on newer kernels; remove it")
+
+
+RULE = model.Rule(
+    code="N55",
+    name="rdmav-on-efa",
+    severity=model.Severity.WARNING,
+    title="RDMAV_ variables on EFA",
+    explanation=(
+        "RDMAV_FORK_SAFE and its like make the verbs library protect registered memory over a fork. Kernels that do "
+        "so themselves do not need them, and with EFA they break; the plugin's documentation says never to set them."
+    ),
+    source="aws-ofi-nccl doc/efa-env-var.md",
+    good=(
+        model.Example("not on EFA", model.Ranks("a rank", settings.env(RDMAV_FORK_SAFE="1"))),
+        model.Example("EFA without them", model.Ranks("a rank", settings.env(FI_PROVIDER="efa"), _EFA)),
+    ),
+    bad=(model.Example("on EFA", model.Ranks("a rank", settings.env(RDMAV_FORK_SAFE="1"), _EFA)),),
+    check=_check,
+)

@@ -1,0 +1,64 @@
+"""N56: more than the one PVRDMA device a machine can have."""
+
+import re
+from collections.abc import Iterator
+
+from railwright.fabric.lint import hardware, model, settings
+from railwright.fabric.nccl import lists
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_IB_HCA"
+_DEVICE = "vmw_pvrdma"
+_RESOURCE = re.compile(r"(?<![a-z])pvrdma(?![a-z])")
+_PVRDMA = model.Site(transport=policies.Transport.PVRDMA)
+_LIMIT = "a virtual machine has one PVRDMA device, and it talks to others of its kind only"
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    setting = ranks.setting(_NAME)
+    if setting is not None and setting.value and _several(settings.bare(setting.value), ranks.site.transport):
+        yield settings.complaint(setting, f"{_LIMIT}; name that one")
+    if problem := _requested(ranks):
+        yield model.Complaint(f"{problem}: {_LIMIT}; request one device")
+    fabric = ranks.site.fabric
+    if fabric is not None and fabric.transport is policies.Transport.PVRDMA and len(fabric.rails) > 1:
+        yield model.Complaint(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
+
+
+def _several(value: str, transport: policies.Transport | None) -> bool:
+    wanted = lists.read(value)
+    named = {entry.name for entry in wanted.entries}
+    paravirtual = transport is policies.Transport.PVRDMA or any(name.startswith(_DEVICE) for name in named)
+    return paravirtual and not wanted.exclude and len(named) > 1
+
+
+def _requested(ranks: model.Ranks) -> str | None:
+    """A shared plugin's amount is no number of devices, so one resource counts by its name only."""
+    requested = hardware.rdma(ranks)
+    paravirtual = [name for name in requested if _RESOURCE.search(name.lower())]
+    if not paravirtual and ranks.site.transport is not policies.Transport.PVRDMA:
+        return None
+    return f"the container requests {', '.join(sorted(requested))}" if len(requested) > 1 else None
+
+
+RULE = model.Rule(
+    code="N56",
+    name="one-pvrdma-device",
+    severity=model.Severity.ERROR,
+    title="More than one PVRDMA device, or PVRDMA beside other HCAs",
+    explanation=(
+        "VMware gives a virtual machine one paravirtual RDMA device, and it connects to other PVRDMA devices only. "
+        "Several rails, or a mix with mlx5 devices, cannot work; passthrough devices are the way to several rails."
+    ),
+    source="Broadcom knowledge base 328676; linux-rdma/rdma-core providers/vmw_pvrdma",
+    good=(
+        model.Example("one", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA)),
+        model.Example("two devices elsewhere", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"))),
+    ),
+    bad=(
+        model.Example("two rails", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA)),
+        model.Example("beside an HCA", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0"))),
+        model.Example("two resources", model.Ranks("a rank", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1})),
+    ),
+    check=_check,
+)

@@ -1,0 +1,73 @@
+"""N57: several virtual functions of a card that NCCL takes for one NIC."""
+
+from collections.abc import Iterator
+
+from railwright.fabric.lint import hardware, model, settings, taken
+from railwright.fabric.nccl import catalogue
+from railwright.fabric.policy import model as policies
+
+_NAME = "NCCL_IB_MERGE_VFS"
+# Any of these says what is to be fused.
+_SETTLED = (_NAME, "NCCL_IB_MERGE_NICS", "NCCL_NET_MERGE_LEVEL", "NCCL_NET_FORCE_MERGE")
+_ON_CARDS = frozenset({None, policies.Transport.ROCE, policies.Transport.INFINIBAND})
+_EXCLUSIVE = model.Site(transport=policies.Transport.ROCE, exclusive=True)
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    if ranks.site.transport not in _ON_CARDS or taken.on_efa(ranks) or not _fuses(ranks):
+        return
+    if not all(taken.absent(ranks, name) for name in _SETTLED):
+        return
+    for resource, amount in sorted(hardware.rdma(ranks).items()):
+        virtual = ranks.site.exclusive or hardware.is_virtual(resource)
+        if virtual and amount > max(1, _foreseen(resource, ranks.site.fabric)):
+            yield model.Complaint(
+                f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL takes functions of one "
+                f"card for one NIC; set {_NAME}=0 and measure",
+                _NAME,
+            )
+
+
+def _fuses(ranks: model.Ranks) -> bool:
+    row = catalogue.find(_NAME)
+    since = row.since if row else None
+    return since is None or ranks.nccl is None or ranks.nccl >= since
+
+
+def _foreseen(resource: str, fabric: policies.Fabric | None) -> int:
+    """How many the policy itself gives a pod: its author knows what they are."""
+    rails = [rail for rail in fabric.rails if rail.resource in {resource, None}] if fabric else []
+    return len(rails) * fabric.devices_per_rail if fabric else 0
+
+
+RULE = model.Rule(
+    code="N57",
+    name="fused-virtual-functions",
+    severity=model.Severity.WARNING,
+    title="Several virtual functions of a card, and NCCL fuses them",
+    explanation=(
+        "Functions of one PCI device look like ports of one NIC, and NCCL makes them one logical device by default. "
+        "Several functions of one pool in a pod may be of one card; then the bandwidth of a port is counted twice. "
+        "What the policy itself gives a pod is not reported. Concluded from the source, not measured."
+    ),
+    source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
+    good=(
+        model.Example("one function", model.Ranks("a rank", site=_EXCLUSIVE, devices={"example.com/sriov_vf": 1})),
+        model.Example(
+            "settled",
+            model.Ranks("a rank", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}),
+        ),
+        model.Example(
+            "shared devices",
+            model.Ranks("a rank", site=model.Site(exclusive=False), devices={"rdma/hca_shared_devices": 8}),
+        ),
+    ),
+    bad=(
+        model.Example(
+            "two of one pool",
+            model.Ranks("a rank", site=_EXCLUSIVE, devices={"example.com/pool_a": 2, "example.com/sriov_vf": 2}),
+        ),
+        model.Example("by the pool's name", model.Ranks("a rank", devices={"nvidia.com/sriov-rdma-vf": 16})),
+    ),
+    check=_check,
+)

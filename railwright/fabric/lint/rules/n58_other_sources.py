@@ -1,0 +1,44 @@
+"""N58: sources of values that railwright does not see."""
+
+from collections.abc import Iterator
+
+from railwright.fabric import names
+from railwright.fabric.lint import model, settings
+
+_ADVICE = {
+    "NCCL_ENV_PLUGIN": "the plugin may replace any value railwright sets; remove it, or make sure that it does not",
+    "NCCL_CONF_FILE": (
+        f"its lines win over those of {names.NCCL_CONF_PATH}, where railwright may put its own; name the variables in "
+        "the environment instead"
+    ),
+}
+_HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
+
+
+def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+    for setting in settings.effective(ranks):
+        if setting.name in _ADVICE and setting.value not in _HARMLESS:
+            yield settings.complaint(setting, _ADVICE[setting.name])
+
+
+RULE = model.Rule(
+    code="N58",
+    name="other-sources-of-values",
+    severity=model.Severity.WARNING,
+    title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE brings values of its own",
+    explanation=(
+        "NCCL asks an environment plugin for every value, and reads the file that NCCL_CONF_FILE names before "
+        "/etc/nccl.conf. Either may replace what railwright puts there, and nothing outside the container can see it."
+    ),
+    source="NVIDIA/nccl src/misc/param.cc",
+    good=(
+        model.Example("no plugin", model.Ranks("a rank", settings.env(NCCL_ENV_PLUGIN="none"))),
+        model.Example("the usual file", model.Ranks("a rank", settings.env(NCCL_CONF_FILE="/etc/nccl.conf"))),
+    ),
+    bad=(
+        model.Example("a plugin", model.Ranks("a rank", settings.env(NCCL_ENV_PLUGIN="site"))),
+        model.Example("a file", model.Ranks("a rank", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf"))),
+        model.Example("a file from elsewhere", model.Ranks("a rank", settings.env(NCCL_CONF_FILE=None))),
+    ),
+    check=_check,
+)

@@ -1,0 +1,174 @@
+"""Any Kubernetes object as plain data -> its pod templates, with how many pods each makes.
+
+Owns how a template is recognised (a `spec` with `containers`, wherever it stands) and how replicas multiply, so that a
+kind nobody has heard of is read as well. Refuses to know files, lines and settings.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.fabric import names, views
+
+Path = tuple[str | int, ...]
+_MULTIPLY = ("replicas", "parallelism", "numOfHosts")  # of everything a template stands in
+_UNCOUNTED = frozenset({"DaemonSet"})  # as many pods as nodes
+_LEADER_WORKER_SET = "LeaderWorkerSet"
+_TRAIN_JOB = "TrainJob"
+_SPECS = "ReplicaSpecs"  # mpiReplicaSpecs, pytorchReplicaSpecs, ...
+_NAMES = ("name", "groupName")
+
+
+class Template(msgspec.Struct, frozen=True):
+    """One pod template: where it stands, what its pods are, how many there are."""
+
+    part: str  # "task master", "Worker"; "" where the object has one template
+    path: Path  # of the template in the document
+    containers: Path | None  # of the list of its containers; None: the template itself is the container
+    pod: views.Pod
+    count: int | None
+
+    def container(self, index: int) -> Path:
+        """The path of a container."""
+        return self.path if self.containers is None else (*self.containers, index)
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """An object and its templates."""
+
+    title: str  # "Job prod/llm"
+    namespace: str
+    templates: tuple[Template, ...]
+
+
+def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
+    """The workloads of a document, those of a List each by itself. Raises msgspec.ValidationError for a wrong type."""
+    if not isinstance(tree, dict):
+        return
+    items = tree.get("items")
+    if str(tree.get("kind", "")).endswith("List") and isinstance(items, list):
+        for index, item in enumerate(items):
+            yield from read(item, (*path, "items", index))
+        return
+    templates = tuple(_train_job(tree, path) if tree.get("kind") == _TRAIN_JOB else ())
+    templates += tuple(_templates(tree, path, (), tree))
+    if templates:
+        yield Workload(_title(tree), _namespace(tree), templates)
+
+
+def _templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping[str, Any]) -> Iterator[Template]:
+    if isinstance(node, dict):
+        spec = node.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield _template(node, path, above, root)
+            return
+        for key, value in node.items():
+            yield from _templates(value, (*path, str(key)), (*above, node), root)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _templates(value, (*path, index), (*above, node), root)
+
+
+def _template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
+    pod = _pod(node.get("metadata"), node["spec"], above)
+    return Template(_part(path, above), path, (*path, "spec", "containers"), pod, _count(path, above, root))
+
+
+def _train_job(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
+    """spec.trainer is a container of a template that stands in a runtime of the cluster."""
+    trainer = (root.get("spec") or {}).get("trainer")
+    if isinstance(trainer, dict):
+        container = {**trainer, "name": "node", "resources": trainer.get("resourcesPerNode")}
+        count = trainer.get("numNodes")
+        pod = _pod(None, {"containers": [container]}, (root,))
+        yield Template("trainer", (*path, "spec", "trainer"), None, pod, count if isinstance(count, int) else None)
+
+
+def _pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
+    """The template as a pod; the opt-in label counts from above it too (contract, section 1), the nearest first."""
+    own = dict(metadata) if isinstance(metadata, dict) else {}
+    label = next((label for node in reversed(above) if (label := _labels(node).get(names.FABRIC)) is not None), None)
+    if label is not None:
+        own["labels"] = {names.FABRIC: label, **(own.get("labels") or {})}
+    tree = {"metadata": own, "spec": {**spec, "containers": [_as_text(each) for each in spec["containers"]]}}
+    return msgspec.convert(tree, views.Pod)
+
+
+def _as_text(container: Any) -> Any:
+    """Numbers and booleans of env, command and args as text: the API server refuses them, what is meant counts."""
+    if not isinstance(container, dict):
+        return container
+    changed = dict(container)
+    for key in ("command", "args"):
+        if isinstance(changed.get(key), list):
+            changed[key] = [_text(word) for word in changed[key]]
+    if isinstance(changed.get("env"), list):
+        changed["env"] = [
+            {**entry, "value": _text(entry["value"])} if isinstance(entry, dict) and "value" in entry else entry
+            for entry in changed["env"]
+        ]
+    return changed
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _count(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:
+    if root.get("kind") in _UNCOUNTED:
+        return None
+    if root.get("kind") == _LEADER_WORKER_SET:
+        return _group_count(path, root)
+    count = 1
+    for node in above:
+        for key in _MULTIPLY:
+            value = node.get(key) if isinstance(node, dict) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                count *= value
+    return count
+
+
+def _group_count(path: Path, root: Mapping[str, Any]) -> int | None:
+    """Of one group, which is the job: `size` pods, the leader among them, which may have no template of its own."""
+    group = (root.get("spec") or {}).get("leaderWorkerTemplate") or {}
+    size = group.get("size", 1)
+    if path[-1] == "leaderTemplate":
+        return 1
+    return size - ("leaderTemplate" in group) if isinstance(size, int) else None
+
+
+def _part(path: Path, above: Sequence[Any]) -> str:
+    """The innermost name on the way: of a list's item, or of a key that says which pods these are."""
+    found = ""
+    for at, step in enumerate(path[-len(above) :] if above else ()):
+        node = above[at]
+        if isinstance(step, int) and isinstance(node[step], dict):
+            found = next((str(node[step][key]) for key in _NAMES if key in node[step]), found)
+        elif isinstance(step, str) and (_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
+            found = step
+    return found
+
+
+def _under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
+    steps = path[-len(above) :]
+    return at > 0 and str(steps[at - 1]).endswith(_SPECS)
+
+
+def _title(root: Mapping[str, Any]) -> str:
+    metadata = root.get("metadata") or {}
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{root.get('kind', 'object')} {where}{name}"
+
+
+def _namespace(root: Mapping[str, Any]) -> str:
+    return str((root.get("metadata") or {}).get("namespace") or "default")
+
+
+def _labels(node: Any) -> Mapping[str, Any]:
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}

@@ -1,0 +1,29 @@
+"""Alibaba eRDMA: the vendor gives no traffic class, service level or adaptive routing."""
+
+from railwright.fabric.nccl import values, verbs
+from railwright.fabric.nccl.model import Row
+
+ROWS = (
+    verbs.ONLY_IB,
+    Row(
+        "NCCL_NET_PLUGIN",
+        values.constant("none"),
+        "keeps the plugin of HPC-X images out",
+        "Alibaba Cloud PAI, NCCL over eRDMA",
+    ),
+    Row(
+        "NCCL_IB_HCA",
+        values.devices(fallback="erdma"),
+        "only the eRDMA devices, which are all named erdma_N",
+        "Alibaba Cloud PAI, NCCL over eRDMA",
+    ),
+    verbs.GID_INDEX,
+    verbs.ADDRESS_FAMILY,
+    verbs.ADDRESS_RANGE,
+    verbs.CROSS_NIC,
+    verbs.QPS,
+    verbs.TIMEOUT,
+    verbs.RETRY_COUNT,
+    verbs.GDR_LEVEL,
+    verbs.TOPOLOGY,
+)

@@ -1,0 +1,17 @@
+"""Native InfiniBand: GID index, traffic class and address settings have no effect and are left out."""
+
+from railwright.fabric.nccl import verbs
+
+ROWS = (
+    verbs.ONLY_IB,
+    verbs.HCA,
+    verbs.SERVICE_LEVEL,
+    verbs.CROSS_NIC,
+    verbs.QPS,
+    verbs.ADAPTIVE_ROUTING,
+    verbs.TIMEOUT,
+    verbs.RETRY_COUNT,
+    verbs.GDR_LEVEL,
+    verbs.MERGE_VFS,
+    verbs.TOPOLOGY,
+)

@@ -1,0 +1,75 @@
+"""Whether a node that a scheduler did not offer could take a pod at all.
+
+Owns the part of Kubernetes' node admission that can be read from the node and the pod: readiness, cordon, taints,
+nodeSelector and required node affinity. It never decides for an offered node (the scheduler has decided that),
+only which nodes count as room when a gang is planned.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from railwright.fabric import views
+from railwright.fabric.placement import fleet
+
+_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+
+
+def is_eligible(node: fleet.FleetNode, spec: views.PodSpec) -> bool:
+    """True when nothing on the node or in the pod's spec keeps them apart."""
+    if not node.schedulable:
+        return False
+    if node.taints and any(
+        taint.effect in _REPELLING and not _tolerated(taint, spec.tolerations or ()) for taint in node.taints
+    ):
+        return False
+    selector = spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in selector.items()):
+        return False
+    required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+    if not required:
+        return True
+    return any(_term_holds(term, node) for term in required.node_selector_terms or ())
+
+
+def _tolerated(taint: views.Taint, tolerations: Sequence[views.Toleration]) -> bool:
+    return any(
+        toleration.effect in ("", taint.effect)
+        and (
+            (toleration.operator == "Exists" and toleration.key in ("", taint.key))
+            or (toleration.operator != "Exists" and (toleration.key, toleration.value) == (taint.key, taint.value))
+        )
+        for toleration in tolerations
+    )
+
+
+def _term_holds(term: views.NodeSelectorTerm, node: fleet.FleetNode) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)
+    fields = {"metadata.name": node.name}
+    return all(_holds(each, node.labels) for each in term.match_expressions or ()) and all(
+        _holds(each, fields) for each in term.match_fields or ()
+    )
+
+
+def _holds(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
+    test = _OPERATORS.get(requirement.operator)
+    return test is not None and test(labels.get(requirement.key), requirement.values or [])
+
+
+def _number_compare(compare: Callable[[int, int], bool]) -> Callable[[str | None, Sequence[str]], bool]:
+    def test(value: str | None, values: Sequence[str]) -> bool:
+        try:
+            return value is not None and bool(values) and compare(int(value), int(values[0]))
+        except ValueError:
+            return False
+
+    return test
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": _number_compare(lambda value, bound: value > bound),
+    "Lt": _number_compare(lambda value, bound: value < bound),
+}

@@ -1,0 +1,165 @@
+"""Collects the lines of logs, in any order and of any number of pods, into one record for each process.
+
+Assigns lines to processes, processes to pods, and ranks to processes. Records hold sets and counts only, so the order
+of lines does not matter. Draws no conclusions: see `assess`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from railwright.fabric.verification import line_parser, model, patterns
+
+
+class ProcessKey(NamedTuple):
+    """Identifies a process in the logs."""
+
+    tag: str  # pod name in kubectl's prefix, otherwise the name of the file
+    host: str
+    pid: int
+
+
+class Process:
+    """Everything the logs contain about one process, or about all processes of a pod that cannot be told apart."""
+
+    def __init__(self) -> None:
+        self.networks: set[str] = set()
+        self.lists: set[tuple[tuple[model.Hca, ...], ...]] = set()
+        self.virtual: dict[int, tuple[str, ...]] = {}
+        self.providers: set[model.Provider] = set()
+        self.channels: Counter[model.Channel] = Counter()
+        self.members: set[model.Member] = set()
+        self.ranks: set[int] = set()  # in the world communicator, from the tags of mpirun and the table of nccl-tests
+        self.interfaces: set[str] = set()
+        self.reasons: set[str] = set()
+        self.failures: set[str] = set()
+
+    def record(self, event: model.Event) -> None:  # noqa: C901 - one case for each event
+        """Record one event."""
+        match event:
+            case model.Network(name):
+                self.networks.add(name)
+            case model.Devices(devices):
+                self.lists.add(devices)
+            case model.Virtual(number, names):
+                self.virtual[number] = max(names, self.virtual.get(number, ()))
+            case model.Provider():
+                self.providers.add(event)
+            case model.Channel():
+                self.channels[event] += 1
+            case model.Member():
+                self.members.add(event)
+            case model.Sockets(interfaces):
+                self.interfaces.update(interfaces)
+            case model.Reason(text):
+                self.reasons.add(text)
+            case model.Failure(text):
+                self.failures.add(text)
+            case model.Release():
+                pass
+
+    @property
+    def devices(self) -> tuple[tuple[model.Hca, ...], ...]:
+        """Return the longest device list: a plugin and NCCL itself can each print one."""
+        return max(self.lists, key=lambda devices: (len(devices), devices), default=())
+
+    @property
+    def chosen_networks(self) -> set[str]:
+        """Return the networks in use. NCCL before 2.6 names them only in its channels."""
+        return self.networks or {channel.network for channel in self.channels if not channel.collective}
+
+    def world_ranks(self, world: int | None) -> set[int]:
+        """Return the ranks in the world communicator. Sub-communicators renumber ranks and are ignored."""
+        member_ranks = {member.rank for member in self.members if member.ranks == world}
+        if member_ranks or self.ranks:
+            return member_ranks | self.ranks
+        return {channel.rank for channel in self.channels if channel.rank >= 0}
+
+
+class LogSummary(NamedTuple):
+    """The content of all logs together."""
+
+    pods: Mapping[str, tuple[Process, ...]]  # by pod name; only pods with any line about the network
+    world: int | None  # number of ranks in the largest communicator
+    versions: tuple[str, ...]
+    busbw_average: float | None  # GB/s
+    busbw_peak: float | None  # GB/s
+    wrong_results: int  # as nccl-tests counts them
+    has_info_lines: bool  # NCCL logged anything at level INFO
+
+
+def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
+    """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
+    processes: dict[ProcessKey, Process] = defaultdict(Process)
+    rank_table: set[patterns.RankRow] = set()
+    versions, averages, peaks, wrong_results, has_info_lines = set[str](), list[float](), list[float](), 0, False
+    for source, log in logs:
+        for line in log:
+            for message in line_parser.parse(line):
+                if not message.level:
+                    versions.update(filter(None, [patterns.parse_version(message.text)]))
+                    averages += _as_list(patterns.parse_average(message.text))
+                    peaks += _as_list(patterns.parse_peak(message.text))
+                    wrong_results += patterns.parse_wrong_results(message.text)
+                    rank_table.update(filter(None, [patterns.parse_rank(message.text)]))
+                    continue
+                has_info_lines = has_info_lines or message.level == "INFO"
+                tag = message.tag or ("" if message.host else source)
+                process = processes[ProcessKey(tag, message.host, message.pid)]
+                if message.rank >= 0:
+                    process.ranks.add(message.rank)
+                event = patterns.parse_event(message.text, message.level)
+                if event is not None:
+                    process.record(event)
+                if isinstance(event, model.Release):
+                    versions.add(event.version)
+    _assign_ranks(processes, rank_table)
+    return LogSummary(
+        pods=_group_by_pod(processes),
+        world=_count_ranks(processes, rank_table),
+        versions=tuple(sorted(versions)),
+        busbw_average=min(averages, default=None),
+        busbw_peak=max(peaks, default=None),
+        wrong_results=wrong_results,
+        has_info_lines=has_info_lines,
+    )
+
+
+def _as_list(number: float | None) -> list[float]:
+    return [] if number is None else [number]
+
+
+def _assign_ranks(processes: Mapping[ProcessKey, Process], rank_table: Iterable[patterns.RankRow]) -> None:
+    """Add the ranks in the table of nccl-tests to their processes."""
+    by_process = defaultdict(list)
+    for key, process in processes.items():
+        by_process[key.host, key.pid].append(process)
+    for row in rank_table:
+        for process in by_process[row.host, row.pid]:
+            process.ranks.add(row.rank)
+
+
+def _count_ranks(processes: Mapping[ProcessKey, Process], rank_table: Iterable[patterns.RankRow]) -> int | None:
+    counts = [member.ranks for process in processes.values() for member in process.members]
+    counts += [row.rank + 1 for row in rank_table]
+    counts += [rank + 1 for process in processes.values() for rank in process.ranks]
+    return max(counts, default=None)
+
+
+def _group_by_pod(processes: Mapping[ProcessKey, Process]) -> Mapping[str, tuple[Process, ...]]:
+    """Group processes by pod. kubectl's pod name counts only where all its lines come from one host.
+
+    The log of an mpirun launcher holds the lines of many hosts; those processes are grouped by host.
+    """
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for key in processes:
+        hosts[key.tag].add(key.host)
+    pods: dict[str, list[Process]] = defaultdict(list)
+    for key in sorted(processes):
+        has_one_host = key.tag and len(hosts[key.tag]) == 1
+        pods[key.tag if has_one_host or not key.host else key.host].append(processes[key])
+    return {name: tuple(members) for name, members in sorted(pods.items()) if any(map(_mentions_network, members))}
+
+
+def _mentions_network(process: Process) -> bool:
+    return bool(process.networks or process.channels or process.lists or process.members or process.reasons)

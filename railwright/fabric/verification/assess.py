@@ -1,0 +1,186 @@
+"""Assesses one pod: RDMA on every rail, RDMA on some, TCP, a failure, or unknown.
+
+The network that a process chose carries all of its traffic, because NCCL has no fallback for single connections. One
+line therefore decides between RDMA and TCP. Which rails were used can be read from the channels only.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric.verification import aggregate, model, networks
+
+
+class PodSummary(msgspec.Struct, frozen=True):
+    """One pod before it is compared with others. `opened` and `used` are None where the log does not show them."""
+
+    name: str
+    ranks: tuple[int, ...]
+    networks: tuple[str, ...]
+    transport: str
+    tcp: bool
+    rdma: bool
+    has_silent_process: bool  # the log does not show the network of one of its processes
+    devices: tuple[model.Hca, ...]  # opened by all processes
+    used_devices: tuple[model.Hca, ...]  # with at least one channel
+    unmapped: tuple[int, ...]  # device numbers of channels whose device the log does not name
+    opened: int | None  # number of rails
+    used: int | None  # number of rails
+    channels: int
+    direct: int  # channels with GPUDirect RDMA
+    interfaces: tuple[str, ...]
+    reasons: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+def summarize(name: str, processes: Sequence[aggregate.Process], world: int | None) -> PodSummary:
+    """Combine all processes of a pod. `world` is the number of ranks of the job."""
+    chosen = [process.chosen_networks for process in processes]
+    providers = {provider for process in processes for provider in process.providers}
+    names = set[str]().union(*chosen)
+    devices = _intersect_devices(processes)
+    used_devices, unmapped = _map_channels(processes)
+    channels: Counter[model.Channel] = sum((process.channels for process in processes), Counter())
+    tcp = any(networks.is_tcp(network, providers) for network in names)
+    opened, used = _count_rails(devices, used_devices, channels, providers)
+    return PodSummary(
+        name=name,
+        ranks=tuple(sorted({rank for process in processes for rank in process.world_ranks(world)})),
+        networks=tuple(sorted(names)),
+        transport="TCP" if tcp else networks.describe_transport(names, devices, providers),
+        tcp=tcp,
+        rdma=bool(names) and all(networks.is_rdma(network, devices) for network in names),
+        has_silent_process=not all(chosen),
+        devices=tuple(sorted(devices)),
+        used_devices=tuple(sorted(used_devices)),
+        unmapped=tuple(sorted(unmapped)),
+        opened=opened,
+        used=used,
+        channels=channels.total(),
+        direct=sum(count for channel, count in channels.items() if channel.direct),
+        interfaces=tuple(sorted({interface for process in processes for interface in process.interfaces})),
+        reasons=tuple(sorted({reason for process in processes for reason in process.reasons})),
+        failures=tuple(sorted({failure for process in processes for failure in process.failures})),
+    )
+
+
+def _intersect_devices(processes: Sequence[aggregate.Process]) -> set[model.Hca]:
+    """Return the ports opened by all processes that listed their devices."""
+    lists = [{hca for device in process.devices for hca in device} for process in processes if process.lists]
+    return set.intersection(*lists) if lists else set()
+
+
+def _map_channels(processes: Sequence[aggregate.Process]) -> tuple[set[model.Hca], set[int]]:
+    """Return the ports with channels, and the device numbers of channels that no device list contains."""
+    used_devices, unmapped = set[model.Hca](), set[int]()
+    merged = {number: names for process in processes for number, names in process.virtual.items() if len(names) > 1}
+    longest = max((process.devices for process in processes), key=len, default=())
+    for process in processes:
+        devices = process.devices or longest  # one process of a pod may print the list for all
+        virtual = process.virtual or merged
+        for channel in process.channels:
+            ports = _ports(channel.device, devices, virtual)
+            used_devices.update(ports)
+            if devices and not ports:
+                unmapped.add(channel.device)
+    return used_devices, unmapped
+
+
+def _ports(
+    number: int, devices: Sequence[Sequence[model.Hca]], virtual: Mapping[int, Collection[str]]
+) -> Collection[model.Hca]:
+    """Return the ports of a device number. Numbers beyond the device list are virtual devices made of several ports."""
+    if number < len(devices):
+        return devices[number]
+    return [hca for device in devices for hca in device if hca.name in virtual.get(number, ())]
+
+
+def _count_rails(
+    devices: Collection[model.Hca],
+    used_devices: Collection[model.Hca],
+    channels: Collection[model.Channel],
+    providers: Collection[model.Provider],
+) -> tuple[int | None, int | None]:
+    """Return the numbers of rails opened and used. libfabric stripes over all NICs, so it uses all of them or none."""
+    if devices:
+        return len(devices), len(used_devices)
+    nics = max((provider.nics for provider in providers), default=0)
+    if nics:
+        return nics, nics if channels else 0
+    numbers = {channel.device for channel in channels}
+    return None, len(numbers) if numbers else None
+
+
+def assess(summary: PodSummary, expected: model.Expected, rails: int | None) -> model.Pod:
+    """Compare a pod with what each pod should have used. `rails` is the expected number, None if unknown."""
+    state = _find_state(summary, expected, rails)
+    return model.Pod(
+        name=summary.name,
+        state=state.code,
+        ranks=summary.ranks,
+        network=summary.networks,
+        transport=summary.transport,
+        opened=_format_ports(summary.devices),
+        used=_format_ports(summary.used_devices),
+        rails=0 if summary.tcp else summary.used,
+        missing=state.missing,
+        channels=summary.channels,
+        channels_direct=summary.direct,
+        interfaces=summary.interfaces,
+        why=state.reasons,
+    )
+
+
+class _State(NamedTuple):
+    code: str
+    reasons: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # rails or devices
+
+
+def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
+    summary: PodSummary, expected: model.Expected, rails: int | None
+) -> _State:
+    if summary.tcp:
+        return _State(model.TCP, summary.reasons)
+    if summary.has_silent_process or not summary.networks:
+        reason = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
+        return _State(model.UNKNOWN, (reason,))
+    if not summary.rdma:
+        return _State(model.UNKNOWN, (f"network {', '.join(summary.networks)} is not known to be RDMA",))
+    if not networks.matches_policy(expected.transport, summary.transport):
+        return _State(model.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.transport}",))
+    if summary.failures:
+        return _State(model.FAILED, summary.failures[:1])
+    if rails is not None and summary.opened is not None and summary.opened < rails:
+        reason = f"NCCL found {summary.opened} of {rails} rails"
+        return _State(model.PARTIAL, (reason,), _missing_rails(summary.devices, expected))
+    if not summary.channels:
+        return _State(model.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
+    if summary.unmapped:
+        numbers = ", ".join(map(str, summary.unmapped))
+        reason = f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS"
+        return _State(model.UNKNOWN, (reason,))
+    if rails is not None and summary.used is not None and summary.used < rails:
+        unused = set(summary.devices) - set(summary.used_devices)
+        missing = _missing_rails(summary.used_devices, expected) or _format_ports(unused)
+        return _State(model.PARTIAL, (f"channels went over {summary.used} of {rails} rails",), missing)
+    missing = _missing_rails(summary.used_devices, expected) if summary.used_devices else ()
+    if missing:
+        return _State(model.PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing)
+    return _State(model.RDMA)
+
+
+def _missing_rails(devices: Collection[model.Hca], expected: model.Expected) -> tuple[str, ...]:
+    """Return the rails of the policy whose device is not in `devices`.
+
+    Return () if the policy's names match none of them, as with virtual functions.
+    """
+    names = {device.name for device in devices}
+    missing = tuple(candidates for candidates in expected.devices if candidates and names.isdisjoint(candidates))
+    return () if len(missing) == len(expected.devices) else tuple(map(" or ".join, missing))
+
+
+def _format_ports(hcas: Collection[model.Hca]) -> tuple[str, ...]:
+    return tuple(f"{hca.name}:{hca.port}" for hca in sorted(hcas))

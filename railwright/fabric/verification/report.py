@@ -1,0 +1,194 @@
+"""Reports in one line whether a job ran over RDMA, from the assessments of its pods.
+
+The worst state of a pod decides: TCP, then failures, then missing rails, then unknown.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric.verification import aggregate, assess, model
+
+_ORDER = (model.TCP, model.FAILED, model.PARTIAL, model.UNKNOWN, model.RDMA)
+_NAMED = 3  # largest number of pods or reasons in the line
+
+
+def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expected) -> model.Report:
+    """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
+    log_summary = aggregate.collect(logs)
+    summaries = [assess.summarize(name, processes, log_summary.world) for name, processes in log_summary.pods.items()]
+    opened = [summary.opened for summary in summaries if summary.opened is not None]
+    used = [summary.used for summary in summaries if summary.used is not None]
+    rails = expected.rails if expected.rails is not None else max(opened, default=max(used, default=None))
+    pods = tuple(_name_missing(assess.assess(summary, expected, rails), summaries) for summary in summaries)
+    ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.networks}
+    silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
+    report = model.Report(
+        state=_worst_state(pods, silent, log_summary),
+        line="",
+        rails=rails,
+        pods=pods,
+        ranks=log_summary.world,
+        ranks_seen=len(ranks),
+        version=log_summary.versions,
+        busbw_average=log_summary.busbw_average,
+        busbw_peak=log_summary.busbw_peak,
+        why=tuple(_collect_reasons(pods, silent, log_summary)),
+    )
+    return msgspec.structs.replace(report, line=_LINES[report.state](report))
+
+
+def _name_missing(pod: model.Pod, summaries: Sequence[assess.PodSummary]) -> model.Pod:
+    """Add the ports that other pods opened and this one did not, if all pods use the same device names."""
+    if pod.state != model.PARTIAL or pod.missing:
+        return pod
+    known = {f"{hca.name}:{hca.port}" for summary in summaries if not summary.tcp for hca in summary.devices}
+    missing = known - set(pod.opened)
+    is_subset = set(pod.opened) <= known and all(len(summary.devices) <= len(known) for summary in summaries)
+    is_complete = any(len(summary.devices) == len(known) for summary in summaries)
+    return msgspec.structs.replace(pod, missing=tuple(sorted(missing))) if is_subset and is_complete else pod
+
+
+def _worst_state(pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
+    states = {pod.state for pod in pods} or {model.UNKNOWN}
+    if log_summary.wrong_results:
+        states.add(model.FAILED)
+    if silent:
+        states.add(model.UNKNOWN)
+    return next(state for state in _ORDER if state in states)
+
+
+def _collect_reasons(
+    pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
+) -> Iterable[str]:
+    if not log_summary.has_info_lines:
+        yield "no line of NCCL at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
+    elif not pods:
+        yield "NCCL said nothing of its network: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
+    if log_summary.wrong_results:
+        yield f"{log_summary.wrong_results} results were wrong (nccl-tests: out of bounds values)"
+    by_reason: dict[str, list[model.Pod]] = {}
+    for pod in sorted(pods, key=lambda pod: _ORDER.index(pod.state)):
+        for reason in pod.why:
+            by_reason.setdefault(reason, []).append(pod)
+    for reason, affected in by_reason.items():
+        yield f"{_format_pods(affected)}: {reason}"
+    if silent and log_summary.has_info_lines:
+        missing = f"{format_ranks(silent)} of {log_summary.world} did not say which network they took"
+        yield f"{missing}: give the logs of all pods, whole"
+
+
+# --- the line ---------------------------------------------------------------------------------------------
+
+
+def format_ranks(numbers: Sequence[int]) -> str:
+    """Return ranks as text: `rank 3`, `ranks 0-7, 12`."""
+    ranges: list[list[int]] = []
+    for rank in sorted(numbers):
+        if ranges and ranges[-1][1] == rank - 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"rank{'s' * (len(numbers) != 1)} {text}"
+
+
+def _format_rdma(report: model.Report) -> str:
+    start = f"RDMA on every rail: {_transports(report.pods)}, {_format_rails(report)}"
+    return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _busbw(report))))
+
+
+def _format_tcp(report: model.Report) -> str:
+    on_tcp = [pod for pod in report.pods if pod.state == model.TCP]
+    others = [pod for pod in report.pods if pod.state != model.TCP]
+    all_of = "all of " if not others and len(on_tcp) > 1 else ""
+    line = f"TCP, not RDMA: {all_of}{_format_pods(on_tcp)} fell back to sockets"
+    if interfaces := sorted({name for pod in on_tcp for name in pod.interfaces}):
+        line += f" over {', '.join(interfaces)}"
+    if reasons := _format_reasons(on_tcp):
+        line += f" ({reasons})"
+    if others:
+        line += f"; {_count_pods(others)} used {_transports(others)}"
+    return line + _as_suffix(_busbw(report))
+
+
+def _format_partial(report: model.Report) -> str:
+    partial = [pod for pod in report.pods if pod.state == model.PARTIAL]
+    details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
+    more = f", and {len(partial) - _NAMED} more pods" if len(partial) > _NAMED else ""
+    return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_as_suffix(_busbw(report))}"
+
+
+def _format_missing(pod: model.Pod) -> str:
+    return f", missing {', '.join(pod.missing)}" if pod.missing else ""
+
+
+def _format_failure(report: model.Report) -> str:
+    return f"RDMA was set up and failed: {report.why[0]}"
+
+
+def _format_unknown(report: model.Report) -> str:
+    return f"cannot tell: {'; '.join(report.why[:_NAMED])}"
+
+
+_LINES: Mapping[str, Callable[[model.Report], str]] = {
+    model.RDMA: _format_rdma,
+    model.TCP: _format_tcp,
+    model.PARTIAL: _format_partial,
+    model.FAILED: _format_failure,
+    model.UNKNOWN: _format_unknown,
+}
+
+
+def _format_rails(report: model.Report) -> str:
+    used = min((pod.rails for pod in report.pods if pod.rails is not None), default=None)
+    if used is None or report.rails is None:
+        return "rails not counted"
+    return f"{used} of {report.rails} rails"
+
+
+def _format_size(report: model.Report) -> str:
+    ranks = f"{report.ranks} ranks on " if report.ranks else ""
+    return f"{ranks}{_count_pods(report.pods)}"
+
+
+def _format_gpudirect(pods: Sequence[model.Pod]) -> str:
+    channels, direct = sum(pod.channels for pod in pods), sum(pod.channels_direct for pod in pods)
+    if not direct:
+        return "without GPUDirect"
+    return "GPUDirect" if direct == channels else f"GPUDirect on {direct} of {channels} channels"
+
+
+def _busbw(report: model.Report) -> str:
+    values = []
+    if report.busbw_peak is not None:
+        values.append(f"{report.busbw_peak:g} peak")
+    if report.busbw_average is not None:
+        values.append(f"{report.busbw_average:g} average")
+    return f"busbw {', '.join(values)} GB/s" if values else ""
+
+
+def _as_suffix(text: str) -> str:
+    return f"; {text}" if text else ""
+
+
+def _transports(pods: Sequence[model.Pod]) -> str:
+    return " and ".join(sorted({pod.transport for pod in pods if pod.transport} or {"an unknown network"}))
+
+
+def _format_reasons(pods: Sequence[model.Pod]) -> str:
+    reasons = list(dict.fromkeys(reason for pod in pods for reason in pod.why))
+    return "; ".join(reasons[:_NAMED])
+
+
+def _format_pods(pods: Sequence[model.Pod]) -> str:
+    text = ", ".join(map(_format_pod, pods[:_NAMED]))
+    return f"{text} and {len(pods) - _NAMED} more" if len(pods) > _NAMED else text
+
+
+def _format_pod(pod: model.Pod) -> str:
+    return f"{pod.name} ({format_ranks(pod.ranks)})" if pod.ranks else pod.name
+
+
+def _count_pods(pods: Sequence[model.Pod]) -> str:
+    return f"{len(pods)} pod{'s' * (len(pods) != 1)}"

@@ -1,0 +1,240 @@
+"""From a request to an answer: route, limits, handler, error answers, counters.
+
+Owns the one place where an exception becomes a status. Between the body's last byte and the answer of a synchronous
+handler stands no await; a plain request is answered `at_once` where it is there whole, or once the rest that it
+`awaits` has come, without a task of its own. Knows no socket and no protocol of callers.
+"""
+
+import email.utils
+import functools
+import http as http_status
+import logging
+import time
+import urllib.parse
+from collections.abc import Awaitable, Mapping, Sequence
+
+from aiohttp import HttpVersion11, http, streams, web
+
+from railwright.serving import limits as bounds
+from railwright.serving import memory as memories
+from railwright.serving import metrics as counters
+from railwright.serving import routes, turns
+
+_LOG = logging.getLogger(__name__)
+_SERVER = "railwright"
+
+
+class Answers:
+    """Answers the requests of one port. While `closing` is set, every answer asks the caller to connect anew."""
+
+    def __init__(
+        self,
+        table: Sequence[routes.Route],
+        limits: bounds.Limits,
+        metrics: counters.Metrics | None,
+        memory: memories.Memory | None = None,
+    ) -> None:
+        self._routes = routes.Table(table)
+        self._immediate = routes.Table([route for route in table if route.immediate and route.method == "POST"])
+        self._limits = limits
+        self._turn = turns.Turn(limits.turn_seconds)
+        self._memory = memory or memories.Memory()
+        self._metrics = metrics  # None: probes and metrics are not counted among the requests
+        self.closing = False
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer; raises nothing but cancellation and the caller's hanging up."""
+        try:
+            route, call = await self._received(request)
+            began = time.perf_counter()
+            if route.sheds and self._turn.late(began):
+                raise self._too_many()
+        except routes.HttpError as error:
+            self.rejected(error.status)
+            return self._refused(error)
+        reply = _begun(route, call)
+        if not isinstance(reply, routes.Reply):
+            reply = await _ended(route, reply)
+        self._count(route, reply, began)
+        answer = _response(reply.body, reply.status, reply.content_type)
+        answer.headers.update(reply.headers)
+        if self.closing:
+            answer.force_close()  # pooled connections of the API server move to another replica
+        return answer
+
+    def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
+        """The whole answer, headers included; None for a request that is not plain, or not there whole.
+
+        What is not plain goes the long way: other methods, handlers that may wait, bodies that are encoded, expected
+        or too long, and everything once the server drains.
+        """
+        if self.closing or not _plain(message) or not payload.is_eof() or payload.exception() is not None:
+            return None
+        if payload.total_bytes > self._limits.max_body or (found := self._short(message)) is None:
+            return None
+        return self._answered(found, message, payload.read_nowait(), peer)
+
+    def awaits(self, message: http.RawRequestMessage) -> int | None:
+        """The length of a body that is still arriving and can then be `completed`; None where the long way takes it."""
+        if self.closing or not _plain(message) or "Transfer-Encoding" in message.headers:
+            return None
+        length = message.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > self._limits.max_body or self._short(message) is None:
+            return None
+        return int(length) if self._memory.has_room(int(length)) else None
+
+    def promise(self, length: int) -> None:
+        """So many bytes of bodies more are under way; fewer, where it is below zero."""
+        self._memory.promised += length
+
+    def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
+        """The whole answer to a request for whose body `awaits` has asked."""
+        found = self._short(message)
+        if found is None:
+            raise LookupError(f"nobody awaits a body for {message.path}")
+        return self._answered(found, message, body, peer)
+
+    def late(self) -> bytes:
+        """The whole answer to a request whose body did not arrive in time."""
+        self.rejected(408)
+        return _written(_error(408, bounds.late(self._limits), ""), close=True)
+
+    def _short(self, message: http.RawRequestMessage) -> tuple[routes.Route, Mapping[str, str]] | None:
+        path = message.path.partition("?")[0]
+        if "%" in path:
+            return None  # the long way decodes it
+        try:
+            return self._immediate.find("POST", path)
+        except routes.HttpError:
+            return None
+
+    def _answered(
+        self,
+        found: tuple[routes.Route, Mapping[str, str]],
+        message: http.RawRequestMessage,
+        body: bytes,
+        peer: str,
+    ) -> bytes:
+        route, parameters = found
+        began = time.perf_counter()
+        if route.sheds and self._turn.late(began):
+            return self._shed()
+        query = _query(message.path.partition("?")[2])
+        reply = _begun(route, routes.Call(body, parameters, query, message.headers, peer))
+        if not isinstance(reply, routes.Reply):
+            raise TypeError(f"the handler of {route.path} is said to be immediate and returned {type(reply).__name__}")
+        self._count(route, reply, began)
+        return _written(reply, close=self.closing)
+
+    def _shed(self) -> bytes:
+        error = self._too_many()
+        self.rejected(error.status)
+        return _written(_error(error.status, error.reason, "")._replace(headers=error.headers), close=self.closing)
+
+    def _too_many(self) -> routes.HttpError:
+        seconds = self._limits.retry_seconds
+        reason = f"too many requests at this moment; try again in {seconds} s"
+        return routes.HttpError(429, reason, {"Retry-After": str(seconds)})
+
+    def rejected(self, status: int) -> None:
+        """Count a request that no handler saw."""
+        if self._metrics is not None:
+            self._metrics.http_rejected.labels(str(status)).inc()
+
+    async def _received(self, request: web.BaseRequest) -> tuple[routes.Route, routes.Call]:
+        route, parameters = self._routes.find(request.method, request.path)
+        body = b""
+        if route.method != "GET":
+            bounds.check(request, self._limits.max_body)
+            body = await bounds.read(request, self._limits, self._memory)
+        query = request.query if request.query_string else routes.NOTHING
+        return route, routes.Call(body, parameters, query, request.headers, request.remote or "")
+
+    def _count(self, route: routes.Route, reply: routes.Reply, began: float) -> None:
+        if self._metrics is not None:
+            outcome = reply.outcome or ("ok" if reply.status < 400 else str(reply.status))
+            self._metrics.answered(route.path, outcome, time.perf_counter() - began)
+
+    def _refused(self, error: routes.HttpError) -> web.Response:
+        answer = _response(routes.error_body(error.status, error.reason), error.status, routes.JSON)
+        answer.headers.update(error.headers)
+        answer.force_close()  # the body may not have been read
+        return answer
+
+
+def _begun(route: routes.Route, call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+    """What the handler gives back, or the answer to what it raised."""
+    try:
+        return route.handle(call)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the server answers on
+        return _failed(route, error)
+
+
+_SEE_LOG = 'the operator finds the error in this server\'s log under "a handler failed", and should report it'
+
+
+async def _ended(route: routes.Route, waiting: Awaitable[routes.Reply]) -> routes.Reply:
+    try:
+        return await waiting
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failed(route, error)
+
+
+def _failed(route: routes.Route, error: Exception) -> routes.Reply:
+    if isinstance(error, route.malformed):
+        return _error(400, str(error), "malformed")
+    if isinstance(error, routes.HttpError):
+        return _error(error.status, error.reason, "")._replace(headers=error.headers)
+    _LOG.error("a handler failed", exc_info=error, extra={"fields": {"path": route.path}})
+    return _error(500, f"{route.path} failed, which is a defect of railwright; {_SEE_LOG}", "failed")
+
+
+def _plain(message: http.RawRequestMessage) -> bool:
+    """True for the POST of JSON that API servers and schedulers send."""
+    headers = message.headers
+    return (
+        message.method == "POST"
+        and message.version == HttpVersion11
+        and not message.should_close
+        and not message.upgrade
+        and headers.get("Content-Type") == routes.JSON
+        and "Content-Encoding" not in headers
+        and "Expect" not in headers
+    )
+
+
+_CLOSE = "Connection: close\r\n"
+_REASONS = {status.value: status.phrase for status in http_status.HTTPStatus}
+
+
+def _written(reply: routes.Reply, *, close: bool) -> bytes:
+    """An answer as it goes over the wire."""
+    further = "".join([f"{name}: {value}\r\n" for name, value in reply.headers.items()]) if reply.headers else ""
+    head = (
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
+        f"Server: {_SERVER}\r\nDate: {_date(int(time.time()))}\r\nContent-Length: {len(reply.body)}\r\n"
+        f"{further}{_CLOSE if close else ''}\r\n"
+    )
+    return head.encode() + reply.body
+
+
+@functools.lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return email.utils.formatdate(second, usegmt=True)
+
+
+@functools.lru_cache(maxsize=64)  # callers send few: an API server its timeout
+def _query(text: str) -> Mapping[str, str]:
+    """The first of several equal names, as the long way gives it."""
+    return dict(reversed(urllib.parse.parse_qsl(text, keep_blank_values=True))) if text else routes.NOTHING
+
+
+def _response(body: bytes, status: int, content_type: str) -> web.Response:
+    answer = web.Response(body=body, status=status)
+    answer.headers["Content-Type"] = content_type
+    answer.headers["Server"] = _SERVER  # else aiohttp tells its own and the interpreter's version
+    return answer
+
+
+def _error(status: int, reason: str, outcome: str) -> routes.Reply:
+    return routes.Reply(routes.error_body(status, reason), status=status, outcome=outcome)

@@ -1,0 +1,69 @@
+"""Ports: from an address of the settings to a listening socket, and how its real address is written.
+
+Owns what "every interface" means (IPv6 and IPv4 where the machine has both) and the sharing of a port by processes.
+"""
+
+import contextlib
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+from railwright.serving import settings
+
+Announced = Callable[[settings.Address, settings.Address], None]
+"""Called with the real addresses of the service and of the probes once both are open."""
+
+
+class ListenError(OSError):
+    """The address cannot be listened on; the message says which and why."""
+
+
+def bind(at: settings.Address, *, shared: bool = False) -> socket.socket:
+    """A socket bound to `at` that does not listen yet; `shared` lets other processes of ours bind the same port.
+
+    Raises ListenError.
+    """
+    family, host = _where(at.host)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if at.host == "" else 1)
+        bound.bind((host, at.port))
+    except OSError as error:
+        bound.close()
+        raise ListenError(f"cannot listen on {at}: {error.strerror or error}") from None
+    bound.setblocking(False)
+    return bound
+
+
+def address(bound: socket.socket) -> settings.Address:
+    """Where it really is: the port the system chose for port 0."""
+    host, port = bound.getsockname()[:2]
+    return settings.Address(host, port)
+
+
+@contextlib.contextmanager
+def pair(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The sockets of the service and of the probes, closed at the end. Raises ListenError."""
+    with contextlib.closing(bind(options.listen)) as service, contextlib.closing(bind(options.ops_listen)) as ops:
+        yield service, ops
+
+
+def announce(service: settings.Address, ops: settings.Address) -> None:
+    """The two lines of CONTRACT ruling 18, in one write, so that no log line comes between."""
+    with contextlib.suppress(OSError):  # a full disk behind stderr is no reason not to serve
+        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")
+        sys.stderr.flush()
+
+
+def _where(host: str) -> tuple[socket.AddressFamily, str]:
+    if host == "":
+        return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")  # noqa: S104 - the contract's default
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}: {error.strerror or error}") from None
+    return family, str(place[0])

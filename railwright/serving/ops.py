@@ -1,0 +1,24 @@
+"""A port for probes and metrics alone, for a process that serves nothing else."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from railwright.serving import answers, connections, limits, listeners, routes, settings
+
+_BODY = 1 << 16  # bytes; nothing that is asked here has one
+
+
+@contextlib.asynccontextmanager
+async def opened(at: settings.Address, table: Sequence[routes.Route]) -> AsyncIterator[settings.Address]:
+    """Answer these routes for the length of a `with` block; gives the real address. Raises listeners.ListenError."""
+    bounds = limits.Limits(max_body=_BODY)
+    answering = answers.Answers(table, bounds, None)
+    accepted = connections.Connections(answering, answering, bounds, answering.rejected)
+    with contextlib.closing(listeners.bind(at)) as bound:
+        listener = await asyncio.get_running_loop().create_server(accepted, sock=bound, backlog=bounds.backlog)
+        try:
+            yield listeners.address(bound)
+        finally:
+            listener.close()
+            await accepted.finish(bounds.finish_seconds)

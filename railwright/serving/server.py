@@ -1,0 +1,245 @@
+"""Listening, answering, draining: the shell of both servers, one process of it.
+
+After SIGTERM the server is not ready but answers on for the drain time, asking callers to connect anew, elsewhere;
+then it stops listening, finishes what is in flight and ends; a second signal ends it at once, as does the first one
+while it has never been ready, because nobody was sent to it. A background task that
+fails ends the process: a server that no longer hears of its cluster must not look healthy.
+"""
+
+import asyncio
+import collections
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
+
+from railwright.serving import (
+    answers,
+    connections,
+    limits,
+    listeners,
+    memory,
+    metrics,
+    probes,
+    routes,
+    settings,
+    tls,
+    tuning,
+)
+
+_LOG = logging.getLogger(__name__)
+_LAG_SECONDS = 0.5  # between two looks at the loop's delay
+_LAG_KEPT = 60  # looks: half a minute, so that a scrape each 15 or 30 s sees every stall
+_REPORT_SECONDS = 1.0  # between two reports of a worker to its parent
+_CLOSE_SECONDS = 2.0  # of TLS closing; a caller that has gone would otherwise hold the end up for 30 s
+
+Task = Callable[[], Coroutine[Any, Any, None]]
+Report = Callable[[Mapping[str, str | None]], bool]
+"""Tells the parent what the readiness checks say; False when there is no parent any more."""
+
+
+class Server:
+    """One server: its service port, its port for probes and metrics, and the tasks beside them."""
+
+    def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
+        self,
+        options: settings.Settings,
+        offered: Sequence[routes.Route],
+        checks: probes.Probes,
+        counters: metrics.Metrics,
+        *,
+        refresh: Callable[[], None] = lambda: None,
+        stopping: Callable[[], None] = lambda: None,
+        bounds: limits.Limits | None = None,
+        room: memory.Memory | None = None,
+    ) -> None:
+        """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
+
+        `stopping` is called when draining begins.
+
+        Raises tls.CertificateError.
+        """
+        self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
+        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
+        self._answers = answers.Answers(offered, self._bounds, counters, room)
+        self._service: connections.Connections | None = None
+        self._certificate = _certificate(options)
+        if self._certificate is not None:
+            checks.add("certificate", self._certificate.check)
+        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
+        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
+        self._told = stopping
+
+    def stop(self) -> None:
+        """What SIGTERM does: drain, then end. A second time: end at once."""
+        (self._hurrying if self._stopping.is_set() else self._stopping).set()
+
+    def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
+        """Whether callers are asked to connect anew, elsewhere, with every answer; while draining they always are."""
+        self._answers.closing = away or self._stopping.is_set()
+
+    async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
+        """Serve until `stop` or a signal; `tasks` run beside and never end. Returns the process's exit code.
+
+        `announced` is called with the real addresses of both ports once they are open. Raises listeners.ListenError.
+        """
+        with listeners.pair(self._options) as (service, ops):
+            return await self._run(tasks, service, ops, lambda: announced(*map(listeners.address, (service, ops))))
+
+    async def run_worker(self, tasks: Sequence[Task], service: socket.socket, report: Report) -> int:
+        """Serve as one of several processes: the parent has the other port and is told of readiness."""
+
+        async def reporting() -> None:
+            while report(self._checks.failures()):
+                self._gauges()
+                await asyncio.sleep(_REPORT_SECONDS)
+            self.stop()
+            await asyncio.Event().wait()  # until the end of the server cancels it
+
+        return await self._run(tasks, service, None, None, reporting)
+
+    async def _run(
+        self,
+        tasks: Sequence[Task],
+        service: socket.socket,
+        ops: socket.socket | None,
+        announced: Callable[[], None] | None,
+        reporting: Task | None = None,
+    ) -> int:
+        background = [*tasks, self._measure_lag]
+        if self._certificate is not None:
+            background.append(self._certificate.watch)
+        failed = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(_for_ever(task)) for task in background]
+                async with self._opened(service, ops):
+                    if announced is not None:
+                        announced()
+                    if reporting is not None:
+                        running.append(group.create_task(reporting()))
+                    tuning.freeze()
+                    await self._drained()
+                for task in running:
+                    task.cancel()
+        except* Exception as errors:  # noqa: BLE001 - whatever it was, the process ends and says why
+            failed = True
+            for error in errors.exceptions:
+                _LOG.critical("a background task failed, so this server ends", exc_info=error)
+        return 1 if failed else 0
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
+        """Both ports open; at the end the service port closes first, so that its last state can be scraped."""
+        context = self._certificate.front if self._certificate else None
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(_signals(self.stop))
+            if ops is not None:
+                table = answers.Answers(self._ops_routes(), self._bounds, None)
+                await stack.enter_async_context(self._port(ops, table, None))
+            self._service = await stack.enter_async_context(self._port(service, self._answers, context))
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _port(
+        self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
+    ) -> AsyncIterator[connections.Connections]:
+        names = self._options.client_names if context else frozenset()
+        accepted = connections.Connections(table, table, self._bounds, table.rejected, tls.admitting(names))
+        listener = await asyncio.get_running_loop().create_server(
+            accepted,
+            sock=bound,
+            backlog=self._bounds.backlog,
+            ssl=context,
+            ssl_handshake_timeout=self._bounds.handshake_seconds if context else None,
+            ssl_shutdown_timeout=_CLOSE_SECONDS if context else None,
+        )
+        try:
+            yield accepted
+        finally:
+            listener.close()
+            await self._finished(accepted)
+
+    async def _drained(self) -> None:
+        await self._stopping.wait()
+        unknown = not self._checks.was_ready()  # callers are sent to servers that are ready, or were
+        self._checks.draining = self._answers.closing = True
+        self._told()
+        if unknown:
+            _LOG.info("stopping before it was ever ready")
+            return
+        _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.drain_seconds):
+                await self._hurrying.wait()
+
+    async def _finished(self, accepted: connections.Connections) -> None:
+        """What is in flight has ended, or its time has, or somebody is in a hurry."""
+        finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
+        hurrying = asyncio.ensure_future(self._hurrying.wait())
+        await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        accepted.cut()
+        for waiting in (finishing, hurrying):
+            waiting.cancel()
+        await asyncio.gather(finishing, hurrying, return_exceptions=True)
+
+    def _ops_routes(self) -> Sequence[routes.Route]:
+        return (
+            routes.Route("/livez", self._checks.live, "GET"),
+            routes.Route("/readyz", self._checks.ready, "GET"),
+            routes.Route("/metrics", self._scraped, "GET"),
+        )
+
+    def _scraped(self, _call: routes.Call) -> routes.Reply:
+        self._gauges()
+        return routes.Reply(self._counters.exposition(), content_type=metrics.CONTENT_TYPE)
+
+    def _gauges(self) -> None:
+        self._refresh()
+        self._counters.event_loop_lag_seconds.set(max(self._lags))
+        if self._service is not None:
+            self._counters.connections.set(len(self._service.connections))
+        if self._certificate is not None:
+            source = self._certificate
+            self._counters.show_certificate(
+                source.not_after.timestamp(), source.left.total_seconds(), source.lifetime.total_seconds()
+            )
+
+    async def _measure_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_SECONDS
+            await asyncio.sleep(_LAG_SECONDS)
+            self._lags.append(max(0.0, loop.time() - due))
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`; nothing outside the main thread, where no signal arrives."""
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    loop = asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            # not the default, by which PID 1 would ignore it; None stands for a handler that Python did not set
+            signal.signal(number, previous[number] or signal.SIG_DFL)
+
+
+def _certificate(options: settings.Settings) -> tls.Source | None:
+    if options.tls_cert is None or options.tls_key is None:
+        return None
+    return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca))
+
+
+async def _for_ever(task: Task) -> None:
+    await task()
+    raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended; it should run as long as the server")
