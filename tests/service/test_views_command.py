@@ -128,5 +128,5 @@ async def test_a_context_that_is_not_there_is_named(server, capsys):
 async def test_verify_takes_the_policy_of_the_cluster(server, capsys):
     kubeconfig, _ = server
     code, out, err = await run(capsys, kubeconfig, "verify", "manifest", "--kind", "job")
-    assert (code, err) == (0, "railwright: fabric roce has no gpusPerNode: 8 are asked for\n")
+    assert (code, err) == (0, "railwright: fabric roce has no gpusPerNode: the job requests 8 GPUs of each node\n")
     assert "railwright.io/fabric: roce" in out

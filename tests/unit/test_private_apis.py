@@ -93,7 +93,7 @@ def test_no_release_that_nobody_has_read_can_be_installed(row):
 
 
 def test_the_internals_of_aiohttps_connections_are_listed_and_there():
-    tree = ast.parse((ROOT / "serving" / "connections.py").read_text())
+    tree = ast.parse((ROOT / "railwright" / "serving" / "connections.py").read_text())
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
     slots = {name for each in web.RequestHandler.__mro__ for name in getattr(each, "__slots__", ())}
     theirs = {name for name in {*slots, *dir(web.RequestHandler)} if not name.startswith("__")}

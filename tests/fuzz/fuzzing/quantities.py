@@ -11,6 +11,8 @@ TOKENS = (*b"+ - . e E e3 E-2 Ki Gi Ei k m u n M T P 0 9 64Gi 1e41 1_0 \xd9\xa3 
 _BINARY = {f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXACT = decimal.Context(prec=400)
+# Kubernetes caps larger values and rounds smaller ones up (resource/quantity.go, maxAllowed and minAllowed).
+_MOST, _LEAST = decimal.Decimal(2**63 - 1), decimal.Decimal("1e-9")
 
 
 def seeds() -> Iterator[bytes]:
@@ -47,7 +49,8 @@ def _reading(text: str) -> decimal.Decimal | None:
     factor = _factor(suffix)
     if factor is None:
         return None
-    value = _EXACT.multiply(decimal.Decimal(digits), factor)
+    value = min(_EXACT.multiply(decimal.Decimal(digits), factor), _MOST)
+    value = max(value, _LEAST) if value else value
     return _EXACT.minus(value) if sign == "-" else value
 
 
@@ -57,6 +60,7 @@ def _factor(suffix: str) -> decimal.Decimal | None:
     if suffix in _DECIMAL:
         return decimal.Decimal(1).scaleb(_DECIMAL[suffix])
     number = suffix[1:].removeprefix("-") if suffix[1:2] == "-" else suffix[1:].removeprefix("+")
-    if suffix[0] not in "eE" or not number or not set(number) <= set("0123456789") or int(number) > 40:
+    if suffix[0] not in "eE" or not number or not set(number) <= set("0123456789"):
         return None
-    return decimal.Decimal(1).scaleb(-int(number) if suffix[1] == "-" else int(number))
+    power = min(int(number), 200)  # beyond, 64 digits are capped or rounded up all the same
+    return decimal.Decimal(1).scaleb(-power if suffix[1] == "-" else power)
