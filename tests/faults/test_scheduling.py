@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 WIRE = ROOT / "tests" / "data" / "wire"
 MIB = 1 << 20
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+TAKEN = (200, {"errorMessage": ""})
 POLICY = {
     "apiVersion": "railwright.io/v1alpha1",
     "kind": "FabricPolicy",
@@ -169,13 +170,15 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
             world.put(NODES, node(index, each=2 if index == 5 else 1))
         world.held[PODS] = asyncio.Event()
         ask, process = await extender("--kubeconfig", api_stub.kubeconfig(tmp_path, world.port))
-        announced, asking = wire("volcano-allocate"), wire("kube-scheduler-filter") | {"NodeNames": ["gpu-5"]}
+        # two nodes, because kube-scheduler places a pod that has one left without asking again, and so is counted there
+        announced, asking = wire("volcano-allocate"), wire("kube-scheduler-filter") | {"NodeNames": ["gpu-5", "gpu-6"]}
         asking["Pod"]["metadata"] |= {"name": "other", "uid": "other"}
 
         async def free() -> int:
             """How many more pods of this kind gpu-5 is said to hold."""
             _, found = await ask("/scheduler/filter", asking)
-            if found["NodeNames"] == ["gpu-5"]:
+            assert "gpu-6" in found["NodeNames"]
+            if "gpu-5" in found["NodeNames"]:
                 return 1
             assert "is busy: 0 of 2" in found["FailedNodes"]["gpu-5"]
             return 0
@@ -188,9 +191,9 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
 
         assert announced["task"]["NodeName"] == "gpu-5"
         assert await free() == 1
-        await ask("/volcano/allocate", event("one"))
+        assert await ask("/volcano/allocate", event("one")) == TAKEN
         assert await free() == 1
-        await ask("/volcano/allocate", event("two"))
+        assert await ask("/volcano/allocate", event("two")) == TAKEN
         assert await free() == 0, "announced twice, not bound yet: nothing is left to give"
         for name in ("one", "two"):
             bound = copy.deepcopy(event(name)["task"]["Pod"])
