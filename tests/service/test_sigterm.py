@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 5.0  # a second where nothing else runs; a lost signal is never noticed, and a drain takes a minute here
 LISTENING = -1.0  # the moment at which it says that it listens
 MOMENTS = (0.0, 0.05, 0.2, 0.6, 1.5, LISTENING)  # seconds after the first one at which a signal can arrive
-SLOW = ("aiohttp", "cryptography", "kubernetes_asyncio", "msgspec", "serving", "cluster", "webhook")
+SLOW = ("aiohttp", "cryptography", "kubernetes_asyncio", "msgspec", "railwright.serving", "railwright.cluster", "webhook")
 PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "60")
 COMMANDS = {
     "webhook": ("webhook", *PORTS),
@@ -141,7 +141,7 @@ def test_the_handler_of_pid_1_stands_before_anything_slow_is_imported():
     if not namespaces():
         pytest.skip("this machine makes no PID namespaces for us")
     code = (
-        "import signal, sys; import cli.__main__; "
+        "import signal, sys; import railwright.cli.__main__; "
         f"print(callable(signal.getsignal(signal.SIGTERM)), *({SLOW!r} & sys.modules.keys()))"
     ).replace(repr(SLOW), repr(set(SLOW)))
     ran = subprocess.run(
