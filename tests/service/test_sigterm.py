@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 5.0  # a second where nothing else runs; a lost signal is never noticed, and a drain takes a minute here
 LISTENING = -1.0  # the moment at which it says that it listens
 MOMENTS = (0.0, 0.05, 0.2, 0.6, 1.5, LISTENING)  # seconds after the first one at which a signal can arrive
-SLOW = ("aiohttp", "cryptography", "kubernetes_asyncio", "msgspec", "railwright.serving", "railwright.cluster", "webhook")
+OURS = ("railwright.serving", "railwright.cluster", "webhook")
+SLOW = ("aiohttp", "cryptography", "kubernetes_asyncio", "msgspec", *OURS)
 PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "60")
 COMMANDS = {
     "webhook": ("webhook", *PORTS),
