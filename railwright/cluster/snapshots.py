@@ -44,6 +44,14 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
         workload_views.Workload,
     ),
 }
+# The API groups of rows by kind alone; other projects have a Node or an Event of their own.
+_CORE = ("",)
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "NetworkAttachmentDefinition": ("k8s.cni.cncf.io",),
+    "NodeResourceTopology": ("topology.node.k8s.io",),
+    "HyperNode": ("topology.volcano.sh",),
+    "Event": ("", "events.k8s.io"),
+}
 # What an object without apiVersion is: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
 
@@ -58,7 +66,10 @@ class SnapshotError(ValueError):
 def read(text: str) -> dict[str, list[Any]]:
     """Views by kind, every kind of VIEWS present; raises SnapshotError, and then nothing of it counts."""
     found: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
-    for tree in _trees(text):
+    trees = [tree for tree in _trees(text) if tree is not None]  # None: nothing between two separators
+    if not trees:
+        raise SnapshotError("is empty; objects are wanted, as kubectl get nodes,pods,namespaces -A -o yaml writes them")
+    for tree in trees:
         for obj in _unfolded(tree, {}, 0):
             row = _row(obj)
             if row in VIEWS:
@@ -71,9 +82,10 @@ def read(text: str) -> dict[str, list[Any]]:
 def _row(obj: Mapping[str, Any]) -> str:
     """The key of VIEWS an object belongs to, or would belong to."""
     kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
-    if kind in VIEWS or not isinstance(version, str) or not version:
+    if not isinstance(version, str) or not version:
         return _FIRST.get(kind, kind)
-    return f"{kind}.{version.rpartition('/')[0]}"
+    group = version.rpartition("/")[0]
+    return kind if kind in VIEWS and group in _GROUPS.get(kind, _CORE) else f"{kind}.{group}"
 
 
 def _trees(text: str) -> Iterator[Any]:
@@ -95,8 +107,6 @@ def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict
 
     `listed` is what an item of the list around it is.
     """
-    if tree is None:
-        return  # an empty document between two separators
     if not isinstance(tree, dict):
         raise SnapshotError("an object is wanted (a mapping with apiVersion, kind and metadata)")
     own = tree.get("kind") or listed.get("kind", "")

@@ -179,7 +179,7 @@ async def test_a_snapshot_replaces_every_sink_and_a_kind_that_is_gone_is_emptied
         assert (nodes.states[-1], pods.states[-1]) == (["c"], [])
 
 
-async def test_a_bad_snapshot_changes_no_sink_and_warns_once(tmp_path, caplog):
+async def test_a_bad_or_empty_snapshot_changes_no_sink_and_warns_once(tmp_path, caplog):
     path, nodes = tmp_path / "s.yaml", Recorder()
     path.write_text(NODE % "a")
     watched = files.SnapshotFile(path, {"Node": nodes}, interval=0.01)
@@ -189,10 +189,14 @@ async def test_a_bad_snapshot_changes_no_sink_and_warns_once(tmp_path, caplog):
         await until(lambda: caplog.records)
         assert (nodes.states, watched.generation) == ([["a"]], 1)
         assert "Expected `str`, got `array`" in caplog.text
+        path.write_text("")  # as an editor leaves it for a moment, and a full disk for longer
+        await until(lambda: len(caplog.records) == 2)
+        assert (nodes.states, watched.generation) == ([["a"]], 1)
+        assert "is empty" in caplog.text
         path.write_text(NODE % "b")
         await until(lambda: watched.generation == 2)
         assert nodes.states == [["a"], ["b"]]
-        assert len(caplog.records) == 1
+        assert len(caplog.records) == 2
 
 
 def test_a_sink_for_a_kind_no_snapshot_holds_is_refused(tmp_path):

@@ -30,6 +30,20 @@ def test_documents_and_lists_unfold_into_views_by_kind():
     assert "Deployment" not in found
 
 
+def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
+    others = ("longhorn.io/v1beta2", "events.example.com/v1")
+    text = "---\n".join(f"apiVersion: {each}\nkind: Node\nmetadata: {{name: a}}\n" for each in ("v1", *others))
+    assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"]
+    event = "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: e}\n"
+    assert len(snapshots.read(event)["Event"]) == 1
+    network = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: n}\n"
+    assert len(snapshots.read(network)["NetworkAttachmentDefinition"]) == 1
+
+
+def test_an_empty_list_is_an_empty_cluster():
+    assert not any(snapshots.read("apiVersion: v1\nkind: List\nitems: []\n").values())
+
+
 def test_json_and_yaml_give_the_same_views():
     text = json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a", "labels": None}}]})
     assert snapshots.read(text) == snapshots.read("  " + text + "\n# yaml\n")
@@ -40,6 +54,9 @@ def test_json_and_yaml_give_the_same_views():
     [
         ("a: [", "line"),
         ("- a\n", "an object is wanted"),
+        ("", "is empty"),
+        ("---\n# nothing\n---\n", "is empty"),
+        ("null", "is empty"),
         ("metadata: {name: a}\n", "'a' has no kind"),
         ("kind: Node\nmetadata: {name: a, labels: {x: 1}}\n", "Node 'a': Expected `str`, got `int`"),
         ("kind: Node\nmetadata: {name: a}\nmetadata: {name: b}\n", "the key is already on line 2"),
