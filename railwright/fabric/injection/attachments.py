@@ -40,13 +40,13 @@ def attach(aim: aims.Aim) -> Attachments:
         key=names.NETWORKS,
         value=merged.text,
     )
+    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
     part = model.Part(
         changes=((change,) if merged.added else ()) + extra.changes,
         entries=(("networks",) if ours else ()) + extra.entries,
-        warnings=tuple(_warnings(aim, merged.selections)),
+        warnings=tuple(_warnings(aim, attached)),
         skipped=_skipped(aim),
     )
-    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
     return Attachments(attached, part)
 
 

@@ -143,3 +143,16 @@ def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_no
         "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
         "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
     )
+
+
+def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
+    """Multus leaves such a pod alone, so that its sandbox starts without the network."""
+    own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
+    (warning,) = planned(pod(annotations=own, hostNetwork=True), fabric()).warnings
+    assert "hostNetwork is true" in warning
+
+
+def test_a_message_shows_a_network_of_usual_length_whole():
+    own = {"k8s.v1.cni.cncf.io/networks": "prod/rdma-net-ipam-lan4-of-rack-12@eth0"}
+    told = refusal(pod(annotations=own), fabric())
+    assert told.endswith("(it is network 'prod/rdma-net-ipam-lan4-of-rack-12')")
