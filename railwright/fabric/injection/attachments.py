@@ -31,7 +31,8 @@ def attach(aim: aims.Aim) -> Attachments:
             )
             networks.check_gateways(merged.selections)
     except networks.InvalidNetworksError as error:
-        raise model.RefusedError("networks", f"annotation {names.NETWORKS} {model.quoted(written)}: {error}") from None
+        where = f"annotation {names.NETWORKS} {model.quoted(written)}: " if written else ""
+        raise model.RefusedError("networks", f"{where}{error}") from None
     _check_known(aim)
     extra = _extra(aim) if _wanted(aim) else model.NOTHING
     change = model.SetAnnotation(
