@@ -237,7 +237,7 @@ def _fits_list(selection: Selection) -> bool:
 
 # --- the JSON array ---------------------------------------------------------------------------------------
 
-_SHOWN = 20  # characters of a value behind the place where it stops being JSON
+_NEAR = 20  # characters of a value behind the place where it stops being JSON
 _JSON_FIX = (
     'Multus reads a value that contains one of [ { " as a JSON array: correct it, or write a list such as '
     "namespace/name@interface,namespace/name"
@@ -248,7 +248,7 @@ def _parse_json(text: str, namespace: str) -> tuple[Selection, ...]:
     try:
         entries = network_element.decode(text)
     except json.JSONDecodeError as error:
-        near = text[error.pos : error.pos + _SHOWN]
+        near = text[error.pos : error.pos + _NEAR]
         where = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
         raise InvalidNetworksError(0, f"is not valid JSON {where}; {_JSON_FIX}") from None
     except ValueError:

@@ -31,7 +31,8 @@ def attach(aim: aims.Aim) -> Attachments:
             )
             networks.check_gateways(merged.selections)
     except networks.InvalidNetworksError as error:
-        raise model.RefusedError("networks", f"annotation {names.NETWORKS} {model.quoted(written)}: {error}") from None
+        where = f"annotation {names.NETWORKS} {model.quoted(written)}: " if written else ""
+        raise model.RefusedError("networks", f"{where}{error}") from None
     _check_known(aim)
     extra = _extra(aim) if _wanted(aim) else model.NOTHING
     change = model.SetAnnotation(
@@ -40,13 +41,13 @@ def attach(aim: aims.Aim) -> Attachments:
         key=names.NETWORKS,
         value=merged.text,
     )
+    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
     part = model.Part(
         changes=((change,) if merged.added else ()) + extra.changes,
         entries=(("networks",) if ours else ()) + extra.entries,
-        warnings=tuple(_warnings(aim, merged.selections)),
+        warnings=tuple(_warnings(aim, attached)),
         skipped=_skipped(aim),
     )
-    attached = () if aim.host_network else merged.selections  # Multus leaves such pods alone
     return Attachments(attached, part)
 
 

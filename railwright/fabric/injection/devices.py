@@ -15,9 +15,10 @@ from railwright.fabric.injection import aim as aims
 
 def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Part:
     """The devices the pod still lacks. Raises RefusedError."""
-    if not aim.role.rails:
-        return model.NOTHING
     selections = (*selections, *attachments.default_network(aim))
+    if not aim.role.rails:
+        warnings = tuple(_unrequested(aim, selections))
+        return model.Part(warnings=warnings) if warnings else model.NOTHING
     if "devices" in aim.wishes.skip:
         warnings = tuple(_undrawn(aim, selections))
         return model.Part(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
@@ -33,17 +34,29 @@ def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Pa
 
 def _undrawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
     """The warning where the pod itself requests too few devices of a pool that its networks draw on."""
-    drawn = _drawn(aim, selections)
-    lacking = []
-    for resource, needed in _wanted(aim, selections, drawn).items():
-        asked = sum(accelerators.amount(container, resource) for container in aim.pod.spec.containers)
-        if resource in drawn and asked < needed:
-            lacking.append(resource)
-    if lacking:
+    if lacking := _lacking(aim, selections):
         yield (
             f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {model.some(lacking)} for "
             "its networks: its sandbox does not start; request them, or add networks to the annotation"
         )
+
+
+def _unrequested(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    """The same for a pod without rails, to whose own networks nothing is added."""
+    if lacking := _lacking(aim, selections):
+        yield (
+            f"annotation {names.NETWORKS}: the networks draw on {model.some(lacking)}, and the pod requests too few: "
+            f"its sandbox does not start; request them, or remove the networks from this {aim.role.word} without rails"
+        )
+
+
+def _lacking(aim: aims.Aim, selections: Sequence[networks.Selection]) -> list[str]:
+    """The pools on which the pod's networks draw more than its containers request."""
+    drawn = _drawn(aim, selections)
+    if not drawn:
+        return []
+    asked = {each: sum(accelerators.amount(of, each) for of in aim.pod.spec.containers) for each in drawn}
+    return [each for each, needed in _wanted(aim, selections, drawn).items() if each in drawn and asked[each] < needed]
 
 
 def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> set[str]:

@@ -3,6 +3,7 @@
 Owns the names of our volumes. What is mounted at a path already is left alone, whoever put it there.
 """
 
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from railwright.fabric.injection import aim as aims
 from railwright.fabric.injection import model, pod_security
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
+
+_DEV = names.DEV_SHM.rpartition("/")[0]
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -79,7 +82,22 @@ def _shared(aim: aims.Aim, memory: Wanted) -> model.Part:
     """Mount shared memory, unless the pod has the host's: NCCL takes ranks with another /dev/shm for another host's."""
     if aim.pod.spec.host_ipc:
         return model.Part(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
-    return place(aim, memory, aim.targets)
+    own = tuple([index for index in aim.targets if not _has_host_devices(aim, index)])
+    if not own:
+        theirs = model.listed(aim.container(index).name for index in aim.targets)
+        return model.Part(skipped={memory.entry: f"container {theirs} mounts {_DEV} of the host"})
+    return place(aim, memory, own)
+
+
+def _has_host_devices(aim: aims.Aim, index: int) -> bool:
+    """Return True if the container mounts /dev of the host, and so has the host's /dev/shm."""
+    volumes = {mount.name for mount in aim.container(index).volume_mounts if mount.path == _DEV}
+    return any(_is_host_dev(volume) for volume in aim.pod.spec.volumes if volume.name in volumes)
+
+
+def _is_host_dev(volume: views.Volume) -> bool:
+    path = (volume.host_path or {}).get("path")
+    return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
 def _infiniband(aim: aims.Aim) -> model.Part:

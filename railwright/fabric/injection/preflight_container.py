@@ -67,7 +67,7 @@ def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Itera
         yield from ("--rail", ",".join(part for part in parts if part))
     if aim.fabric.preflight.mtu is not None:
         yield from ("--mtu", str(aim.fabric.preflight.mtu))
-    if not aim.runs_as_root(aim.targets[0]):
+    if not aim.runs_as_root(aim.targets[0]) or aim.pod.spec.host_users is False:  # then IPC_LOCK has no effect
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
 

@@ -26,6 +26,8 @@ _RAY_HEAD = "ray start --head"  # as Volcano's ray plugin begins the command of 
 _RAY_SUBMIT = "ray job submit"  # in the submitter's command, also where its template has been written by hand
 # Replica types of a TFJob that exchange data by gRPC, never by NCCL (training-operator, tensorflow_types.go).
 _TENSORFLOW_HELPERS = frozenset({"ps", "evaluator"})
+# Tasks of a Volcano Job that do the same, as TensorFlow's and PaddlePaddle's examples name them.
+_VOLCANO_HELPERS = _TENSORFLOW_HELPERS | {"pserver"}
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
 _MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
@@ -139,7 +141,8 @@ def _named_launcher(pod: views.Pod) -> bool:
 
 
 def _helps(pod: views.Pod) -> bool:
-    """True for a pod of a JobSet or TFJob that is no rank by its name and that no annotation makes one.
+    """True for a pod of a JobSet, TFJob, Ray cluster or Volcano Job that is no rank by its name, unless an annotation
+    makes it one.
 
     A label on the job counts for all its templates, a driver's or parameter server's too. Only asked where the pod has
     no accelerators.
@@ -147,7 +150,9 @@ def _helps(pod: views.Pod) -> bool:
     labels = pod.metadata.labels
     if names.CONTAINERS in pod.metadata.annotations:
         return False
-    if labels.get(names.KUBEFLOW_REPLICA_TYPE) in _TENSORFLOW_HELPERS:
+    if labels.get(names.KUBEFLOW_REPLICA_TYPE) in _TENSORFLOW_HELPERS or labels.get(names.RAY_NODE_TYPE) == "worker":
+        return True
+    if names.VOLCANO_JOB in labels and labels.get(names.VOLCANO_TASK) in _VOLCANO_HELPERS:
         return True
     if names.JOBSET not in labels:
         return False
@@ -185,8 +190,16 @@ def _initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: 
     return Role(INITIALIZER, rails=False, why="an initializer prepares data and sends none over the fabric")
 
 
+_HELPERS_OF = (
+    (names.JOBSET, "JobSet"),
+    (names.RAY_NODE_TYPE, "Ray cluster"),
+    (names.VOLCANO_JOB, "Volcano Job"),
+    (names.KUBEFLOW_REPLICA_TYPE, "TFJob"),
+)
+
+
 def _helper(pod: views.Pod, _: policies.Roles, __: bool) -> Role:  # noqa: FBT001 - a row's signature
-    kind = "JobSet" if names.JOBSET in pod.metadata.labels else "TFJob"
+    kind = next((kind for label, kind in _HELPERS_OF if label in pod.metadata.labels), "job")
     why = f"a {kind}'s pod without accelerators sends no data by NCCL; annotation {names.CONTAINERS} makes it a rank"
     return Role(EXCLUDED, rails=False, why=why)
 

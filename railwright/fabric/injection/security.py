@@ -24,7 +24,7 @@ def grant(aim: aims.Aim) -> model.Part:
     level = pod_security.level(aim.known)
     changes: list[model.AnyChange] = []
     entries, warnings, skipped = [], [], {}
-    for capability in wanted.capabilities:
+    for capability in dict.fromkeys(wanted.capabilities):
         entry = f"security.{capability}"
         if not pod_security.allows(level, capability):
             skipped[entry] = f"pod-security level {level}"

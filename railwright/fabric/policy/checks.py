@@ -62,7 +62,7 @@ def _primary_interface(document: model.FabricPolicy) -> Iterator[Finding]:
 def _interfaces(document: model.FabricPolicy) -> Iterator[Finding]:
     """Explicit interface names against the pod's own, against each other and against Multus's netN."""
     for name, fabric in document.fabrics.items():
-        automatic = _automatic_interfaces(document, fabric)
+        automatic = {**_cluster_wide_interfaces(document), **_automatic_interfaces(document, fabric)}
         taken = {
             document.primary_interface: "the primaryInterface",
             "lo": "the loopback interface",
@@ -80,6 +80,24 @@ def _interfaces(document: model.FabricPolicy) -> Iterator[Finding]:
             taken.setdefault(rail.interface, f"rail {findings.quoted(rail.name)}'s interface")
 
 
+def _primary_among_automatic(document: model.FabricPolicy) -> Iterator[Finding]:
+    """The primary interface against the names that Multus gives: under such a policy every pod would be rejected."""
+    rests = (("clusterWideNetworks",), ("fabrics", "*", "rails"), ("fabrics", "*", "rails", "*"))
+    for name, fabric in document.fabrics.items():
+        owner = _automatic_interfaces(document, fabric).get(document.primary_interface)
+        if owner:
+            message = (
+                f"{findings.quoted(document.primary_interface)} is already the name of {owner} in fabric {name}; name "
+                "the interface of the cluster network, such as eth0, or set `interface` of the rail"
+            )
+            yield Finding(("primaryInterface",), message, rests)
+
+
+def _cluster_wide_interfaces(document: model.FabricPolicy) -> dict[str, str]:
+    """The netN names of the networks that Multus attaches to every pod."""
+    return {f"net{number}": "one of the clusterWideNetworks" for number in range(1, document.cluster_wide_networks + 1)}
+
+
 def _automatic_interfaces(document: model.FabricPolicy, fabric: model.Fabric) -> dict[str, str]:
     """The netN names Multus gives rails without one: N is the position among the pod's networks, from 1."""
     attached = [rail for rail in fabric.rails if rail.network is not None]
@@ -93,6 +111,9 @@ def _automatic_interfaces(document: model.FabricPolicy, fabric: model.Fabric) ->
 def _accelerators(document: model.FabricPolicy) -> Iterator[Finding]:
     for index, resource in enumerate(document.accelerators):
         yield from findings.extended_resource(("accelerators", index), resource)
+    for index in findings.repeated(document.accelerators):
+        resource = findings.quoted(document.accelerators[index])
+        yield Finding(("accelerators", index), f"{resource} is listed twice, and would be counted twice; keep one")
 
 
 def _shape_names(document: model.FabricPolicy) -> Iterator[Finding]:
@@ -149,6 +170,7 @@ _RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] = (
     _fabric_names,
     _primary_interface,
     _interfaces,
+    _primary_among_automatic,
     _accelerators,
     _shape_names,
     _shape_rails,

@@ -126,12 +126,12 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-@pytest.mark.parametrize("written", ["a@ok", ""])
-def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators_to_change(written):
-    by = fabric(rails="[{name: rail0, network: prod/lan2, interface: net1}]", top="clusterWideNetworks: 1")
-    message = refusal(pod(annotations={NETWORKS: written} if written else None), by)
+def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators_to_change():
+    """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
+    by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
+    message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)
     expected = (
-        "network prod/lan2 of the fabric: asks for interface 'net1', which is network 1 of those attached to every"
+        "network prod/lan2 of the fabric: is given the automatic name 'net3', which is the pod's primary interface"
     )
     assert expected in message
     assert "correct `interface` of its rail in the policy" in message
@@ -143,3 +143,25 @@ def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_no
         "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
         "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
     )
+
+
+def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
+    """Multus leaves such a pod alone, so that its sandbox starts without the network."""
+    own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
+    (warning,) = planned(pod(annotations=own, hostNetwork=True), fabric()).warnings
+    assert "hostNetwork is true" in warning
+
+
+def test_a_message_shows_a_network_of_usual_length_whole():
+    own = {"k8s.v1.cni.cncf.io/networks": "prod/rdma-net-ipam-lan4-of-rack-12@eth0"}
+    told = refusal(pod(annotations=own), fabric())
+    assert told.endswith("(it is network 'prod/rdma-net-ipam-lan4-of-rack-12')")
+
+
+def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():
+    by = fabric(
+        rails="[{name: rail0, network: prod/lan2, interface: net3}, {name: rail1, network: prod/lan3}, "
+        "{name: rail2, network: prod/lan4, interface: x}, {name: rail3, network: prod/lan5}]"
+    )
+    told = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), by, known(networks=None))
+    assert told.startswith("Pod prod/p: network prod/lan5 of the fabric: ")

@@ -277,3 +277,13 @@ def test_skipped_devices_of_a_pool_that_networks_draw_on_are_told_unless_the_pod
 
 def test_skipped_devices_that_no_network_draws_on_are_no_matter():
     assert planned(pod(annotations={"railwright.io/skip": "devices"}), fabric()).warnings == ()
+
+
+@pytest.mark.parametrize(("own", "told"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
+def test_a_pod_without_rails_is_told_of_devices_that_its_own_networks_lack(own, told):
+    """Nothing is added to it, and Multus fails to start the sandbox."""
+    tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
+    assert not outcome.rails
+    assert any("draw on x.y/vf, and the pod requests too few" in each for each in outcome.warnings) == told

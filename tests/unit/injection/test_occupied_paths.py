@@ -52,6 +52,23 @@ def test_a_volume_over_the_whole_of_etc_keeps_the_file_out_however_it_is_written
     assert any("mounts /etc itself" in each for each in planned(tree, BY).warnings)
 
 
+@pytest.mark.parametrize(("at", "of"), [("/dev", "/dev"), ("/dev/", "/dev/"), ("//dev", "//dev")])
+def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
+    tree = pod(
+        gpus(8, volumeMounts=[{"name": "host", "mountPath": at}]), volumes=[{"name": "host", "hostPath": {"path": of}}]
+    )
+    after = admitted(tree, BY)
+    assert ours(after, SHM) == []
+    assert "/dev of the host" in record(after)["skipped"][f"mounts.{SHM}"]
+    assert planned(after, BY).changes == ()
+
+
+def test_a_dev_that_is_not_the_hosts_gets_shared_memory():
+    for volume in ({"emptyDir": {}}, {"hostPath": {"path": "/var/dev"}}):
+        tree = pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev"}]), volumes=[{"name": "own"} | volume])
+        assert ours(admitted(tree, BY), SHM) == ["railwright-shm"]
+
+
 def test_preflight_sees_the_device_files_where_the_users_mount_has_them():
     mount = {"name": "own", "mountPath": "/dev//infiniband"}
     tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "hostPath": {"path": DEVICES}}]), BY)

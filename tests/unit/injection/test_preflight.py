@@ -192,6 +192,12 @@ def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root
     assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
 
 
+@pytest.mark.parametrize(("own", "counts"), [({}, True), ({"hostUsers": True}, True), ({"hostUsers": False}, False)])
+def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
+    after = admitted(pod(**own), fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n"))
+    assert told(after).non_root is not counts
+
+
 # --- a broken rail stops the pod, or only warns -----------------------------------------------------------
 
 

@@ -184,7 +184,7 @@ def test_a_ray_submitter_gets_nothing_and_a_ray_worker_all():
     after = admitted(tree, fabric())
     assert after["spec"] == tree["spec"]
     assert record(after)["role"] == "submitter"
-    worker = labelled(pod(cpu(env=own)), **{"ray.io/node-type": "worker"})
+    worker = labelled(pod(gpus(1, env=own)), **{"ray.io/node-type": "worker"})
     assert record(admitted(worker, fabric()))["role"] == "worker"
     assert record(admitted(pod(gpus(1, env=own)), fabric()))["role"] == "worker"
 
@@ -254,6 +254,26 @@ def test_a_parameter_server_gets_rails_with_an_accelerator_or_by_annotation_only
     ):
         tree = pod(container, annotations=annotations)
         tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
+        after = admitted(tree, fabric())
+        assert record(after)["role"] == role
+        assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"ray.io/node-type": "worker", "ray.io/group": "cpu"},
+        *({"volcano.sh/job-name": "j", "volcano.sh/task-spec": task} for task in ("ps", "pserver", "evaluator")),
+    ],
+)
+def test_a_pod_of_a_cpu_group_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
+    for container, annotations, role in (
+        (cpu(), {}, "excluded"),
+        (gpus(8), {}, "worker"),
+        (cpu(), {"railwright.io/containers": "c"}, "worker"),
+    ):
+        tree = pod(container, annotations=annotations)
+        tree["metadata"]["labels"] |= labels
         after = admitted(tree, fabric())
         assert record(after)["role"] == role
         assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")

@@ -25,6 +25,11 @@ def test_a_capability_is_added_to_what_is_there(context):
     assert capabilities["add"] == [*before, "IPC_LOCK", "SYS_NICE"]
 
 
+def test_a_capability_that_the_policy_lists_twice_is_added_once():
+    after = admitted(pod(), fabric("    security: {capabilities: [IPC_LOCK, IPC_LOCK]}\n"))
+    assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+
+
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_a_forbidden_capability_is_left_out_with_a_warning(level):
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n")

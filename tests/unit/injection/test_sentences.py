@@ -52,6 +52,12 @@ class Case:
         return json.loads(pods.handle(body, self.by, lambda _: self.facts).body)["response"]
 
 
+def launching_with_networks(name: str) -> dict:
+    tree = pod(cpu(name), annotations={NETWORKS: LONGEST})
+    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    return tree
+
+
 def said(key: str, value: str) -> Callable[[str], dict]:
     """A pod with one annotation of ours."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
@@ -234,6 +240,11 @@ WARNINGS = {
         said("skip", "devices"),
         **POOL,
     ),
+    "networks of a pod without rails": Case(
+        ("networks draw on x.y/", "requests too few", "request them, or remove the networks from this launcher"),
+        launching_with_networks,
+        networks={("prod", LONGEST): f"x.y/{LONGEST}"},
+    ),
     "capability": Case(
         ("level restricted", "IPC_LOCK: it is not added", "run the pod in a privileged namespace"),
         by=fabric("    security: {capabilities: [IPC_LOCK]}\n"),
@@ -371,7 +382,10 @@ def written(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 # Functions of which every sentence is a warning.
-_TELLING = {"_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn", "_without_effect"}
+_TELLING = {
+    *("_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn", "_unrequested"),
+    "_without_effect",
+}
 
 
 def _tells(node: ast.AST) -> bool:

@@ -118,8 +118,7 @@ ROLES = {
     "volcano task of the policy": (VOLCANO, "ps", {}, {"volcano.sh/task-spec": "worker"}, [False]),
     "jobset initializer": (JOBSET, "model-initializer", {}, {}, [False]),
     "jobset forged worker": (JOBSET, "launcher", {}, {"jobset.sigs.k8s.io/replicatedjob-name": "node"}, [False]),
-    "ray head and worker": (RAY, "gpu-group", {}, {}, [False, True]),
-    "ray forged head": (RAY, "gpu-group", {}, {"ray.io/node-type": "worker"}, [False, True]),
+    "ray head and worker": (RAY, "cpu-group", {}, {}, [False, False]),
 }
 
 
@@ -128,6 +127,13 @@ def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing
     written = working.template(cpu(), label="f")
     written["metadata"]["labels"] |= labels
     assert devices(row, working.workload(row, written, name=name, **spec)) == wanted
+
+
+def test_a_ray_head_cannot_be_forged_into_a_worker_that_an_annotation_makes_a_rank():
+    written = working.template(cpu(), label="f")
+    written["metadata"]["labels"]["ray.io/node-type"] = "worker"
+    written["metadata"]["annotations"] = {"railwright.io/containers": "c"}
+    assert devices(RAY, working.workload(RAY, written, name="cpu-group")) == [False, True]
 
 
 def test_a_launcher_with_accelerators_is_a_rank_and_gets_devices():

@@ -17,7 +17,7 @@ VOLCANO = working.kind("Job.batch.volcano.sh")
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 LAUNCHERS = ("mpimaster", "master", "launcher", "nccl-launcher", "driver", "spark-driver")
-OTHERS = ("worker", "mpiworker", "masters", "ps", "master-0")
+OTHERS = ("worker", "mpiworker", "masters", "psi", "master-0")
 
 
 def job(*tasks: tuple[str, dict], **spec) -> dict:
