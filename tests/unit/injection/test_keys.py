@@ -190,7 +190,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
 def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
-    found = keys.of_pod(metadata)
+    found = keys.check_pod(metadata)
     assert len(found) <= 1
     assert all(len(each) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
@@ -199,6 +199,6 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
 
 
 def test_pods_of_others_cost_nothing():
-    assert keys.of_pod(views.ObjectMeta()) == ()
+    assert keys.check_pod(views.ObjectMeta()) == ()
     assert planned(pod(cpu(), label=None), BY) == model.NotOptedIn()
     assert planned(pod(gpus(1), label=None), BY) == model.NotOptedIn()
