@@ -155,6 +155,6 @@ def _warn_unreachable(ctx: context.InjectionContext, containers: Iterable[int]) 
     for index in containers:
         container = ctx.container(index)
         yield (
-            f"container {container.name} mounts {find_conflicting_mount(container)} itself, so {names.NCCL_CONF_PATH} "
-            f"is not mounted; remove that mount, or set the NCCL settings of fabric {ctx.fabric_name} in env"
+            f"container {container.name} mounts {find_conflicting_mount(container)} itself; remove that mount, "
+            f"or set the NCCL settings of fabric {ctx.fabric_name} in env"
         )

@@ -194,8 +194,8 @@ def _warn_not_allocatable(
         ]
         yield (
             f"no node offers {model.format_some(missing_of_networks)}, which network "
-            f"{model.format_some(network_names)} uses: the pod stays pending until a node does; correct annotation "
-            f"{names.NETWORKS}, or ask the operator for its device plugin"
+            f"{model.format_some(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
+            f"or ask the operator for its device plugin"
         )
     yield from _warn_of_stale_requests(ctx, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 

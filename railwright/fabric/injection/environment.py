@@ -137,8 +137,8 @@ def _set_beside_env_from(  # noqa: PLR0913, PLR0917 - as above
     ]
     if undelivered:
         warnings.append(
-            f"container {name} has envFrom, so {model.format_some(undelivered)} is not set: an entry in env would "
-            "override envFrom, and no file can carry it; set it in env or in the source of envFrom"
+            f"container {name} has envFrom, so {model.format_some(undelivered)} is not set, because it would override "
+            "envFrom; set it in env or in its source"
         )
     return [
         _build_contribution(ctx, index, existing, candidates, forced, reasons),

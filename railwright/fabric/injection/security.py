@@ -74,8 +74,8 @@ def _warn_without_effect(ctx: context.InjectionContext) -> Iterator[str]:
     unprivileged_users = [ctx.container(index).name for index in target_indexes if not ctx.runs_as_root(index)]
     if unprivileged_users:
         yield (
-            f"container {model.format_some(unprivileged_users)} does not run as root: {_LOCK} has no effect, and NCCL "
-            "may fail to register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container "
+            f"container {model.format_some(unprivileged_users)} does not run as root: {_LOCK} has no effect, and NCCL may "
+            "fail to register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container "
             "runtime"
         )
 

@@ -41,13 +41,13 @@ def warnings(labels: dict | None = None, annotations: dict | None = None) -> tup
 @pytest.mark.parametrize("kind", ["label", "annotation"])
 def test_a_misspelt_key_is_told_with_what_was_meant(written, meant, kind):
     (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
-    assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright knows no such key; did you mean {meant}?")
+    assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
 def test_a_key_that_resembles_none_is_told_with_those_there_are():
     (warning,) = warnings(annotations={OURS + "zzz": "1"})
     assert warning == (
-        "annotation railwright.io/zzz '1' has no effect: railwright knows no such key; it reads label "
+        "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
         "railwright.io/fabric and annotations railwright.io/rails, containers, skip, delivery of a pod"
     )
 

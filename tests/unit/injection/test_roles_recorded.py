@@ -276,7 +276,10 @@ def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
     tree, expected = CASES[case]
     found, pod = role(tree), view(tree)
     rank = workload.rank_of(pod)
-    assert Expected(found.name, found.rails, found.needs_launcher_settings, workload.gang_of(pod), (rank.role, rank.index)) == expected
+    assert (
+        Expected(found.name, found.rails, found.needs_launcher_settings, workload.gang_of(pod), (rank.role, rank.index))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

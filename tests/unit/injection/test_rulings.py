@@ -284,7 +284,7 @@ def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_c
     tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     (warning,) = planned(tree, fabric()).warnings
-    assert warning.startswith("annotation railwright.io/containers 'c' gives no container the fabric: a launcher")
+    assert warning.startswith("annotation railwright.io/containers 'c' has no effect: a launcher")
     del tree["metadata"]["annotations"]
     assert planned(tree, fabric()).warnings == ()
 

@@ -165,7 +165,7 @@ def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_c
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [model.SetLabel]
     assert told in given_.warnings[0]
-    assert "its pods are refused before that" in given_.warnings[0]
+    assert "its pods are rejected until then" in given_.warnings[0]
 
 
 def test_warnings_say_of_which_template():
