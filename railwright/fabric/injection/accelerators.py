@@ -24,7 +24,7 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
 
 
 def read_amount(container: views.Container, resource: str) -> int:
-    """Return the units of a resource that a container asks for: the larger of request and limit, 0 without both."""
+    """Return the units of a resource that a container requests: the larger of request and limit, 0 without both."""
     resources = container.resources
     if resources is None:
         return 0
@@ -75,7 +75,7 @@ def _parse_amount(text: views.Written, container: views.Container, resource: str
         raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 
 
-# Pods use few different quantities. A text that is too long raises, and errors are not cached.
+# Pods use few different quantities. Long texts raise an error and are not cached.
 @functools.lru_cache(maxsize=1024, typed=True)
 def _parse_units(text: views.Written) -> int:
     return quantity.whole(text)

@@ -44,7 +44,7 @@ def attach(ctx: context.InjectionContext) -> Attachments:
     contribution = model.Contribution(
         changes=((change,) if merged.added else ()) + annotations.changes,
         entries=(("networks",) if rail_selections else ()) + annotations.entries,
-        warnings=tuple(_warnings(ctx, merged.selections)),
+        warnings=tuple(_list_warnings(ctx, merged.selections)),
         skipped=_explain_skipped(ctx),
     )
     attached = () if ctx.host_network else merged.selections  # Multus ignores pods on the host network
@@ -60,7 +60,7 @@ def _build_selection(rail: rails.Chosen) -> networks.Selection:
     return networks.Selection(namespace, name, rail.rail.interface or "")
 
 
-def default_network(ctx: context.InjectionContext) -> tuple[networks.Selection, ...]:
+def find_default_network(ctx: context.InjectionContext) -> tuple[networks.Selection, ...]:
     """Return the network that replaces the cluster's own, at most one. Only its devices count; it is never changed."""
     if ctx.host_network:
         return ()
@@ -87,7 +87,7 @@ def _check_networks_exist(ctx: context.InjectionContext) -> None:
             )
 
 
-def _warnings(ctx: context.InjectionContext, selections: tuple[networks.Selection, ...]) -> Iterator[str]:
+def _list_warnings(ctx: context.InjectionContext, selections: tuple[networks.Selection, ...]) -> Iterator[str]:
     if ctx.host_network and ctx.role.rails:
         yield _warn_of_host_network(ctx)
     rail_networks = {rail.network for rail in ctx.rails} if _gets_networks(ctx) else set()

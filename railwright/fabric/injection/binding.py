@@ -33,21 +33,21 @@ def annotations_for(
     Return {} if the annotations exceed the limit: the API server would reject every later update of the pod.
     """
     try:
-        ctx = context.build_if_opted_in(_without_placement(pod), policy, cluster)
+        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
     except model.RefusedError:  # the pod was admitted under another policy
-        return _within_limit(pod, {names.PLACEMENT: _fallback_placement(pod, policy.document, node)})
+        return _limit_size(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
     allocatable_rails = _select_allocatable(ctx.rails, node)
     placement = _format_placement(policy.document, ctx.fabric, node, [rail.name for rail in allocatable_rails])
     nccl_conf = _format_node_file(ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
-    return _within_limit(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
+    return _limit_size(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
 
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
     try:
-        ctx = context.build_if_opted_in(_without_placement(pod), policy, cluster)
+        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
         return (
             ctx is not None and ctx.role.rails and "env" not in ctx.options.skip and delivery.build_route(ctx).per_node
         )
@@ -108,14 +108,14 @@ def _format_node_file(
     if not route.per_node:
         return None
     devices = shapes.resolve_on_node(ctx.document, rail_list, labels)
-    settings = env_tables.get_tables(ctx.document).rank(
+    settings = env_tables.get_tables(ctx.document).get_rank_settings(
         ctx.fabric_name, rail_list, devices, host_network=ctx.host_network
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
     return conf.emit((setting.name, setting.value) for setting in lines) if len(lines) > len(route.in_file) else None
 
 
-def _fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
+def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
     """Return the placement of a pod that the current policy would reject: by its requests, otherwise by its record."""
     _, fabric = placement_rails.fabric_of(pod, document)
     if fabric is None:
@@ -124,13 +124,13 @@ def _fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: v
     return _format_placement(document, fabric, node, [rail for need in needs for rail in need.rails])
 
 
-def _within_limit(pod: views.Pod, annotations: Mapping[str, str]) -> Mapping[str, str]:
+def _limit_size(pod: views.Pod, annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return the annotations, or {} if the pod's annotations would exceed the limit."""
     size = record.measure({**pod.metadata.annotations, **annotations})
     return annotations if size <= record.MAX_ANNOTATIONS else {}
 
 
-def _without_placement(pod: views.Pod) -> views.Pod:
+def _remove_placement(pod: views.Pod) -> views.Pod:
     """Return the pod as admission saw it: without a placement of an earlier attempt to bind."""
     if names.PLACEMENT not in pod.metadata.annotations:
         return pod

@@ -12,7 +12,7 @@ from railwright.fabric.nccl import libraries
 EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
 
 
-def entries_by_name(container: views.Container) -> EntriesByName:
+def index_entries(container: views.Container) -> EntriesByName:
     """Return index and entry by name. Of entries with the same name Kubernetes uses the last."""
     return {entry.name: (index, entry) for index, entry in enumerate(container.env_or_none or ())}
 

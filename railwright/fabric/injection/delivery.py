@@ -15,7 +15,7 @@ _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The way of each variable of a pod."""
+    """The delivery of each variable of a pod."""
 
     settings: env_tables.Settings  # all variables
     in_env: tuple[env_tables.Setting, ...]  # for the environment of containers without envFrom
@@ -30,24 +30,24 @@ def build_route(ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = [chosen.rail for chosen in ctx.rails]
     device_names = shapes.resolve_before_binding(ctx.pod, ctx.document, rails)
-    settings = env_tables.get_tables(ctx.document).rank(
+    settings = env_tables.get_tables(ctx.document).get_rank_settings(
         ctx.fabric_name, rails, device_names.devices, host_network=ctx.host_network
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
     per_node = device_names.per_node and _depends_on_node(ctx, rails, settings)
     everywhere = mode != "env" or roles.is_started_by_ssh(ctx.pod)
-    with_source = tuple(
+    with_env_from = tuple(
         [
             index
             for index in ctx.targets
             if container_env.env_from_may_set(ctx.container(index), settings.all, settings.optional_library_vars)
         ]
     )
-    if not (everywhere or per_node or with_source):
+    if not (everywhere or per_node or with_env_from):
         return Route(settings, settings.all)
-    receivers = ctx.targets if everywhere or per_node else with_source
+    receivers = ctx.targets if everywhere or per_node else with_env_from
     mounted = tuple([index for index in receivers if not find_conflicting_mount(ctx.container(index))])
-    in_file = _drop_overridden(ctx, mounted, settings.file_vars) if mounted and (everywhere or with_source) else ()
+    in_file = _drop_overridden(ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
     return Route(
         settings=settings,
         in_env=settings.env_only_vars if mode == "file" else settings.all,
@@ -94,21 +94,21 @@ def find_conflicting_mount(container: views.Container) -> str | None:
 
 
 def _drop_overridden(
-    ctx: context.InjectionContext, mounted: Sequence[int], carried: tuple[env_tables.Setting, ...]
+    ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
 ) -> tuple[env_tables.Setting, ...]:
     """Drop variables that every mounted container sets itself, unless they are forced.
 
     Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
     """
-    container_envs = [container_env.entries_by_name(ctx.container(index)) for index in mounted]
+    container_envs = [container_env.index_entries(ctx.container(index)) for index in mounted]
     forced = ctx.fabric.force_env
     overridden = {
         setting.entry
-        for setting in carried
+        for setting in file_vars
         if setting.name not in forced
         and all(container_env.is_overridden(entries, setting) for entries in container_envs)
     }
-    return tuple([setting for setting in carried if setting.entry not in overridden]) if overridden else carried
+    return tuple([setting for setting in file_vars if setting.entry not in overridden]) if overridden else file_vars
 
 
 def _depends_on_node(
@@ -121,7 +121,9 @@ def _depends_on_node(
     """
     if _has_device_list(settings):
         return False
-    example = env_tables.get_tables(ctx.document).rank(ctx.fabric_name, rails, ("any",), host_network=ctx.host_network)
+    example = env_tables.get_tables(ctx.document).get_rank_settings(
+        ctx.fabric_name, rails, ("any",), host_network=ctx.host_network
+    )
     forced = env_tables.HCA in ctx.fabric.force_env
     return _has_device_list(example) and (
         forced or any(_has_no_device_list(ctx.container(index)) for index in ctx.targets)
@@ -143,7 +145,7 @@ def _set_annotation(
     user_value = ctx.pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
         return (), ()
-    reason = "the lines of the file; its volume reads them from here"
+    reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
     change = model.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
     if user_value is None:
         return (change,), ()

@@ -15,7 +15,7 @@ def request_devices(ctx: context.InjectionContext, selections: Sequence[networks
     """Request the devices that the pod lacks. Raises RefusedError."""
     if not ctx.role.rails:
         return model.EMPTY
-    selections = (*selections, *attachments.default_network(ctx))
+    selections = (*selections, *attachments.find_default_network(ctx))
     if "devices" in ctx.options.skip:
         warnings = tuple(_warn_of_missing_devices(ctx, selections))
         return model.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
@@ -29,12 +29,12 @@ def request_devices(ctx: context.InjectionContext, selections: Sequence[networks
     return model.Contribution(
         changes=changes,
         entries=("devices",) if needed_by_resource else (),
-        warnings=tuple(_warnings(ctx, selections, needed_by_resource)),
+        warnings=tuple(_list_warnings(ctx, selections, needed_by_resource)),
     )
 
 
 def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    """Warn if the pod itself requests too few devices of a pool that its networks use."""
+    """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
     pools = _find_pools(ctx, selections)
     lacking = []
     for resource, needed in _count_devices(ctx, selections, pools).items():
@@ -51,8 +51,12 @@ def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence
 
 def _find_pools(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> set[str]:
     """Return the pools that the attachments use."""
-    known = ctx.known.networks
-    return {resource for selection in selections if (resource := known.get(selection.key))} if known else set()
+    pool_by_network = ctx.known.networks
+    return (
+        {resource for selection in selections if (resource := pool_by_network.get(selection.key))}
+        if pool_by_network
+        else set()
+    )
 
 
 def _count_devices(
@@ -74,14 +78,14 @@ def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[networ
 
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
-    known = ctx.known.networks or {}
+    pool_by_network = ctx.known.networks or {}
     unmatched_rails = Counter(
-        rail.network for rail in ctx.rails if rail.network and rail.resource == known.get(rail.network)
+        rail.network for rail in ctx.rails if rail.network and rail.resource == pool_by_network.get(rail.network)
     )
     for selection in selections:
         if unmatched_rails[selection.key] > 0:
             unmatched_rails[selection.key] -= 1
-        elif resource := known.get(selection.key):
+        elif resource := pool_by_network.get(selection.key):
             yield resource
 
 
@@ -97,12 +101,10 @@ def _build_changes(
         own = requested[index]
         if own == 0 and accelerators.mentions(ctx.container(index), resource):
             continue  # the container opted out with "0", another one did not
-        needed_by_resource = max(own, needed - elsewhere)  # never lower the user's request
-        if needed_by_resource > 0 and not _has_amount(ctx, index, resource, needed_by_resource):
+        amount = max(own, needed - elsewhere)  # never lower the user's request
+        if amount > 0 and not _has_amount(ctx, index, resource, amount):
             reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
-            yield model.AddResource(
-                entry="devices", reason=reason, container=index, resource=resource, quantity=needed_by_resource
-            )
+            yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=amount)
 
 
 def _check_one_target(ctx: context.InjectionContext, resource: str, missing: int) -> None:
@@ -127,15 +129,15 @@ def _check_one_target(ctx: context.InjectionContext, resource: str, missing: int
         )
 
 
-def _has_amount(ctx: context.InjectionContext, index: int, resource: str, needed_by_resource: int) -> bool:
+def _has_amount(ctx: context.InjectionContext, index: int, resource: str, amount: int) -> bool:
     """True if request and limit are both set to `amount`."""
     resources = ctx.container(index).resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
-    return accelerators.read_request_and_limit(resources, resource) == (needed_by_resource, needed_by_resource)
+    return accelerators.read_request_and_limit(resources, resource) == (amount, amount)
 
 
-def _warnings(
+def _list_warnings(
     ctx: context.InjectionContext, selections: Sequence[networks.Selection], needed_by_resource: Mapping[str, int]
 ) -> Iterator[str]:
     yield from _warn_of_policy(ctx)
@@ -148,7 +150,7 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
 
     `railwright.fabric.policy.shortcomings` reports them to the operator.
     """
-    known = ctx.known.networks or {}
+    pool_by_network = ctx.known.networks or {}
     without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
     if without_resource and not ctx.fabric.mounts.dev_infiniband:
         yield (
@@ -157,7 +159,7 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
             f"policy of fabric {ctx.fabric_name}"
         )
     for rail in ctx.rails:
-        pool = known.get(rail.network) if rail.network else None
+        pool = pool_by_network.get(rail.network) if rail.network else None
         if pool and rail.resource and pool != rail.resource:
             yield (
                 f"{model.format_some([rail.name])}: the policy requests {model.format_some([rail.resource])} and the "
@@ -185,25 +187,28 @@ def _warn_not_allocatable(
             f"no node offers {model.format_some(missing_of_rails)}, which {rail_names} needs: the pod stays pending "
             "until a node does; ask the operator to check the device plugin and `resource` of the rail"
         )
-    known = ctx.known.networks or {}
+    pool_by_network = ctx.known.networks or {}
     if missing_of_networks := [resource for resource in missing if resource not in rail_resources]:
         network_names = [
             f"{selection.namespace}/{selection.name}"
             for selection in selections
-            if known.get(selection.key) in missing_of_networks
+            if pool_by_network.get(selection.key) in missing_of_networks
         ]
         yield (
             f"no node offers {model.format_some(missing_of_networks)}, which network "
             f"{model.format_some(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
-            f"or ask the operator for its device plugin"
+            "or ask the operator for its device plugin"
         )
     yield from _warn_of_stale_requests(ctx, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 
 
-def _warn_of_stale_requests(ctx: context.InjectionContext, known: Collection[str]) -> Iterator[str]:
-    """Warn of requests for devices that no node offers. Often a template was mutated under an older policy."""
+def _warn_of_stale_requests(ctx: context.InjectionContext, known_resources: Collection[str]) -> Iterator[str]:
+    """Yield a warning for requested devices that no node offers.
+
+    Often the template was mutated under an older policy.
+    """
     for container in ctx.pod.spec.containers:
-        missing = sorted(name for name in accelerators.list_requested(container) if name not in known)
+        missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:
             yield (

@@ -52,7 +52,7 @@ class Tables:
         self.document = document
         self._ranks: dict[_Key, Settings] = {}
 
-    def rank(
+    def get_rank_settings(
         self, name: str, rails: Sequence[policies.Rail], devices: tuple[str, ...] | None, *, host_network: bool
     ) -> Settings:
         """Return the literals and derived variables of a rank."""

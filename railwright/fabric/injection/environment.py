@@ -44,8 +44,8 @@ def _set_container_variables(
     ctx: context.InjectionContext, index: int, route: delivery.Route
 ) -> list[model.Contribution]:
     container = ctx.container(index)
-    existing = container_env.entries_by_name(container)
-    candidates, adding = route.settings.all, route.in_env
+    existing = container_env.index_entries(container)
+    candidates, additions = route.settings.all, route.in_env
     used_libraries = (
         libraries.shown(existing) | libraries.OPEN_MPI
         if ctx.role.needs_launcher_settings
@@ -65,10 +65,10 @@ def _set_container_variables(
                 if not container_env.has_conflict(existing, setting, by_name)
             ]
         )
-        adding = (*adding, *library_settings)
+        additions = (*additions, *library_settings)
     if not container_env.env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
-        return [_build_contribution(ctx, index, existing, candidates, adding, route.settings.reasons)]
-    return _set_beside_env_from(ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
+        return [_build_contribution(ctx, index, existing, candidates, additions, route.settings.reasons)]
+    return _set_with_env_from(ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
 
 
 def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
@@ -109,7 +109,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     )
 
 
-def _set_beside_env_from(  # noqa: PLR0913, PLR0917 - as above
+def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     ctx: context.InjectionContext,
     index: int,
     existing: container_env.EntriesByName,
@@ -187,13 +187,13 @@ def _set_launcher_settings(ctx: context.InjectionContext) -> list[model.Contribu
     contributions = []
     for index in targets.select_launchers(ctx.pod, ctx.targets):
         container = ctx.container(index)
-        existing = container_env.entries_by_name(container)
+        existing = container_env.index_entries(container)
         unset = [
             setting for setting in settings.values() if not container_env.has_conflict(existing, setting, settings)
         ]
         if container_env.env_from_may_set(container, settings.values()):
             if index in ctx.targets:
-                contributions += _set_beside_env_from(ctx, index, existing, unset, (), reasons)
+                contributions += _set_with_env_from(ctx, index, existing, unset, (), reasons)
         else:
             contributions.append(_build_contribution(ctx, index, existing, unset, unset, reasons))
     return contributions

@@ -18,11 +18,13 @@ def build_scorer(
 ) -> Callable[[views.Container], targets.InjectionScore]:
     """Return a function that measures how much of fabric `name` a container has.
 
-    Devices count more than mounts, and mounts more than variables, capabilities and privilege.
+    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege.
     """
     fabric = document.fabrics[name]
     resources = {rail.resource for rail in selected if rail.resource is not None}
-    get_settings = functools.cache(lambda: _settings(name, document, selected))  # built only if a container is measured
+    get_settings = functools.cache(
+        lambda: _list_settings(name, document, selected)
+    )  # built only if a container is measured
 
     def measure(container: views.Container) -> targets.InjectionScore:
         settings = get_settings() if container.env_or_none else ()
@@ -45,10 +47,12 @@ def has_injection(score: targets.InjectionScore) -> bool:
     return bool(devices or mounts)
 
 
-def _settings(name: str, document: policies.FabricPolicy, selected: Sequence[rails.Chosen]) -> set[tuple[str, str]]:
+def _list_settings(
+    name: str, document: policies.FabricPolicy, selected: Sequence[rails.Chosen]
+) -> set[tuple[str, str]]:
     """Return names and values as railwright writes them for any role, without the device list."""
     fabric = document.fabrics[name]
-    rank_settings = env_tables.get_tables(document).rank(
+    rank_settings = env_tables.get_tables(document).get_rank_settings(
         name, [rail.rail for rail in selected], None, host_network=False
     )
     launcher_settings = derive.pins(fabric, document.primary_interface, host_network=False)

@@ -82,11 +82,13 @@ def _check_workload(
 
 
 def _explain_move_to_templates(key_type: str, key: str, value: str, kind: str, lacking: Sequence[str]) -> str:
-    of = f" of the {kind}" if kind else ""
-    where = f"the pod template ({lacking[0]}.metadata)" if len(lacking) == 1 else "the pod templates it is meant for"
+    owner = f" of the {kind}" if kind else ""
+    destination = (
+        f"the pod template ({lacking[0]}.metadata)" if len(lacking) == 1 else "the pod templates it is meant for"
+    )
     return (
-        f"{_format_key(key_type, key, value)}{of} has no effect: railwright reads it on pods; move it to the "
-        f"annotations of {where}"
+        f"{_format_key(key_type, key, value)}{owner} has no effect: railwright reads it on pods; move it to the "
+        f"annotations of {destination}"
     )
 
 
@@ -116,8 +118,8 @@ def _suggest_key(key: str) -> str:
 
 
 def _format_key(key_type: str, key: str, value: str) -> str:
-    shown = value if len(value) <= _MAX_VALUE else f"{value[:_MAX_VALUE]}..."
-    return f"{key_type} {key[:_MAX_KEY]} {shown!r}"
+    displayed = value if len(value) <= _MAX_VALUE else f"{value[:_MAX_VALUE]}..."
+    return f"{key_type} {key[:_MAX_KEY]} {displayed!r}"
 
 
 def _add_article(key_type: str) -> str:

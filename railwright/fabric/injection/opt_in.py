@@ -36,7 +36,7 @@ def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.
 def undecided(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> bool:
     """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
 
-    The API server may already see an opt-in label that our cache lacks. The pod would train over TCP if it were
+    The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
     admitted unchanged.
     """
     if not _depends_on_unknown_namespace(pod, cluster):

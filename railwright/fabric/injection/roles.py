@@ -195,7 +195,7 @@ def _decide_initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  #
 
 def _decide_helper(pod: views.Pod, _: policies.Roles, __: bool) -> Role:  # noqa: FBT001 - a row's signature
     kind = "JobSet" if names.JOBSET in pod.metadata.labels else "TFJob"
-    reason = f"a {kind}'s pod without accelerators sends no data by NCCL; annotation {names.CONTAINERS} makes it a rank"
+    reason = f"a {kind}'s pod without accelerators sends no NCCL traffic; annotation {names.CONTAINERS} makes it a rank"
     return Role(EXCLUDED, rails=False, reason=reason)
 
 

@@ -70,11 +70,11 @@ def _warn_without_effect(ctx: context.InjectionContext) -> Iterator[str]:
             "memory; remove hostUsers, or ask the operator for LimitMEMLOCK=infinity of the container runtime"
         )
         return
-    target_indexes = [index for index in ctx.targets if not _drops(ctx, index, _LOCK)]
-    unprivileged_users = [ctx.container(index).name for index in target_indexes if not ctx.runs_as_root(index)]
-    if unprivileged_users:
+    granted = [index for index in ctx.targets if not _drops(ctx, index, _LOCK)]
+    non_root = [ctx.container(index).name for index in granted if not ctx.runs_as_root(index)]
+    if non_root:
         yield (
-            f"container {model.format_some(unprivileged_users)} does not run as root: {_LOCK} has no effect, and NCCL may "
+            f"container {model.format_some(non_root)} does not run as root: {_LOCK} has no effect, and NCCL may "
             "fail to register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container "
             "runtime"
         )
@@ -126,8 +126,8 @@ def _set_privileged(ctx: context.InjectionContext) -> Iterator[model.SetPrivileg
         yield model.SetPrivileged(entry="security.privileged", reason=reason, container=index)
 
 
-def _format_forbidden(ctx: context.InjectionContext, level: str | None, capability: str) -> str:
-    return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {capability}"
+def _format_forbidden(ctx: context.InjectionContext, level: str | None, setting: str) -> str:
+    return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {setting}"
 
 
 def _get_capabilities(ctx: context.InjectionContext, index: int) -> views.Capabilities:

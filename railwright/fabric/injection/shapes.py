@@ -18,10 +18,7 @@ Expression = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
 
 class KnownDevices(msgspec.Struct, frozen=True):
-    """The devices of the rails. `devices`: the only possible set.
-
-    `per_node`: there are several, so the node decides.
-    """
+    """The devices of the rails, or `per_node` if there are several possible sets and the node decides."""
 
     devices: Devices | None = None
     per_node: bool = False
@@ -34,7 +31,7 @@ class NodeConstraints(msgspec.Struct, frozen=True):
     forbidden: Mapping[str, AbstractSet[str] | None]
 
     def restrict(self, key: str, value: str) -> "NodeConstraints":
-        """The same with one value left of one label."""
+        """Return the same constraints with one allowed value for one label."""
         return NodeConstraints({**self.allowed, key: frozenset({value})}, self.forbidden)
 
     def excludes(self, shape: policies.NodeShape) -> bool:

@@ -67,11 +67,9 @@ def _remove_copied_label(old: Tree, new: Tree) -> None:
 def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
     """Remove railwright's volumes, mounts and devices from the stored template, if the new one lacks them."""
     old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
-    new_containers, manifest_containers = (
-        _containers_by_name(new),
-        None if manifest is None else _containers_by_name(manifest),
-    )
-    for name, container in _containers_by_name(old).items():
+    new_containers = _index_containers(new)
+    manifest_containers = None if manifest is None else _index_containers(manifest)
+    for name, container in _index_containers(old).items():
         if name in new_containers:
             container["volumeMounts"] = _drop_added(container["volumeMounts"], new_containers[name]["volumeMounts"])
             manifest_resources = (
@@ -121,7 +119,7 @@ def _drop_added(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
     return [element for element in old if element.get("name") not in added]
 
 
-def _containers_by_name(template: Tree) -> Mapping[str, Tree]:
+def _index_containers(template: Tree) -> Mapping[str, Tree]:
     return {container.get("name", ""): container for container in template["spec"]["containers"]}
 
 

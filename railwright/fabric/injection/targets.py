@@ -68,9 +68,8 @@ def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ..
 
 def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, ...]:
     selected_names = [word.strip() for word in annotation.split(",")]
-    index_by_name = {
-        name: index for index, name in reversed([*enumerate(container_names)])
-    }  # duplicate names: the first
+    # The first of containers with the same name counts.
+    index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
     for word in selected_names:
         if word not in index_by_name:
             raise model.RefusedError(

@@ -27,7 +27,7 @@ class Planned(msgspec.Struct, frozen=True):
 def plan_for(
     template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
 ) -> Planned | model.Refusal:
-    """Return the plan of the template. `workload_name` is used in messages. Its pods would get the same refusal."""
+    """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = future(template)
     if names.VOLCANO_TASK in pod.metadata.labels:
         accelerated = not template.requested.isdisjoint(policy.document.accelerators)

@@ -89,7 +89,7 @@ def read(kind: kinds.Kind, body: bytes) -> Workload:
     templates = [template for site in kind.sites for template in _walk(body, site.path, _WalkState(site, start))]
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
     requested = frozenset().union(
-        *(accelerators.list_requested(template) for spec in pod_specs for template in spec.containers)
+        *(accelerators.list_requested(container) for spec in pod_specs for container in spec.containers)
     )
     return Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
