@@ -99,7 +99,7 @@ def _is_positive(amount: views.Written) -> bool:
 
 
 def _format_node_file(
-    ctx: context.InjectionContext, rail_list: Sequence[policies.Rail], labels: Mapping[str, str]
+    ctx: context.InjectionContext, policy_rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> str | None:
     """Return the pod's nccl.conf with the devices of its node, or None if the file does not depend on the node."""
     if not ctx.role.rails or "env" in ctx.options.skip:
@@ -107,9 +107,9 @@ def _format_node_file(
     route = delivery.build_route(ctx)
     if not route.per_node:
         return None
-    devices = shapes.resolve_on_node(ctx.document, rail_list, labels)
+    devices = shapes.resolve_on_node(ctx.document, policy_rails, labels)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
-        ctx.fabric_name, rail_list, devices, host_network=ctx.host_network
+        ctx.fabric_name, policy_rails, devices, host_network=ctx.host_network
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
     return conf.emit((setting.name, setting.value) for setting in lines) if len(lines) > len(route.in_file) else None
@@ -134,6 +134,6 @@ def _remove_placement(pod: views.Pod) -> views.Pod:
     """Return the pod as admission saw it: without a placement of an earlier attempt to bind."""
     if names.PLACEMENT not in pod.metadata.annotations:
         return pod
-    rest = {key: value for key, value in pod.metadata.annotations.items() if key != names.PLACEMENT}
-    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=rest)
+    annotations = {key: value for key, value in pod.metadata.annotations.items() if key != names.PLACEMENT}
+    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     return msgspec.structs.replace(pod, metadata=metadata)

@@ -28,7 +28,7 @@ class Route(msgspec.Struct, frozen=True):
 
 def build_route(ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
-    rails = [chosen.rail for chosen in ctx.rails]
+    rails = [rail.rail for rail in ctx.rails]
     device_names = shapes.resolve_before_binding(ctx.pod, ctx.document, rails)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
         ctx.fabric_name, rails, device_names.devices, host_network=ctx.host_network

@@ -36,15 +36,15 @@ def request_devices(ctx: context.InjectionContext, selections: Sequence[networks
 def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
     """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
     pools = _find_pools(ctx, selections)
-    lacking = []
+    short_resources = []
     for resource, needed in _count_devices(ctx, selections, pools).items():
         requested = sum(accelerators.read_amount(container, resource) for container in ctx.pod.spec.containers)
         if resource in pools and requested < needed:
-            lacking.append(resource)
-    if lacking:
+            short_resources.append(resource)
+    if short_resources:
         yield (
             f"annotation {names.SKIP} leaves out devices, and the pod requests too few of "
-            f"{model.format_some(lacking)} for its networks, so its sandbox cannot start; request them, or add "
+            f"{model.format_some(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
             "networks to the annotation"
         )
 
@@ -96,12 +96,12 @@ def _build_changes(
     if resource in pools and len(ctx.targets) > 1:
         _check_one_target(ctx, resource, needed - sum(requested))
         return
-    elsewhere = sum(requested) - sum(requested[index] for index in ctx.targets)
+    requested_elsewhere = sum(requested) - sum(requested[index] for index in ctx.targets)
     for index in ctx.targets:
-        own = requested[index]
-        if own == 0 and accelerators.mentions(ctx.container(index), resource):
+        current = requested[index]
+        if current == 0 and accelerators.mentions(ctx.container(index), resource):
             continue  # the container opted out with "0", another one did not
-        amount = max(own, needed - elsewhere)  # never lower the user's request
+        amount = max(current, needed - requested_elsewhere)  # never lower the user's request
         if amount > 0 and not _has_amount(ctx, index, resource, amount):
             reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
             yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=amount)

@@ -74,17 +74,21 @@ def _check_workload(
             if not key.startswith(_PREFIX):
                 continue
             if key in _POD_KEYS:
-                lacking = [path for path, template in template_metadata.items() if key not in template.annotations]
-                if lacking:
-                    yield _explain_move_to_templates(key_type, key, value, kind, lacking)
+                template_paths = [
+                    path for path, template in template_metadata.items() if key not in template.annotations
+                ]
+                if template_paths:
+                    yield _explain_move_to_templates(key_type, key, value, kind, template_paths)
             elif key not in (_VALID_LABELS if key_type == _LABEL else _OWN_KEYS):
                 yield from _explain_wrong_key(metadata, key_type, key, value)
 
 
-def _explain_move_to_templates(key_type: str, key: str, value: str, kind: str, lacking: Sequence[str]) -> str:
+def _explain_move_to_templates(key_type: str, key: str, value: str, kind: str, template_paths: Sequence[str]) -> str:
     owner = f" of the {kind}" if kind else ""
     destination = (
-        f"the pod template ({lacking[0]}.metadata)" if len(lacking) == 1 else "the pod templates it is meant for"
+        f"the pod template ({template_paths[0]}.metadata)"
+        if len(template_paths) == 1
+        else "the pod templates it is meant for"
     )
     return (
         f"{_format_key(key_type, key, value)}{owner} has no effect: railwright reads it on pods; move it to the "

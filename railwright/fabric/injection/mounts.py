@@ -56,14 +56,14 @@ def mount_volume(
     ctx: context.InjectionContext, fabric_volume: FabricVolume, containers: tuple[int, ...]
 ) -> model.Contribution:
     """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
-    free, existing = [], []
+    unmounted, existing = [], []
     for index in containers:
         mounted = _find_mounted_volume(ctx.container(index), fabric_volume.path)
         if mounted is None:
-            free.append(index)
+            unmounted.append(index)
         elif mounted == fabric_volume.name:
             existing.append(index)
-    if not free and not existing:
+    if not unmounted and not existing:
         container_names = model.listed(ctx.container(index).name for index in containers)
         return model.Contribution(
             skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
@@ -74,7 +74,7 @@ def mount_volume(
         model.AddMount(
             entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
         )
-        for index in free
+        for index in unmounted
     ]
     return model.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
 

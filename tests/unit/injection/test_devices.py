@@ -1,4 +1,4 @@
-"""How many devices, in which containers (rulings 10 to 13)."""
+"""Number of devices, and the containers that request them (docs/interface.md 3.2)."""
 
 import admitting
 import pytest

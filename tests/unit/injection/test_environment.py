@@ -1,4 +1,4 @@
-"""Who wins, and how settings travel (rulings 8, 14, 15)."""
+"""Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
 from admitting import SHAPES, admitted, cpu, env, fabric, gpus, planned, pod, record

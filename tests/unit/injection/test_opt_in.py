@@ -1,4 +1,4 @@
-"""Who gets a fabric, and what is said to who asks for it wrongly (rulings 1, 2, 4, 6)."""
+"""Opt-in, and the messages for invalid requests (docs/interface.md 1)."""
 
 import admitting
 import pytest

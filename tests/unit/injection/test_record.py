@@ -1,4 +1,4 @@
-"""The record of an injection, and the bound of all annotations (ruling 5)."""
+"""The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
 from admitting import admitted, cpu, fabric, gpus, planned, pod, record, refusal
 

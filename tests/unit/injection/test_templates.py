@@ -25,7 +25,7 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
     ]
 
 
-def test_the_table_has_the_kinds_of_the_contract_and_each_once():
+def test_the_table_has_each_kind_once():
     assert [(each.group, *each.versions, each.name) for each in kinds.KINDS] == [
         ("apps", "v1", "Deployment"),
         ("apps", "v1", "StatefulSet"),
