@@ -1,4 +1,4 @@
-"""Pods written to keep the webhook busy: what a review may hold, it answers in time proportional to its size."""
+"""Hostile pods: the time to plan a pod is proportional to its size."""
 
 import pytest
 from admitting import SHAPES, admitted, cpu, fabric, gpus, planned, pod, refusal

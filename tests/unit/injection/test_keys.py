@@ -1,4 +1,4 @@
-"""Misspelt and misplaced keys of railwright: whoever wrote one is told, for he believes that it counts."""
+"""Warnings about misspelt and misplaced keys of railwright."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""Role, gang and rank of the pods that job controllers make, and what each is given.
+"""Role, gang and rank of the pods of job controllers, and the changes that each pod gets.
 
-`tests/data/pods` holds pods of the real controllers (tests/controlplane/test_controllers.py compares them with what the
-controllers make today). Controllers that the control plane cannot run are here as their code shapes their pods.
+`tests/data/pods` has pods of the real controllers. tests/controlplane/test_controllers.py compares them with the pods
+that the controllers create today. Pods of controllers that the control plane cannot run are written after their code.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""Every refusal and every warning of injection, each rendered once: it names the object, the key and the value, says
-what to do, fits where it is shown, and carries no control character, whatever a pod brings.
+"""Every refusal and warning of injection: it names object, key, value and fix, and fits the API server's limits.
 
-A sentence that is missing here fails the last test: add an example of it to REFUSALS or WARNINGS.
+None has control characters, whatever the pod contains. The last test fails for a message without an example here: add
+one to REFUSALS or WARNINGS.
 """
 
 import ast

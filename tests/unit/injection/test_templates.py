@@ -1,4 +1,4 @@
-"""What a template of each kind gets, and that the pod made of it then wants no more devices and mounts."""
+"""Templates of each kind get devices and mounts, and their pods then need no further devices and mounts."""
 
 import admitting
 import pytest
