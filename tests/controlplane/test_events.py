@@ -125,7 +125,7 @@ async def test_a_dry_run_leaves_no_event(plane, namespace, installed, told):
     for number, dry_run in enumerate((True, False)):
         pod = {"apiVersion": "v1", "kind": "Pod", **template(f"ibb-{number}")}
         pod["metadata"] |= {"name": "p", "ownerReferences": [reference]}
-        with pytest.raises(api.ApiError, match="is no fabric of the policy"):
+        with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace, dry_run=dry_run)
     found = await told(of="ConfigMap")
     assert ["'ibb-1'" in each["message"] for each in found] == [True], "the dry run came first and is not among them"

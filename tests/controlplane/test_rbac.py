@@ -108,7 +108,7 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     async def counted():
-        with pytest.raises(api.ApiError, match="is no fabric of the policy"):
+        with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace)
         return any(each["verb"] == "patch" for each in calls(plane, WEBHOOK))
 

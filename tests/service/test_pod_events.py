@@ -19,7 +19,7 @@ from webhook import app, pod_events
 from webhook import state as states
 
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
-SENTENCE = "label railwright.io/fabric 'g' is no fabric of the policy; allowed are f, default, none"
+SENTENCE = "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"
 
 
 def owned(name: str = "p", **changes) -> dict:

@@ -114,7 +114,7 @@ def _nested(steps: tuple[str, ...], site: kinds.Site, template: Any, name: str) 
     step, rest = steps[0], steps[1:]
     if rest and rest[0] == kinds.EACH:
         child = _nested(rest[1:], site, template, name)
-        return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.named_by: name, **child}]}
+        return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.name_field: name, **child}]}
     return {step: _nested(rest, site, template, name)}
 
 

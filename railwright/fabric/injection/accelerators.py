@@ -1,6 +1,6 @@
-"""Which containers compute: those that request an accelerator of the policy.
+"""Finds the containers that request an accelerator of the policy, and reads the resource quantities of containers.
 
-Owns that question and the reading of a quantity a user wrote. Knows no fabrics.
+Knows no fabrics.
 """
 
 import functools
@@ -11,67 +11,71 @@ from railwright.fabric.injection import model
 
 
 def count(container: views.Container, accelerators: Collection[str]) -> int:
-    """How many accelerators a container requests, by request or limit."""
-    return sum(amount(container, name) for name in accelerators)
+    """Return the number of accelerators that a container requests, by request or limit."""
+    return sum(read_amount(container, name) for name in accelerators)
 
 
-def accelerated(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
-    """Indexes of the app containers that request one; init containers do not count (ruling 2)."""
-    return tuple(index for index, each in enumerate(pod.spec.containers) if count(each, accelerators) > 0)
+def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
+    """Return the indexes of the app containers that request an accelerator.
+
+    Init containers do not count (docs/interface.md 1.4).
+    """
+    return tuple(index for index, container in enumerate(pod.spec.containers) if count(container, accelerators) > 0)
 
 
-def amount(container: views.Container, resource: str) -> int:
-    """Units of a resource a container asks for: the larger of request and limit, 0 where it names neither."""
+def read_amount(container: views.Container, resource: str) -> int:
+    """Return the units of a resource that a container requests: the larger of request and limit, 0 without both."""
     resources = container.resources
     if resources is None:
         return 0
-    most = 0
-    for part in (resources.requests_or_none, resources.limits_or_none):
-        text = part.get(resource) if part else None
+    largest = 0
+    for amounts in (resources.requests_or_none, resources.limits_or_none):
+        text = amounts.get(resource) if amounts else None
         if text is not None:
-            most = max(most, _whole(text, container, resource))
-    return most
+            largest = max(largest, _parse_amount(text, container, resource))
+    return largest
 
 
-def quantities(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
-    """Request and limit of a resource that both name, in units; (-1, -1) where they are not readable."""
+def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
+    """Return request and limit of a resource in units. Both must be set. Return (-1, -1) if one of them is invalid."""
     try:
-        return _units(resources.requests[resource]), _units(resources.limits[resource])
+        return _parse_units(resources.requests[resource]), _parse_units(resources.limits[resource])
     except quantity.InvalidQuantityError:
         return -1, -1
 
 
-def names(container: views.Container, resource: str) -> bool:
-    """True where a container names a resource at all, be it "0"."""
+def mentions(container: views.Container, resource: str) -> bool:
+    """True if a container sets a request or a limit of the resource, even "0"."""
     resources = container.resources
     return resources is not None and (resource in resources.requests or resource in resources.limits)
 
 
 def extended(container: views.Container) -> bool:
-    """True where a container names an extended resource, as every accelerator is one: with a domain before '/'."""
+    """True if a container names an extended resource: one with a domain before '/'. Every accelerator is one."""
     resources = container.resources
     return resources is not None and any("/" in name for name in (*resources.requests, *resources.limits))
 
 
-def asked(container: views.Container) -> frozenset[str]:
-    """The extended resources of which a container asks for one or more; of an admitted pod, whose numbers are good."""
+def list_requested(container: views.Container) -> frozenset[str]:
+    """Return the extended resources of which a container requests one or more. The pod must have valid quantities."""
     resources = container.resources
     if resources is None:
         return frozenset()
-    found = {name for name in (*resources.requests, *resources.limits) if "/" in name}
-    none = {"0", 0}
+    resource_names = {name for name in (*resources.requests, *resources.limits) if "/" in name}
+    zeros = {"0", 0}
     return frozenset(
-        name for name in found if none.isdisjoint((resources.requests.get(name), resources.limits.get(name)))
+        name for name in resource_names if zeros.isdisjoint((resources.requests.get(name), resources.limits.get(name)))
     )
 
 
-def _whole(text: views.Written, container: views.Container, resource: str) -> int:
+def _parse_amount(text: views.Written, container: views.Container, resource: str) -> int:
     try:
-        return _units(text)
+        return _parse_units(text)
     except quantity.InvalidQuantityError as error:
         raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 
 
-@functools.lru_cache(maxsize=1024, typed=True)  # pods name few amounts, and a long text is refused before it is kept
-def _units(text: views.Written) -> int:
+# Pods use few different quantities. Long texts raise an error and are not cached.
+@functools.lru_cache(maxsize=1024, typed=True)
+def _parse_units(text: views.Written) -> int:
     return quantity.whole(text)

@@ -1,7 +1,6 @@
-"""The pod as it will be: the changes of a plan, done to its view.
+"""Applies the changes of a plan to the view of the pod.
 
-Owns what each change means for the fields of the views. The JSON Patch says the same to the API server; a test holds
-the two together.
+The API server applies the JSON Patch that is made of the same changes. A test compares the two results.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,94 +13,94 @@ from railwright.fabric.injection import model
 
 
 def apply(pod: views.Pod, changes: Iterable[model.AnyChange]) -> views.Pod:
-    """The pod's view after the changes, in their order."""
+    """Return the view of the pod after the changes, applied in order."""
     for change in changes:
         pod = _APPLY[type(change)](pod, change)
     return pod
 
 
-def _annotation(pod: views.Pod, change: model.SetAnnotation) -> views.Pod:
+def _set_annotation(pod: views.Pod, change: model.SetAnnotation) -> views.Pod:
     annotations = {**pod.metadata.annotations, change.key: change.value}
-    return _with(pod, metadata=_with(pod.metadata, annotations_or_none=annotations))
+    return _replace(pod, metadata=_replace(pod.metadata, annotations_or_none=annotations))
 
 
-def _resource(container: views.Container, change: model.AddResource) -> views.Container:
-    there = container.resources or views.ResourceRequirements()
+def _add_resource(container: views.Container, change: model.AddResource) -> views.Container:
+    resources = container.resources or views.ResourceRequirements()
     added = {change.resource: str(change.quantity)}
-    resources = _with(there, requests_or_none={**there.requests, **added}, limits_or_none={**there.limits, **added})
-    return _with(container, resources=resources)
+    requests, limits = {**resources.requests, **added}, {**resources.limits, **added}
+    return _replace(container, resources=_replace(resources, requests_or_none=requests, limits_or_none=limits))
 
 
-def _volume(pod: views.Pod, change: model.AddVolume) -> views.Pod:
+def _add_volume(pod: views.Pod, change: model.AddVolume) -> views.Pod:
     volume = msgspec.convert(change.volume, views.Volume)
-    return _with(pod, spec=_with(pod.spec, volumes_or_none=[*pod.spec.volumes, volume]))
+    return _replace(pod, spec=_replace(pod.spec, volumes_or_none=[*pod.spec.volumes, volume]))
 
 
-def _init_container(pod: views.Pod, change: model.AddInitContainer) -> views.Pod:
+def _add_init_container(pod: views.Pod, change: model.AddInitContainer) -> views.Pod:
     added = msgspec.convert(change.init_container, views.InitContainer)
-    return _with(pod, spec=_with(pod.spec, init_containers=[*(pod.spec.init_containers or ()), added]))
+    return _replace(pod, spec=_replace(pod.spec, init_containers=[*(pod.spec.init_containers or ()), added]))
 
 
-def _mount(container: views.Container, change: model.AddMount) -> views.Container:
+def _add_mount(container: views.Container, change: model.AddMount) -> views.Container:
     mount = msgspec.convert(change.mount, views.VolumeMount)
-    return _with(container, volume_mounts_or_none=[*container.volume_mounts, mount])
+    return _replace(container, volume_mounts_or_none=[*container.volume_mounts, mount])
 
 
-def _capability(container: views.Container, change: model.AddCapability) -> views.Container:
+def _add_capability(container: views.Container, change: model.AddCapability) -> views.Container:
     security = container.security_context or views.SecurityContext()
-    there = security.capabilities or views.Capabilities()
-    capabilities = _with(there, add=[*(there.add or ()), change.capability])
-    return _with(container, security_context=_with(security, capabilities=capabilities))
+    capabilities = security.capabilities or views.Capabilities()
+    extended = _replace(capabilities, add=[*(capabilities.add or ()), change.capability])
+    return _replace(container, security_context=_replace(security, capabilities=extended))
 
 
-def _privileged(container: views.Container, _: model.SetPrivileged) -> views.Container:
+def _set_privileged(container: views.Container, _: model.SetPrivileged) -> views.Container:
     security = container.security_context or views.SecurityContext()
-    return _with(container, security_context=_with(security, privileged=True))
+    return _replace(container, security_context=_replace(security, privileged=True))
 
 
-def _env(container: views.Container, change: model.SetEnv) -> views.Container:
+def _set_env(container: views.Container, change: model.SetEnv) -> views.Container:
     entry = views.EnvVar(name=change.name, value=change.value)
     env = [*container.env]
     if change.index is None:
         env.append(entry)
     else:
         env[change.index] = entry
-    return _with(container, env_or_none=env)
+    return _replace(container, env_or_none=env)
 
 
-def _unset(container: views.Container, change: model.UnsetEnv) -> views.Container:
+def _unset_env(container: views.Container, change: model.UnsetEnv) -> views.Container:
     env = [*container.env]
     del env[change.index]
-    return _with(container, env_or_none=env)
+    return _replace(container, env_or_none=env)
 
 
-def _inside(
+def _edit_container(
     edit: Callable[[views.Container, Any], views.Container],
 ) -> Callable[[views.Pod, Any], views.Pod]:
-    """The same for a pod: the edit of the container a change names."""
+    """Return a function that applies `edit` to the container that the change names."""
 
-    def on_pod(pod: views.Pod, change: Any) -> views.Pod:
+    def edit_pod(pod: views.Pod, change: Any) -> views.Pod:
         containers = [*pod.spec.containers]
         containers[change.container] = edit(containers[change.container], change)
-        return _with(pod, spec=_with(pod.spec, containers_or_none=containers))
+        return _replace(pod, spec=_replace(pod.spec, containers_or_none=containers))
 
-    return on_pod
+    return edit_pod
 
 
 _APPLY: Mapping[type[model.Change], Callable[[views.Pod, Any], views.Pod]] = {
-    model.SetAnnotation: _annotation,
-    model.AddResource: _inside(_resource),
-    model.AddVolume: _volume,
-    model.AddInitContainer: _init_container,
-    model.AddMount: _inside(_mount),
-    model.AddCapability: _inside(_capability),
-    model.SetPrivileged: _inside(_privileged),
-    model.SetEnv: _inside(_env),
-    model.UnsetEnv: _inside(_unset),
+    model.SetAnnotation: _set_annotation,
+    model.AddResource: _edit_container(_add_resource),
+    model.AddVolume: _add_volume,
+    model.AddInitContainer: _add_init_container,
+    model.AddMount: _edit_container(_add_mount),
+    model.AddCapability: _edit_container(_add_capability),
+    model.SetPrivileged: _edit_container(_set_privileged),
+    model.SetEnv: _edit_container(_set_env),
+    model.UnsetEnv: _edit_container(_unset_env),
 }
 
 _View = TypeVar("_View", bound=views.View)
 
 
-def _with(view: _View, **fields: Any) -> _View:
+def _replace(view: _View, **fields: Any) -> _View:
     return msgspec.structs.replace(view, **fields)

@@ -1,7 +1,7 @@
-"""What is written when a pod is bound: where it landed on the fabric, and the device list of that node.
+"""Builds the annotations of a pod at binding: its placement on the fabric, and the device list of its node.
 
-Owns `placement` and the per-node line of `nccl.conf` (ruling 14). Never refuses: the scheduler has decided, and the
-pod is better off without an annotation than unbound.
+The rules are in docs/interface.md 3.3. Binding never rejects a pod: a pod without an annotation is better than a pod
+that is not bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,122 +9,131 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, quantity, resources, topology, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import delivery, facts, model, rails, record, shapes, tables
+from railwright.fabric.injection import context, delivery, env_tables, facts, model, rails, record, shapes
 from railwright.fabric.nccl import conf
-from railwright.fabric.placement import rails as wanting
+from railwright.fabric.placement import rails as placement_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets, selectors
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The annotation `placement`, keys in this order; `shape` null where no shape matches the node."""
+    """The content of the annotation `placement`, keys in this order. `shape` is null if no shape matches the node."""
 
     node: str
     shape: str | None
-    rails: tuple[str, ...]  # those the node can give; all of the pod's where it can give none
+    rails: tuple[str, ...]  # those with allocatable devices on the node; all rails of the pod if there are none
     domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
 
 
 def annotations_for(
-    pod: views.Pod, policy: policies.Policy, known: facts.Facts, node: views.Node
+    pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, node: views.Node
 ) -> Mapping[str, str] | None:
-    """The annotations of a pod bound to `node`; None where the pod did not opt in.
+    """Return the annotations of a pod bound to `node`, or None if the pod did not opt in.
 
-    Empty where they would not fit: over its limit no later change of the pod, its status among them, is accepted.
+    Return {} if the annotations exceed the limit: the API server would reject every later update of the pod.
     """
     try:
-        aim = aims.find(_before_binding(pod), policy, known)
-    except model.RefusedError:  # admitted under another policy; its node and its devices are what they are
-        return _fitting(pod, {names.PLACEMENT: _outlived(pod, policy.document, node)})
-    if aim is None:
+        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
+    except model.RefusedError:  # the pod was admitted under another policy
+        return _limit_size(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
+    if ctx is None:
         return None
-    chosen = _healthy(aim.rails, node)
-    landed = _placement(policy.document, aim.fabric, node, [each.name for each in chosen])
-    lines = _node_lines(aim, [each.rail for each in chosen], node.metadata.labels)
-    return _fitting(pod, {names.PLACEMENT: landed, **({names.NCCL_CONF: lines} if lines else {})})
+    allocatable_rails = _select_allocatable(ctx.rails, node)
+    placement = _format_placement(policy.document, ctx.fabric, node, [rail.name for rail in allocatable_rails])
+    nccl_conf = _format_node_file(ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
+    return _limit_size(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
 
 
-def awaits_devices(pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> bool:
-    """True where the pod's list of devices follows from its node and is written at binding."""
+def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> bool:
+    """True if the pod's device list depends on its node and is written at binding."""
     try:
-        aim = aims.find(_before_binding(pod), policy, known)
-        return aim is not None and aim.role.rails and "env" not in aim.wishes.skip and delivery.route(aim).per_node
+        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
+        return (
+            ctx is not None and ctx.role.rails and "env" not in ctx.options.skip and delivery.build_route(ctx).per_node
+        )
     except model.RefusedError:
         return False
 
 
-def _placement(
-    document: policies.FabricPolicy, fabric: policies.Fabric | None, node: views.Node, given: Sequence[str]
+def _format_placement(
+    document: policies.FabricPolicy, fabric: policies.Fabric | None, node: views.Node, rail_names: Sequence[str]
 ) -> str:
     labels = node.metadata.labels
     shape = selectors.shape_of(document, labels)
     placement = Placement(
         node=node.metadata.name,
         shape=shape.name if shape else None,
-        rails=tuple(given),
-        domains=_domains(fabric, labels) if fabric else (),
+        rails=tuple(rail_names),
+        domains=_find_domains(fabric, labels) if fabric else (),
     )
     return msgspec.json.encode(placement).decode()
 
 
-def _domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[str | None, ...]:
-    """One for each label up to the last that the node has: the place in the list is the tier, whatever is missing."""
-    keys = presets.domains(fabric.placement)
-    found = [value or None for value in topology.place_of(labels, keys, [rail.name for rail in fabric.rails])]
-    while found and found[-1] is None:
-        found.pop()
-    return tuple(found)
+def _find_domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return the node's domain for each label, closest first, up to the last label that the node has.
 
-
-def _healthy(chosen: Sequence[rails.Chosen], node: views.Node) -> Sequence[rails.Chosen]:
-    """The rails the node has devices for, taken or free (ruling 21); all of them where it has none.
-
-    An empty list of devices would be no list to NCCL: it would take every device of the node.
+    The index is the tier, so a missing label in between is None.
     """
-    offered = node.status.allocatable
-    alive = [each for each in chosen if each.resource is None or _some(offered.get(each.resource, 0))]
-    return alive or chosen
+    keys = presets.domains(fabric.placement)
+    domains = [value or None for value in topology.place_of(labels, keys, [rail.name for rail in fabric.rails])]
+    while domains and domains[-1] is None:
+        domains.pop()
+    return tuple(domains)
 
 
-def _some(amount: views.Written) -> bool:
+def _select_allocatable(selected: Sequence[rails.Chosen], node: views.Node) -> Sequence[rails.Chosen]:
+    """Return the rails of which the node has allocatable devices, free or used. Return all rails if it has none.
+
+    With an empty device list, NCCL uses every device of the node.
+    """
+    allocatable = node.status.allocatable
+    available = [rail for rail in selected if rail.resource is None or _is_positive(allocatable.get(rail.resource, 0))]
+    return available or selected
+
+
+def _is_positive(amount: views.Written) -> bool:
     try:
         return quantity.milli(amount) > 0
     except quantity.InvalidQuantityError:
         return False
 
 
-def _node_lines(aim: aims.Aim, given: Sequence[policies.Rail], labels: Mapping[str, str]) -> str | None:
-    """The pod's file with the devices of its node, where only the node decides them."""
-    if not aim.role.rails or "env" in aim.wishes.skip:
+def _format_node_file(
+    ctx: context.InjectionContext, policy_rails: Sequence[policies.Rail], labels: Mapping[str, str]
+) -> str | None:
+    """Return the pod's nccl.conf with the devices of its node, or None if the file does not depend on the node."""
+    if not ctx.role.rails or "env" in ctx.options.skip:
         return None
-    route = delivery.route(aim)
+    route = delivery.build_route(ctx)
     if not route.per_node:
         return None
-    devices = shapes.on_node(aim.document, given, labels)
-    found = tables.of(aim.document).rank(aim.fabric_name, given, devices, host_network=aim.host_network)
-    lines = [*route.in_file, *(each for each in found.carried if each.name == tables.HCA)]
-    return conf.emit((each.name, each.value) for each in lines) if len(lines) > len(route.in_file) else None
+    devices = shapes.resolve_on_node(ctx.document, policy_rails, labels)
+    settings = env_tables.get_tables(ctx.document).get_rank_settings(
+        ctx.fabric_name, policy_rails, devices, host_network=ctx.host_network
+    )
+    lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
+    return conf.emit((setting.name, setting.value) for setting in lines) if len(lines) > len(route.in_file) else None
 
 
-def _outlived(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
-    """The placement of a pod that the policy in force would refuse: by what it requests, else by its record."""
-    _, fabric = wanting.fabric_of(pod, document)
+def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
+    """Return the placement of a pod that the current policy would reject: by its requests, otherwise by its record."""
+    _, fabric = placement_rails.fabric_of(pod, document)
     if fabric is None:
-        return _placement(document, None, node, wanting.record_of(pod)[1] or ())
-    needs = wanting.needs_of(pod, resources.requests_of(pod.spec), fabric)
-    return _placement(document, fabric, node, [rail for need in needs for rail in need.rails])
+        return _format_placement(document, None, node, placement_rails.record_of(pod)[1] or ())
+    needs = placement_rails.needs_of(pod, resources.requests_of(pod.spec), fabric)
+    return _format_placement(document, fabric, node, [rail for need in needs for rail in need.rails])
 
 
-def _fitting(pod: views.Pod, written: Mapping[str, str]) -> Mapping[str, str]:
-    size = record.size_of({**pod.metadata.annotations, **written})
-    return written if size <= record.MAX_ANNOTATIONS else {}
+def _limit_size(pod: views.Pod, annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations, or {} if the pod's annotations would exceed the limit."""
+    size = record.measure({**pod.metadata.annotations, **annotations})
+    return annotations if size <= record.MAX_ANNOTATIONS else {}
 
 
-def _before_binding(pod: views.Pod) -> views.Pod:
-    """The pod as admission saw it: without a placement of an earlier try."""
+def _remove_placement(pod: views.Pod) -> views.Pod:
+    """Return the pod as admission saw it: without a placement of an earlier attempt to bind."""
     if names.PLACEMENT not in pod.metadata.annotations:
         return pod
-    rest = {key: value for key, value in pod.metadata.annotations.items() if key != names.PLACEMENT}
-    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=rest)
+    annotations = {key: value for key, value in pod.metadata.annotations.items() if key != names.PLACEMENT}
+    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     return msgspec.structs.replace(pod, metadata=metadata)

@@ -1,7 +1,6 @@
-"""How a rank's variables reach it: the container's environment, the file /etc/nccl.conf, or both (ruling 15).
+"""Chooses how a rank gets its variables: by the container's environment, the file /etc/nccl.conf, or both.
 
-Owns the routes and the `nccl.conf` annotation's text. What the variables are is `tables`', who wins is
-`environment`'s.
+`env_tables` owns the variables, `environment` owns their precedence. The rules are in docs/interface.md 3.3.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,138 +8,155 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import entries, model, mounts, roles, shapes, tables
+from railwright.fabric.injection import container_env, context, env_tables, model, mounts, roles, shapes
 from railwright.fabric.policy import model as policies
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where the variables of a pod go."""
+    """The delivery of each variable of a pod."""
 
-    found: tables.Settings  # all of them
-    in_env: tuple[tables.Setting, ...]  # what an environment is given; nothing where it has envFrom
-    in_file: tuple[tables.Setting, ...] = ()
-    text: str = ""  # of the file, as far as it is known before binding
+    settings: env_tables.Settings  # all variables
+    in_env: tuple[env_tables.Setting, ...]  # for the environment of containers without envFrom
+    in_file: tuple[env_tables.Setting, ...] = ()
+    text: str = ""  # content of the file before binding
     mounted: tuple[int, ...] = ()  # containers that get the file
-    unreached: tuple[int, ...] = ()  # containers that were to get it, and have something of their own in its place
-    per_node: bool = False  # the device list joins the file at binding
+    unreachable: tuple[int, ...] = ()  # containers that should get it and have a conflicting mount
+    per_node: bool = False  # the device list is added to the file at binding
 
 
-def route(aim: aims.Aim) -> Route:
-    """The routes of a rank's variables."""
-    rails = [chosen.rail for chosen in aim.rails]
-    known = shapes.before_binding(aim.pod, aim.document, rails)
-    found = tables.of(aim.document).rank(aim.fabric_name, rails, known.devices, host_network=aim.host_network)
-    mode = aim.wishes.delivery or aim.fabric.nccl.delivery
-    per_node = known.per_node and _node_decides(aim, rails, found)
-    everywhere = mode != "env" or roles.ssh_launched(aim.pod)
-    with_source = tuple(
+def build_route(ctx: context.InjectionContext) -> Route:
+    """Choose how the variables of a rank are delivered."""
+    rails = [rail.rail for rail in ctx.rails]
+    device_names = shapes.resolve_before_binding(ctx.pod, ctx.document, rails)
+    settings = env_tables.get_tables(ctx.document).get_rank_settings(
+        ctx.fabric_name, rails, device_names.devices, host_network=ctx.host_network
+    )
+    mode = ctx.options.delivery or ctx.fabric.nccl.delivery
+    per_node = device_names.per_node and _depends_on_node(ctx, rails, settings)
+    everywhere = mode != "env" or roles.is_started_by_ssh(ctx.pod)
+    with_env_from = tuple(
         [
             index
-            for index in aim.targets
-            if entries.may_come_from_a_source(aim.container(index), found.all, found.beside)
+            for index in ctx.targets
+            if container_env.env_from_may_set(ctx.container(index), settings.all, settings.optional_library_vars)
         ]
     )
-    if not (everywhere or per_node or with_source):
-        return Route(found, found.all)
-    wanted = aim.targets if everywhere or per_node else with_source
-    mounted = tuple([index for index in wanted if not in_its_place(aim.container(index))])
-    in_file = _unset(aim, mounted, found.carried) if mounted and (everywhere or with_source) else ()
+    if not (everywhere or per_node or with_env_from):
+        return Route(settings, settings.all)
+    receivers = ctx.targets if everywhere or per_node else with_env_from
+    mounted = tuple([index for index in receivers if not find_conflicting_mount(ctx.container(index))])
+    in_file = _drop_overridden(ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
     return Route(
-        found=found,
-        in_env=found.others if mode == "file" else found.all,
+        settings=settings,
+        in_env=settings.env_only_vars if mode == "file" else settings.all,
         in_file=in_file,
-        text=found.text if in_file is found.carried else tables.text(in_file),
+        text=settings.file_text if in_file is settings.file_vars else env_tables.format_file(in_file),
         mounted=mounted,
-        unreached=tuple([index for index in wanted if index not in mounted]),
+        unreachable=tuple([index for index in receivers if index not in mounted]),
         per_node=per_node and bool(mounted),
     )
 
 
-def deliver(aim: aims.Aim, route: Route) -> model.Part:
-    """The file: its annotation, its volume and its mounts. Raises RefusedError."""
-    annotation, warnings = _annotation(aim, route.text)
-    if not route.mounted and not route.unreached:
-        return model.Part(changes=annotation, warnings=warnings) if annotation else model.NOTHING
-    placed = mounts.place(aim, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.NOTHING
-    skipped = {} if route.mounted or not route.unreached else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
+def deliver_file(ctx: context.InjectionContext, route: Route) -> model.Contribution:
+    """Add the file: its annotation, its volume and its mounts. Raises RefusedError."""
+    annotation, warnings = _set_annotation(ctx, route.text)
+    if not route.mounted and not route.unreachable:
+        return model.Contribution(changes=annotation, warnings=warnings) if annotation else model.EMPTY
+    mounted = mounts.mount_volume(ctx, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.EMPTY
+    skipped = {} if route.mounted or not route.unreachable else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
     return msgspec.structs.replace(
-        placed,
-        changes=annotation + placed.changes,
-        warnings=(*warnings, *_unreached(aim, route.unreached)),
+        mounted,
+        changes=annotation + mounted.changes,
+        warnings=(*warnings, *_warn_unreachable(ctx, route.unreachable)),
         skipped=skipped,
     )
 
 
-def nothing(aim: aims.Aim) -> model.Part:
-    """No file for this pod: what a user wrote as its text does not stay (ruling 4)."""
-    annotation, warnings = _annotation(aim, "")
-    return model.Part(changes=annotation, warnings=warnings)
+def remove_file(ctx: context.InjectionContext) -> model.Contribution:
+    """Remove the content of `nccl.conf` that a user wrote, for a pod that gets no file."""
+    annotation, warnings = _set_annotation(ctx, "")
+    return model.Contribution(changes=annotation, warnings=warnings)
 
 
-def in_its_place(container: views.Container) -> str | None:
-    """The path of a container's own mount that the file would hide or lie in, None where there is none.
+def find_conflicting_mount(container: views.Container) -> str | None:
+    """Return the user's mount path that conflicts with /etc/nccl.conf, or None.
 
-    Over a volume at /etc the runtime would have to make the file in the user's volume, and fails where that is
-    read-only, as ConfigMaps and Secrets are.
+    For a volume at /etc the runtime would create the file inside the user's volume. That fails for read-only volumes
+    such as ConfigMaps and Secrets.
     """
     if not container.volume_mounts_or_none and not container.volume_devices:
         return None
-    if mounts.mounts_itself(container, mounts.NCCL_CONF_FILE):
+    if mounts.has_other_mount(container, mounts.NCCL_CONF_FILE):
         return names.NCCL_CONF_PATH
-    return _PARENT if any(each.path == _PARENT for each in container.volume_mounts) else None
+    return _PARENT if any(mount.path == _PARENT for mount in container.volume_mounts) else None
 
 
-def _unset(aim: aims.Aim, mounted: Sequence[int], carried: tuple[tables.Setting, ...]) -> tuple[tables.Setting, ...]:
-    """Those that some container with the file has not set itself: a rank that ssh starts does not see its
-    container's own value, and must not find ours instead (ruling 8: unless it is forced).
+def _drop_overridden(
+    ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
+) -> tuple[env_tables.Setting, ...]:
+    """Drop variables that every mounted container sets itself, unless they are forced.
+
+    Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
     """
-    there = [entries.by_name(aim.container(index)) for index in mounted]
-    forced = aim.fabric.force_env
-    own = {
-        each.entry for each in carried if each.name not in forced and all(entries.otherwise(at, each) for at in there)
+    container_envs = [container_env.index_entries(ctx.container(index)) for index in mounted]
+    forced = ctx.fabric.force_env
+    overridden = {
+        setting.entry
+        for setting in file_vars
+        if setting.name not in forced
+        and all(container_env.is_overridden(entries, setting) for entries in container_envs)
     }
-    return tuple([each for each in carried if each.entry not in own]) if own else carried
+    return tuple([setting for setting in file_vars if setting.entry not in overridden]) if overridden else file_vars
 
 
-def _node_decides(aim: aims.Aim, rails: Sequence[policies.Rail], found: tables.Settings) -> bool:
-    """True where the list of devices is ours to write and lacks only the node: another transport has no such list, the
-    policy may have a literal, and every chosen container may have set its own, which stays unless it is forced.
+def _depends_on_node(
+    ctx: context.InjectionContext, rails: Sequence[policies.Rail], settings: env_tables.Settings
+) -> bool:
+    """True if the device list is unknown only because the node is unknown.
+
+    False if the transport has no such list, if the policy sets a literal, or if every target container sets its own
+    list and the policy does not force it.
     """
-    if _names_devices(found):
+    if _has_device_list(settings):
         return False
-    some = tables.of(aim.document).rank(aim.fabric_name, rails, ("any",), host_network=aim.host_network)
-    forced = tables.HCA in aim.fabric.force_env
-    return _names_devices(some) and (forced or any(_leaves_devices(aim.container(index)) for index in aim.targets))
+    example = env_tables.get_tables(ctx.document).get_rank_settings(
+        ctx.fabric_name, rails, ("any",), host_network=ctx.host_network
+    )
+    forced = env_tables.HCA in ctx.fabric.force_env
+    return _has_device_list(example) and (
+        forced or any(_has_no_device_list(ctx.container(index)) for index in ctx.targets)
+    )
 
 
-def _names_devices(settings: tables.Settings) -> bool:
-    return any(each.name == tables.HCA for each in settings.all)
+def _has_device_list(settings: env_tables.Settings) -> bool:
+    return any(setting.name == env_tables.HCA for setting in settings.all)
 
 
-def _leaves_devices(container: views.Container) -> bool:
-    return all(entry.name != tables.HCA for entry in container.env)
+def _has_no_device_list(container: views.Container) -> bool:
+    return all(entry.name != env_tables.HCA for entry in container.env)
 
 
-def _annotation(aim: aims.Aim, text: str) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
-    """Our text in our annotation; what a user wrote there is overwritten (ruling 4)."""
-    there = aim.pod.metadata.annotations.get(names.NCCL_CONF)
-    if (there or "") == text:
+def _set_annotation(
+    ctx: context.InjectionContext, text: str
+) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+    """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
+    user_value = ctx.pod.metadata.annotations.get(names.NCCL_CONF)
+    if (user_value or "") == text:
         return (), ()
-    reason = "the lines of the file; its volume reads them from here"
+    reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
     change = model.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
-    if there is None:
+    if user_value is None:
         return (change,), ()
     warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced; remove it"
     return (change,), (warning,)
 
 
-def _unreached(aim: aims.Aim, containers: Iterable[int]) -> Iterable[str]:
+def _warn_unreachable(ctx: context.InjectionContext, containers: Iterable[int]) -> Iterable[str]:
     for index in containers:
-        container = aim.container(index)
+        container = ctx.container(index)
         yield (
-            f"container {container.name} mounts {in_its_place(container)} itself; remove that mount, or set in env "
-            f"what does not reach it by file: the settings of fabric {aim.fabric_name}"
+            f"container {container.name} mounts {find_conflicting_mount(container)} itself; remove that mount, "
+            f"or set the NCCL settings of fabric {ctx.fabric_name} in env"
         )

@@ -1,198 +1,244 @@
-"""Devices of the rails: how many of which resource, in which containers (rulings 10 to 13).
+"""Counts the devices of the rails: how many of which resource, in which containers (docs/interface.md 3.2).
 
-Owns the count. A resource that networks draw on (their own annotation names it) is a pool: Multus hands its devices to
-attachments in turn, so it is requested once and covers every attachment. Any other is shared: each chosen container
-needs it for itself.
+A resource in the annotation of a network is a pool: Multus assigns its devices to the attachments in turn, so it is
+requested once and covers every attachment. Any other resource is shared: each target container requests it.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import names, networks
-from railwright.fabric.injection import accelerators, attachments, model, rails
-from railwright.fabric.injection import aim as aims
+from railwright.fabric.injection import accelerators, attachments, context, model, rails
 
 
-def request(aim: aims.Aim, selections: Sequence[networks.Selection]) -> model.Part:
-    """The devices the pod still lacks. Raises RefusedError."""
-    selections = (*selections, *attachments.default_network(aim))
-    if not aim.role.rails:
-        warnings = tuple(_unrequested(aim, selections))
-        return model.Part(warnings=warnings) if warnings else model.NOTHING
-    if "devices" in aim.wishes.skip:
-        warnings = tuple(_undrawn(aim, selections))
-        return model.Part(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
-    drawn = _drawn(aim, selections)
-    wanted = _wanted(aim, selections, drawn)
-    changes = tuple(change for resource in wanted for change in _changes(aim, resource, wanted[resource], drawn))
-    return model.Part(
+def request_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> model.Contribution:
+    """Request the devices that the pod lacks. Raises RefusedError."""
+    selections = (*selections, *attachments.find_default_network(ctx))
+    if not ctx.role.rails:
+        warnings = tuple(_warn_of_unrequested_devices(ctx, selections))
+        return model.Contribution(warnings=warnings) if warnings else model.EMPTY
+    if "devices" in ctx.options.skip:
+        warnings = tuple(_warn_of_missing_devices(ctx, selections))
+        return model.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
+    pools = _find_pools(ctx, selections)
+    needed_by_resource = _count_devices(ctx, selections, pools)
+    changes = tuple(
+        change
+        for resource, amount in needed_by_resource.items()
+        for change in _build_changes(ctx, resource, amount, pools)
+    )
+    return model.Contribution(
         changes=changes,
-        entries=("devices",) if wanted else (),
-        warnings=tuple(_warnings(aim, selections, wanted)),
+        entries=("devices",) if needed_by_resource else (),
+        warnings=tuple(_list_warnings(ctx, selections, needed_by_resource)),
     )
 
 
-def _undrawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    """The warning where the pod itself requests too few devices of a pool that its networks draw on."""
-    if lacking := _lacking(aim, selections):
+def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
+    if short_resources := _find_short_resources(ctx, selections):
         yield (
-            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {model.some(lacking)} for "
-            "its networks: its sandbox does not start; request them, or add networks to the annotation"
+            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of "
+            f"{model.format_some(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
+            "networks to the annotation"
         )
 
 
-def _unrequested(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    """The same for a pod without rails, to whose own networks nothing is added."""
-    if lacking := _lacking(aim, selections):
+def _warn_of_unrequested_devices(
+    ctx: context.InjectionContext, selections: Sequence[networks.Selection]
+) -> Iterator[str]:
+    """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
+    if short_resources := _find_short_resources(ctx, selections):
         yield (
-            f"annotation {names.NETWORKS}: the networks draw on {model.some(lacking)}, and the pod requests too few: "
-            f"its sandbox does not start; request them, or remove the networks from this {aim.role.word} without rails"
+            f"annotation {names.NETWORKS}: the networks use {model.format_some(short_resources)}, and the pod requests "
+            "too few, so its sandbox cannot start; request them, or remove the networks from this "
+            f"{ctx.role.name} without rails"
         )
 
 
-def _lacking(aim: aims.Aim, selections: Sequence[networks.Selection]) -> list[str]:
-    """The pools on which the pod's networks draw more than its containers request."""
-    drawn = _drawn(aim, selections)
-    if not drawn:
+def _find_short_resources(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> list[str]:
+    """Return the pools of which the pod's networks need more devices than its containers request."""
+    pools = _find_pools(ctx, selections)
+    if not pools:
         return []
-    asked = {each: sum(accelerators.amount(of, each) for of in aim.pod.spec.containers) for each in drawn}
-    return [each for each, needed in _wanted(aim, selections, drawn).items() if each in drawn and asked[each] < needed]
+    requested = {
+        pool: sum(accelerators.read_amount(container, pool) for container in ctx.pod.spec.containers) for pool in pools
+    }
+    needed_by_resource = _count_devices(ctx, selections, pools)
+    return [
+        resource
+        for resource, needed in needed_by_resource.items()
+        if resource in pools and requested[resource] < needed
+    ]
 
 
-def _drawn(aim: aims.Aim, selections: Sequence[networks.Selection]) -> set[str]:
-    """The pools that attachments draw on."""
-    known = aim.known.networks
-    return {resource for selection in selections if (resource := known.get(selection.key))} if known else set()
+def _find_pools(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> set[str]:
+    """Return the pools that the attachments use."""
+    pool_by_network = ctx.known.networks
+    return (
+        {resource for selection in selections if (resource := pool_by_network.get(selection.key))}
+        if pool_by_network
+        else set()
+    )
 
 
-def _wanted(aim: aims.Aim, selections: Sequence[networks.Selection], drawn: Collection[str]) -> dict[str, int]:
-    """Devices by resource: those of the rails, and one for every further attachment that draws on a pool."""
-    wanted: dict[str, int] = {}
-    for chosen in aim.rails:
-        if chosen.resource is not None:
-            wanted[chosen.resource] = wanted.get(chosen.resource, 0) + aim.fabric.devices_per_rail
-    for resource in _others(aim, selections) if drawn else ():
-        if not rails.opted_out(aim.pod, resource):
-            wanted[resource] = wanted.get(resource, 0) + 1
-    return wanted
+def _count_devices(
+    ctx: context.InjectionContext, selections: Sequence[networks.Selection], pools: Collection[str]
+) -> dict[str, int]:
+    """Return the number of devices by resource: those of the rails, and one for each further attachment to a pool."""
+    needed_by_resource: dict[str, int] = {}
+    for rail in ctx.rails:
+        if rail.resource is not None:
+            needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
+    for resource in _find_other_pools(ctx, selections) if pools else ():
+        if not rails.is_opted_out(ctx.pod, resource):
+            needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
+    return needed_by_resource
 
 
-def _others(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    """The pool of each attachment that no rail's request covers: the user's own, and a rail's whose network draws on
-    another pool than the policy names for it.
+def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    """Yield the pool of each attachment that no rail's request covers.
+
+    These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
-    known = aim.known.networks or {}
-    of_rails = Counter(each.network for each in aim.rails if each.network and each.resource == known.get(each.network))
+    pool_by_network = ctx.known.networks or {}
+    unmatched_rails = Counter(
+        rail.network for rail in ctx.rails if rail.network and rail.resource == pool_by_network.get(rail.network)
+    )
     for selection in selections:
-        if of_rails[selection.key] > 0:
-            of_rails[selection.key] -= 1
-        elif resource := known.get(selection.key):
+        if unmatched_rails[selection.key] > 0:
+            unmatched_rails[selection.key] -= 1
+        elif resource := pool_by_network.get(selection.key):
             yield resource
 
 
-def _changes(aim: aims.Aim, resource: str, needed: int, drawn: Collection[str]) -> Iterator[model.AddResource]:
-    asked = [accelerators.amount(container, resource) for container in aim.pod.spec.containers]
-    if resource in drawn and len(aim.targets) > 1:
-        _check_decided(aim, resource, needed - sum(asked))
+def _build_changes(
+    ctx: context.InjectionContext, resource: str, needed: int, pools: Collection[str]
+) -> Iterator[model.AddResource]:
+    requested = [accelerators.read_amount(container, resource) for container in ctx.pod.spec.containers]
+    if resource in pools and len(ctx.targets) > 1:
+        _check_one_target(ctx, resource, needed - sum(requested))
         return
-    elsewhere = sum(asked) - sum(asked[index] for index in aim.targets)
-    for index in aim.targets:
-        own = asked[index]
-        if own == 0 and accelerators.names(aim.container(index), resource):
-            continue  # a "0" of its own, while another container takes part
-        wanted = max(own, needed - elsewhere)  # never lowered
-        if wanted > 0 and not _has(aim, index, resource, wanted):
-            reason = f"{needed} x {resource} for the rails of fabric {aim.fabric_name}"
-            yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=wanted)
+    requested_elsewhere = sum(requested) - sum(requested[index] for index in ctx.targets)
+    for index in ctx.targets:
+        current = requested[index]
+        if current == 0 and accelerators.mentions(ctx.container(index), resource):
+            continue  # the container opted out with "0", another one did not
+        amount = max(current, needed - requested_elsewhere)  # never lower the user's request
+        if amount > 0 and not _has_amount(ctx, index, resource, amount):
+            reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
+            yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=amount)
 
 
-def _check_decided(aim: aims.Aim, resource: str, missing: int) -> None:
-    """Raise RefusedError where several containers are chosen and a pool needs one of them.
+def _check_one_target(ctx: context.InjectionContext, resource: str, missing: int) -> None:
+    """Raise RefusedError if a pool must be requested in one container, and several are selected.
 
-    A pool of the rails is for the container that computes. One of the user's own networks may be requested anywhere.
+    A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
+    anywhere.
     """
-    chosen = f"{len(aim.targets)} containers are chosen ({model.listed(aim.container(i).name for i in aim.targets)})"
-    if any(rail.resource == resource for rail in aim.rails):
+    container_names = model.listed(ctx.container(index).name for index in ctx.targets)
+    selected = f"{len(ctx.targets)} containers are selected ({container_names})"
+    if any(rail.resource == resource for rail in ctx.rails):
         raise model.RefusedError(
             "containers",
-            f"{resource} is handed to the pod's networks once, and {chosen}; name one in annotation {names.CONTAINERS}",
+            f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
+            f"{names.CONTAINERS}",
         )
     if missing > 0:
         raise model.RefusedError(
             "containers",
-            f"annotation {names.NETWORKS}: a network draws on {resource}, which no container requests in full, and "
-            f"{chosen}; request {missing} of it in the container that uses the network",
+            f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
+            f"{selected}; request {missing} of it in the container that uses the network",
         )
 
 
-def _has(aim: aims.Aim, index: int, resource: str, wanted: int) -> bool:
-    """True where both request and limit are written and are what is wanted."""
-    resources = aim.container(index).resources
+def _has_amount(ctx: context.InjectionContext, index: int, resource: str, amount: int) -> bool:
+    """True if request and limit are both set to `amount`."""
+    resources = ctx.container(index).resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
-    return accelerators.quantities(resources, resource) == (wanted, wanted)
+    return accelerators.read_request_and_limit(resources, resource) == (amount, amount)
 
 
-def _warnings(aim: aims.Aim, selections: Sequence[networks.Selection], wanted: Mapping[str, int]) -> Iterator[str]:
-    yield from _of_the_policy(aim)
-    if aim.known.offered is not None:
-        yield from _not_offered(aim, selections, wanted, aim.known.offered)
+def _list_warnings(
+    ctx: context.InjectionContext, selections: Sequence[networks.Selection], needed_by_resource: Mapping[str, int]
+) -> Iterator[str]:
+    yield from _warn_of_policy(ctx)
+    if ctx.known.offered is not None:
+        yield from _warn_not_allocatable(ctx, selections, needed_by_resource, ctx.known.offered)
 
 
-def _of_the_policy(aim: aims.Aim) -> Iterator[str]:
-    """Yield what only the operator can fix; `railwright.fabric.policy.shortcomings` reports it to the operator."""
-    known = aim.known.networks or {}
-    lacking = [each for each in aim.rails if each.resource is None and each.network is not None]
-    if lacking and not aim.fabric.mounts.dev_infiniband:
+def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
+    """Yield warnings that only the operator can fix.
+
+    `railwright.fabric.policy.shortcomings` reports them to the operator.
+    """
+    pool_by_network = ctx.known.networks or {}
+    without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
+    if without_resource and not ctx.fabric.mounts.dev_infiniband:
         yield (
-            f"no device is requested for {model.some(each.name for each in lacking)}, because neither the policy nor a "
-            "network names a resource for it; ask the operator to set `resource` of the rail in the policy of fabric "
-            f"{aim.fabric_name}"
+            f"no device is requested for {model.format_some(rail.name for rail in without_resource)}, because neither "
+            "the policy nor a network names a resource for it; ask the operator to set `resource` of the rail in the "
+            f"policy of fabric {ctx.fabric_name}"
         )
-    for each in aim.rails:
-        pool = known.get(each.network) if each.network else None
-        if pool and each.resource and pool != each.resource:
+    for rail in ctx.rails:
+        pool = pool_by_network.get(rail.network) if rail.network else None
+        if pool and rail.resource and pool != rail.resource:
             yield (
-                f"{model.some([each.name])}: the policy requests {model.some([each.resource])} and the network draws "
-                f"on {model.some([pool])}, so both are requested; ask the operator to correct `resource` of the rail"
+                f"{model.format_some([rail.name])}: the policy requests {model.format_some([rail.resource])} and the "
+                f"network uses {model.format_some([pool])}, so both are requested; ask the operator to correct "
+                "`resource` of the rail"
             )
             return
 
 
-def _not_offered(
-    aim: aims.Aim, selections: Sequence[networks.Selection], wanted: Mapping[str, int], offered: Collection[str]
+def _warn_not_allocatable(
+    ctx: context.InjectionContext,
+    selections: Sequence[networks.Selection],
+    needed_by_resource: Mapping[str, int],
+    allocatable: Collection[str],
 ) -> Iterator[str]:
-    """Resources that no node offers now. Nothing is refused: an autoscaler may bring such a node."""
-    of_rails = {each.resource for each in aim.rails}
-    missing = [resource for resource in wanted if resource not in offered]
-    if rails_miss := [resource for resource in missing if resource in of_rails]:
-        rails_told = model.some(each.name for each in aim.rails if each.resource in rails_miss)
+    """Yield a warning for each resource that no node offers now.
+
+    Such pods are not rejected: an autoscaler may add a node.
+    """
+    rail_resources = {rail.resource for rail in ctx.rails}
+    missing = [resource for resource in needed_by_resource if resource not in allocatable]
+    if missing_of_rails := [resource for resource in missing if resource in rail_resources]:
+        rail_names = model.format_some(rail.name for rail in ctx.rails if rail.resource in missing_of_rails)
         yield (
-            f"no node offers {model.some(rails_miss)} now, which {rails_told} needs, and the pod waits for one that "
-            "does; ask the operator to check the device plugin and `resource` of the rail"
+            f"no node offers {model.format_some(missing_of_rails)}, which {rail_names} needs: the pod stays pending "
+            "until a node does; ask the operator to check the device plugin and `resource` of the rail"
         )
-    known = aim.known.networks or {}
-    if own := [resource for resource in missing if resource not in of_rails]:
-        drawing = [f"{each.namespace}/{each.name}" for each in selections if known.get(each.key) in own]
+    pool_by_network = ctx.known.networks or {}
+    if missing_of_networks := [resource for resource in missing if resource not in rail_resources]:
+        network_names = [
+            f"{selection.namespace}/{selection.name}"
+            for selection in selections
+            if pool_by_network.get(selection.key) in missing_of_networks
+        ]
         yield (
-            f"no node offers {model.some(own)} now, on which network {model.some(drawing)} draws, and the pod waits "
-            f"for one that does; correct annotation {names.NETWORKS}, or ask for its device plugin"
+            f"no node offers {model.format_some(missing_of_networks)}, which network "
+            f"{model.format_some(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
+            "or ask the operator for its device plugin"
         )
-    yield from _left_over(aim, {*wanted, *aim.document.accelerators, *offered})
+    yield from _warn_of_stale_requests(ctx, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 
 
-def _left_over(aim: aims.Aim, known: Collection[str]) -> Iterator[str]:
-    """Devices that a container requests and no node offers: often of a template made under an older policy."""
-    for container in aim.pod.spec.containers:
-        asked = sorted(name for name in accelerators.asked(container) if name not in known)
-        asked = [name for name in asked if not name.startswith(_DEVICE_CLASS)]
-        if asked:
+def _warn_of_stale_requests(ctx: context.InjectionContext, known_resources: Collection[str]) -> Iterator[str]:
+    """Yield a warning for requested devices that no node offers.
+
+    Often the template was mutated under an older policy.
+    """
+    for container in ctx.pod.spec.containers:
+        missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
+        missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
+        if missing:
             yield (
-                f"container {container.name} requests {model.some(asked)}, which no node offers now, and the pod waits "
-                "for one that does; remove the request if it is left from an older template"
+                f"container {container.name} requests {model.format_some(missing)}, which no node offers: the pod "
+                "stays pending until a node does; remove the request if it is left from an older template"
             )
 
 
-_DEVICE_CLASS = (
-    "deviceclass.resource.kubernetes.io/"  # a DeviceClass as a resource's name: no node's allocatable has it
-)
+# The prefix of resource names that stand for a DeviceClass. They are never in a node's allocatable.
+_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"

@@ -1,165 +1,210 @@
-"""The environment of the chosen containers: literals and derived values where the user has set nothing.
+"""Sets the environment of the target containers: the policy's literals and derived values.
 
-Owns who wins: the user's entry, valueFrom included, unless the policy forces the name (rulings 8, 15). Which variables
-there are is `tables`', how they travel is `delivery`'s.
+The user's entry takes precedence, also with valueFrom, unless the policy forces the name (docs/interface.md 2.3).
+`env_tables` owns the variables, `delivery` owns their delivery.
 """
 
 import functools
 from collections.abc import Collection, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import delivery, entries, model, tables, targets
+from railwright.fabric.injection import container_env, context, delivery, env_tables, model, targets
 from railwright.fabric.nccl import derive, libraries
 from railwright.fabric.nccl import model as nccl
 
 
-def set_for(aim: aims.Aim) -> list[model.Part]:
-    """Environment and file of the pod. Raises RefusedError."""
-    wanted = aim.role.rails or aim.role.pins
-    if wanted and "env" in aim.wishes.skip:
-        return [delivery.nothing(aim), model.Part(skipped={"env": f"by annotation {names.SKIP}"})]
-    if not aim.role.rails:
-        return [delivery.nothing(aim), *(_pins(aim) if aim.role.pins else ())]
-    route = delivery.route(aim)
-    return [*_ranks(aim, route), delivery.deliver(aim, route)]
+def set_variables(ctx: context.InjectionContext) -> list[model.Contribution]:
+    """Return the contributions for the environment and the file of the pod. Raises RefusedError."""
+    gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
+    if gets_variables and "env" in ctx.options.skip:
+        return [delivery.remove_file(ctx), model.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
+    if not ctx.role.rails:
+        return [delivery.remove_file(ctx), *(_set_launcher_settings(ctx) if ctx.role.needs_launcher_settings else ())]
+    route = delivery.build_route(ctx)
+    return [*_set_rank_variables(ctx, route), delivery.deliver_file(ctx, route)]
 
 
-def _ranks(aim: aims.Aim, route: delivery.Route) -> list[model.Part]:
-    parts = [part for index in aim.targets for part in _rank(aim, index, route)]
+def _set_rank_variables(ctx: context.InjectionContext, route: delivery.Route) -> list[model.Contribution]:
+    contributions = [
+        contribution for index in ctx.targets for contribution in _set_container_variables(ctx, index, route)
+    ]
     if route.per_node:
-        parts.append(_later(aim))
-        parts += [_yielding(aim, index) for index in route.mounted]
+        contributions.append(_defer_device_list(ctx))
+        contributions += [_remove_overridden(ctx, index) for index in route.mounted]
     if route.in_file:
-        parts.append(model.Part(entries=tuple([each.entry for each in route.in_file]), reasons=(route.found.reasons,)))
-    return parts
+        contributions.append(
+            model.Contribution(
+                entries=tuple([setting.entry for setting in route.in_file]), reasons=(route.settings.reasons,)
+            )
+        )
+    return contributions
 
 
-def _rank(aim: aims.Aim, index: int, route: delivery.Route) -> list[model.Part]:
-    container = aim.container(index)
-    there = entries.by_name(container)
-    known, adding = route.found.all, route.in_env
-    shown = libraries.shown(there) | libraries.OPEN_MPI if aim.role.pins else libraries.shown(there)
-    if shown:
-        ours = {each.name: each for each in (*known, *route.found.beside)}
-        beside = [each for each in route.found.beside if libraries.library_of(each.name) in shown]
-        known = tuple([each for each in (*known, *beside) if not entries.excluded(there, each, ours)])
-        adding = (*adding, *beside)
-    if not entries.may_come_from_a_source(container, route.found.all, route.found.beside):
-        return [_container(aim, index, there, known, adding, route.found.reasons)]
-    return _with_source(aim, index, there, known, route.found.carried, route.found.reasons)
+def _set_container_variables(
+    ctx: context.InjectionContext, index: int, route: delivery.Route
+) -> list[model.Contribution]:
+    container = ctx.container(index)
+    existing = container_env.index_entries(container)
+    candidates, additions = route.settings.all, route.in_env
+    used_libraries = (
+        libraries.shown(existing) | libraries.OPEN_MPI
+        if ctx.role.needs_launcher_settings
+        else libraries.shown(existing)
+    )
+    if used_libraries:
+        by_name = {setting.name: setting for setting in (*candidates, *route.settings.optional_library_vars)}
+        library_settings = [
+            setting
+            for setting in route.settings.optional_library_vars
+            if libraries.library_of(setting.name) in used_libraries
+        ]
+        candidates = tuple(
+            [
+                setting
+                for setting in (*candidates, *library_settings)
+                if not container_env.has_conflict(existing, setting, by_name)
+            ]
+        )
+        additions = (*additions, *library_settings)
+    if not container_env.env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
+        return [_build_contribution(ctx, index, existing, candidates, additions, route.settings.reasons)]
+    return _set_with_env_from(ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
 
 
-def _container(  # noqa: PLR0913, PLR0917 - two facts of the pod, three of the policy
-    aim: aims.Aim,
+def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
+    ctx: context.InjectionContext,
     index: int,
-    there: entries.ByName,
-    known: Sequence[tables.Setting],
-    adding: Collection[tables.Setting],
+    existing: container_env.EntriesByName,
+    candidates: Sequence[env_tables.Setting],
+    additions: Collection[env_tables.Setting],
     reasons: model.Reasons,
-) -> model.Part:
-    """`adding` go into the environment; a name of `known` that the user set otherwise is kept, or forced."""
-    container = aim.container(index)
-    forced = aim.fabric.force_env
-    changes, listed, warnings, kept = [], [], [], []
-    for setting in known:
-        at = there.get(setting.name)
-        if at is None:
-            if adding is known or setting in adding:
-                changes.append(_set(index, setting))
-                listed.append(setting.entry)
-        elif at[1].value == setting.value:
-            listed.append(setting.entry)
+) -> model.Contribution:
+    """Add the `additions` to the environment.
+
+    Keep or force the names of `candidates` that the user set to another value.
+    """
+    container = ctx.container(index)
+    forced = ctx.fabric.force_env
+    changes, record_entries, warnings, user_values = [], [], [], []
+    for setting in candidates:
+        match = existing.get(setting.name)
+        if match is None:
+            if additions is candidates or setting in additions:
+                changes.append(_build_change(index, setting))
+                record_entries.append(setting.entry)
+        elif match[1].value == setting.value:
+            record_entries.append(setting.entry)
         elif setting.name in forced:
-            changes.append(_set(index, setting, at[0]))
-            listed.append(setting.entry)
+            changes.append(_build_change(index, setting, match[0]))
+            record_entries.append(setting.entry)
             warnings.append(
                 f"container {container.name}: remove {setting.name} from the pod; the pod's own value was replaced, "
-                f"because the policy of fabric {aim.fabric_name} forces {setting.name}={setting.value}"
+                f"because the policy of fabric {ctx.fabric_name} forces {setting.name}={setting.value}"
             )
         else:
-            kept.append(setting.name)
-    own = {container.name: tuple(kept)} if kept else {}
-    return model.Part(tuple(changes), tuple(listed), tuple(warnings), own, reasons=(reasons,))
-
-
-def _with_source(  # noqa: PLR0913, PLR0917 - as above
-    aim: aims.Aim,
-    index: int,
-    there: entries.ByName,
-    known: Sequence[tables.Setting],
-    carried: Collection[tables.Setting],
-    reasons: model.Reasons,
-) -> list[model.Part]:
-    """Set a container with envFrom: an entry of ours would silently override what envFrom brings, so only forced names
-    get one, with a warning.
-
-    `carried` are the settings that a file can carry. Where the file does not reach the container, `delivery` warns.
-    """
-    name = aim.container(index).name
-    forcing = [each for each in known if each.name in aim.fabric.force_env]
-    lost = [each.name for each in known if each.name not in there and each not in carried and each not in forcing]
-    warnings = [
-        f"container {name}: the policy forces {each.name}={model.some([each.value])}, which overrides what envFrom may "
-        f"bring for {each.name}; remove it there"
-        for each in forcing
-        if each.name not in there
-    ]
-    if lost:
-        warnings.append(
-            f"container {name} has envFrom, which entries in env would override, and no file carries "
-            f"{model.some(lost)}; set them in env or in its source"
-        )
-    return [_container(aim, index, there, known, forcing, reasons), model.Part(warnings=tuple(warnings))]
-
-
-def _later(aim: aims.Aim) -> model.Part:
-    """The list of devices waits for the binding, which a pod that names its node itself never has."""
-    entry = f"env.{tables.HCA}"
-    if not aim.pod.spec.node_name:
-        return model.Part(skipped={entry: "written at binding"})
-    warning = (
-        f"spec.nodeName is set: no scheduler binds the pod, so {tables.HCA} is not written for its node; "
-        "choose the node by nodeSelector instead"
+            user_values.append(setting.name)
+    user_values_by_container = {container.name: tuple(user_values)} if user_values else {}
+    return model.Contribution(
+        tuple(changes), tuple(record_entries), tuple(warnings), user_values_by_container, reasons=(reasons,)
     )
-    return model.Part(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
 
 
-def _yielding(aim: aims.Aim, index: int) -> model.Part:
-    """A forced list of devices that only the node decides comes by file, which the pod's own entries would beat."""
-    container = aim.container(index)
-    own = [at for at, entry in enumerate(container.env) if entry.name == tables.HCA]
-    if not own or tables.HCA not in aim.fabric.force_env:
-        return model.NOTHING
-    reason = f"the policy of fabric {aim.fabric_name} forces {tables.HCA}, which is written at binding"
-    warning = f"container {container.name}: remove {tables.HCA} from the pod; the pod's own value was removed: {reason}"
-    changes = tuple(model.UnsetEnv(entry="", reason=reason, container=index, index=at) for at in reversed(own))
-    return model.Part(changes=changes, warnings=(warning,))
+def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
+    ctx: context.InjectionContext,
+    index: int,
+    existing: container_env.EntriesByName,
+    candidates: Sequence[env_tables.Setting],
+    file_vars: Collection[env_tables.Setting],
+    reasons: model.Reasons,
+) -> list[model.Contribution]:
+    """Set the variables of a container with envFrom.
+
+    An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
+    are the variables that a file can carry. If the file is not mounted in the container, `delivery` warns.
+    """
+    name = ctx.container(index).name
+    forced = [setting for setting in candidates if setting.name in ctx.fabric.force_env]
+    undelivered = [
+        setting.name
+        for setting in candidates
+        if setting.name not in existing and setting not in file_vars and setting not in forced
+    ]
+    warnings = [
+        f"container {name}: the policy forces {setting.name}={model.format_some([setting.value])}, which overrides any "
+        f"{setting.name} from envFrom; remove it there"
+        for setting in forced
+        if setting.name not in existing
+    ]
+    if undelivered:
+        warnings.append(
+            f"container {name} has envFrom, so {model.format_some(undelivered)} is not set, because it would override "
+            "envFrom; set it in env or in its source"
+        )
+    return [
+        _build_contribution(ctx, index, existing, candidates, forced, reasons),
+        model.Contribution(warnings=tuple(warnings)),
+    ]
 
 
-def _pins(aim: aims.Aim) -> list[model.Part]:
-    """Out-of-band pins of mpirun, each only where neither it nor its twin is set (webhooks.md 5.3)."""
-    pins = {each.name: tables.setting(each) for each in _pinning(aim)}
-    reasons = model.Reasons({each.entry: each.reason for each in pins.values()})
-    parts = []
-    for index in targets.launching(aim.pod, aim.targets):
-        container = aim.container(index)
-        there = entries.by_name(container)
-        free = [each for each in pins.values() if not entries.excluded(there, each, pins)]
-        if entries.may_come_from_a_source(container, pins.values()):
-            if index in aim.targets:
-                parts += _with_source(aim, index, there, free, (), reasons)
+def _defer_device_list(ctx: context.InjectionContext) -> model.Contribution:
+    """Defer the device list to the binding.
+
+    Warn if the pod sets spec.nodeName, because no scheduler binds such a pod.
+    """
+    entry = f"env.{env_tables.HCA}"
+    if not ctx.pod.spec.node_name:
+        return model.Contribution(skipped={entry: "written at binding"})
+    warning = (
+        f"spec.nodeName is set: no scheduler binds the pod, so {env_tables.HCA} is not written for its node; "
+        "select the node by nodeSelector instead"
+    )
+    return model.Contribution(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
+
+
+def _remove_overridden(ctx: context.InjectionContext, index: int) -> model.Contribution:
+    """Remove the user's own device list if the policy forces one that is written at binding.
+
+    That list is delivered by file, and an entry in the environment would take precedence over it.
+    """
+    container = ctx.container(index)
+    user_entries = [position for position, entry in enumerate(container.env) if entry.name == env_tables.HCA]
+    if not user_entries or env_tables.HCA not in ctx.fabric.force_env:
+        return model.EMPTY
+    reason = f"the policy of fabric {ctx.fabric_name} forces {env_tables.HCA}, which is written at binding"
+    warning = (
+        f"container {container.name}: remove {env_tables.HCA} from the pod; the pod's own value was removed: {reason}"
+    )
+    changes = tuple(
+        model.UnsetEnv(entry="", reason=reason, container=index, index=position) for position in reversed(user_entries)
+    )
+    return model.Contribution(changes=changes, warnings=(warning,))
+
+
+def _set_launcher_settings(ctx: context.InjectionContext) -> list[model.Contribution]:
+    """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
+    settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(ctx)}
+    reasons = model.Reasons({setting.entry: setting.reason for setting in settings.values()})
+    contributions = []
+    for index in targets.select_launchers(ctx.pod, ctx.targets):
+        container = ctx.container(index)
+        existing = container_env.index_entries(container)
+        unset = [
+            setting for setting in settings.values() if not container_env.has_conflict(existing, setting, settings)
+        ]
+        if container_env.env_from_may_set(container, settings.values()):
+            if index in ctx.targets:
+                contributions += _set_with_env_from(ctx, index, existing, unset, (), reasons)
         else:
-            parts.append(_container(aim, index, there, free, free, reasons))
-    return parts
+            contributions.append(_build_contribution(ctx, index, existing, unset, unset, reasons))
+    return contributions
 
 
-def _pinning(aim: aims.Aim) -> Sequence[nccl.Variable]:
-    return derive.pins(aim.fabric, aim.document.primary_interface, aim.host_network)
+def _derive_launcher_settings(ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
+    return derive.pins(ctx.fabric, ctx.document.primary_interface, ctx.host_network)
 
 
-@functools.lru_cache(maxsize=4096)  # the same few for every pod of a fabric
-def _set(container: int, setting: tables.Setting, index: int | None = None) -> model.SetEnv:
+@functools.lru_cache(maxsize=4096)  # all pods of a fabric share a few changes
+def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> model.SetEnv:
     return model.SetEnv(
         entry=setting.entry,
         reason=setting.reason,

@@ -1,4 +1,4 @@
-"""What a decision about a pod knows of the cluster: a frozen excerpt of the caches, taken before it begins."""
+"""The state of the cluster that a decision about a pod reads: an immutable excerpt of the caches."""
 
 from collections.abc import Mapping
 
@@ -6,16 +6,16 @@ import msgspec
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The cluster as far as one admission needs it.
+    """The state of the cluster that one admission needs.
 
-    `None` means "not known" (no cache, or the cache has not seen it), which is not the same as "there is none".
+    `None` means "not known": there is no cache, or the cache has no such object yet. An empty value means "none exist".
     """
 
     namespace: str  # of the request: the pod's own may be empty at admission
     namespace_labels: Mapping[str, str] | None = None
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
-    offered: frozenset[str] | None = None  # resources some node has allocatable
-    version: int | None = None  # of networks and offers together: equal ones mean the same; None tells nothing
-    # Whether a task of the pod's Volcano Job requests an accelerator: seen with the Job's templates, not with a pod.
+    offered: frozenset[str] | None = None  # resources that are allocatable on some node
+    version: int | None = None  # of `networks` and `offered` together; None if they have no version
+    # True if a task of the pod's Volcano Job requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
-    watched: bool = False  # namespaces come from a cluster: one without labels here is too new to be seen
+    watched: bool = False  # namespaces are watched, so labels that are None belong to a namespace not observed yet

@@ -1,7 +1,6 @@
-"""Keys of railwright that have no effect where they stand: misspelt, or in the wrong place.
+"""Warns of railwright's keys that have no effect: misspelt, or in the wrong place.
 
-Owns which key belongs where, and the sentence for one that does not. Whoever writes such a key believes that it counts,
-above all one that was to opt out of something. Refuses to judge values.
+An author of such a key expects an effect, for example an opt-out. Values are not checked here.
 """
 
 import difflib
@@ -14,118 +13,126 @@ from railwright.fabric.injection import model, templates
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
-_OF_PODS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY)  # annotations
-_WRITTEN = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF)
-_MEANT = {names.FABRIC: _LABEL, **dict.fromkeys(_OF_PODS, _ANNOTATION)}  # what a typo may have been meant for
-_RIGHT_LABELS = frozenset({names.FABRIC})
-_RIGHT_ANNOTATIONS = frozenset({*_OF_PODS, *_WRITTEN})
-_MOST = 3  # sentences; the API server shows few warnings, and others have more to say
-_SHOWN = 24  # characters of a value
-_LONGEST = 80  # characters of a key: a valid one has 77
-_CLOSE = 0.6  # of difflib's ratio: below it a suggestion is a guess
+_POD_KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY)  # annotations that users write
+_OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF)
+_TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(_POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
+_VALID_LABELS = frozenset({names.FABRIC})
+_VALID_ANNOTATIONS = frozenset({*_POD_KEYS, *_OWN_KEYS})
+_MAX_WARNINGS = 3  # the API server limits the total length of warnings
+_MAX_VALUE = 24  # characters of a value in a warning
+_MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
+_MIN_SIMILARITY = 0.6  # difflib's ratio
 
 
-def of_pod(metadata: views.ObjectMeta) -> tuple[str, ...]:
-    """The warnings about the keys of a pod, or of a pod template."""
-    return _bounded(_of_pod(metadata))
+def check_pod(metadata: views.ObjectMeta) -> tuple[str, ...]:
+    """Return warnings about the keys of a pod or of a pod template."""
+    return _limit(_check_pod(metadata))
 
 
 def above(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[str]:
-    """The warnings about the keys of a workload, and of the objects inside it that its pod templates stand in.
+    """Yield warnings about the keys of a workload, and of the objects in it that contain pod templates.
 
-    What an update leaves as it was `before` is not repeated: controllers update their objects often.
+    Keys that an update does not change are not reported again: controllers update their objects often.
     """
-    known = {} if before is None else _holders(before)
-    for place, (metadata, found) in _holders(workload).items():
-        if place in known and _ours(known[place][0]) == _ours(metadata):
+    previous = {} if before is None else _group_by_parent(before)
+    for parent, (metadata, template_metadata) in _group_by_parent(workload).items():
+        if parent in previous and _select_own_keys(previous[parent][0]) == _select_own_keys(metadata):
             continue
-        prefix, kind = (f"{place}: ", "") if place else ("", workload.kind.name)
-        yield from (prefix + each for each in _bounded(_of_workload(metadata, kind, found)))
+        prefix, kind = (f"{parent}: ", "") if parent else ("", workload.kind.name)
+        yield from (prefix + warning for warning in _limit(_check_workload(metadata, kind, template_metadata)))
 
 
-def _ours(metadata: views.ObjectMeta) -> list[dict[str, str]]:
-    written = (metadata.labels, metadata.annotations)
-    return [{key: value for key, value in each.items() if key.startswith(_PREFIX)} for each in written]
+def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
+    maps = (metadata.labels, metadata.annotations)
+    return [{key: value for key, value in keys.items() if key.startswith(_PREFIX)} for keys in maps]
 
 
-def _holders(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
-    """By its place: the metadata of what templates stand in, and the metadata of those templates."""
-    found: dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]] = {}
+def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
+    """Return the metadata of each object that contains templates, with the metadata of those templates, by path."""
+    parents: dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]] = {}
     for template in workload.templates:
-        for place, metadata in template.above:
-            found.setdefault(place, (metadata, {}))[1][template.title] = template.pod.metadata
-    return found
+        for parent, metadata in template.above:
+            parents.setdefault(parent, (metadata, {}))[1][template.title] = template.pod.metadata
+    return parents
 
 
-def _of_pod(metadata: views.ObjectMeta) -> Iterator[str]:
+def _check_pod(metadata: views.ObjectMeta) -> Iterator[str]:
     for key, value in metadata.labels.items():
-        if key.startswith(_PREFIX) and key not in _RIGHT_LABELS:
-            yield from _wrong(metadata, _LABEL, key, value)
+        if key.startswith(_PREFIX) and key not in _VALID_LABELS:
+            yield from _explain_wrong_key(metadata, _LABEL, key, value)
     for key, value in metadata.annotations.items():
-        if key.startswith(_PREFIX) and key not in _RIGHT_ANNOTATIONS:
-            yield from _wrong(metadata, _ANNOTATION, key, value)
+        if key.startswith(_PREFIX) and key not in _VALID_ANNOTATIONS:
+            yield from _explain_wrong_key(metadata, _ANNOTATION, key, value)
 
 
-def _of_workload(metadata: views.ObjectMeta, kind: str, made: Mapping[str, views.ObjectMeta]) -> Iterator[str]:
-    """`made` are the metadata of the pod templates, by their place."""
-    for word, written in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
-        for key, value in written.items():
+def _check_workload(
+    metadata: views.ObjectMeta, kind: str, template_metadata: Mapping[str, views.ObjectMeta]
+) -> Iterator[str]:
+    """Yield warnings about one object. `template_metadata` is the metadata of its pod templates by path."""
+    for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
+        for key, value in keys.items():
             if not key.startswith(_PREFIX):
                 continue
-            if key in _OF_PODS:
-                lacking = [place for place, each in made.items() if key not in each.annotations]
-                if lacking:
-                    yield _of_templates(word, key, value, kind, lacking)
-            elif key not in (_RIGHT_LABELS if word == _LABEL else _WRITTEN):
-                yield from _wrong(metadata, word, key, value)
+            if key in _POD_KEYS:
+                template_paths = [
+                    path for path, template in template_metadata.items() if key not in template.annotations
+                ]
+                if template_paths:
+                    yield _explain_move_to_templates(key_type, key, value, kind, template_paths)
+            elif key not in (_VALID_LABELS if key_type == _LABEL else _OWN_KEYS):
+                yield from _explain_wrong_key(metadata, key_type, key, value)
 
 
-def _of_templates(word: str, key: str, value: str, kind: str, lacking: Sequence[str]) -> str:
-    of = f" of the {kind}" if kind else ""
-    where = f"the pod template ({lacking[0]}.metadata)" if len(lacking) == 1 else "the pod templates it is meant for"
+def _explain_move_to_templates(key_type: str, key: str, value: str, kind: str, template_paths: Sequence[str]) -> str:
+    owner = f" of the {kind}" if kind else ""
+    destination = (
+        f"the pod template ({template_paths[0]}.metadata)"
+        if len(template_paths) == 1
+        else "the pod templates it is meant for"
+    )
     return (
-        f"{_named(word, key, value)}{of} has no effect: railwright reads it on pods; move it to the annotations of "
-        f"{where}"
+        f"{_format_key(key_type, key, value)}{owner} has no effect: railwright reads it on pods; move it to the "
+        f"annotations of {destination}"
     )
 
 
-def _wrong(metadata: views.ObjectMeta, word: str, key: str, value: str) -> Iterator[str]:
-    """The sentence about a key that is none of its place; none where the right place says the same."""
-    problem = f"{_named(word, key, value)} has no effect: "
+def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[str]:
+    """Yield the warning about a key in the wrong place, unless the right place has the same value."""
+    problem = f"{_format_key(key_type, key, value)} has no effect: "
     if key == names.UNINJECTED:
         yield f"{problem}railwright reads it as a label of the namespace; move it there"
-    elif key in _WRITTEN:
+    elif key in _OWN_KEYS:
         yield f"{problem}only railwright writes it, as an annotation; remove it"
-    elif key in _MEANT:
-        if (metadata.labels if word == _ANNOTATION else metadata.annotations).get(key) != value:
-            yield f"{problem}railwright reads it as {_article(_MEANT[key])}; move it there"
+    elif key in _TYPE_BY_KEY:
+        if (metadata.labels if key_type == _ANNOTATION else metadata.annotations).get(key) != value:
+            yield f"{problem}railwright reads it as {_add_article(_TYPE_BY_KEY[key])}; move it there"
     else:
-        yield f"{problem}railwright knows no such key; {_suggestion(key)}"
+        yield f"{problem}railwright has no such key; {_suggest_key(key)}"
 
 
-def _suggestion(key: str) -> str:
-    written = key[len(_PREFIX) : _LONGEST].casefold()
-    ends = {known[len(_PREFIX) :]: known for known in _MEANT}
-    near = difflib.get_close_matches(written, ends, n=1, cutoff=_CLOSE)
-    near = near or [end for end in ends if end.rstrip("s") in written]
-    if near:
-        return f"did you mean {_MEANT[ends[near[0]]]} {ends[near[0]]}?"
-    first, *others = [each[len(_PREFIX) :] for each in _OF_PODS]
+def _suggest_key(key: str) -> str:
+    key_end = key[len(_PREFIX) : _MAX_KEY].casefold()
+    key_by_end = {candidate[len(_PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
+    matches = difflib.get_close_matches(key_end, key_by_end, n=1, cutoff=_MIN_SIMILARITY)
+    matches = matches or [end for end in key_by_end if end.rstrip("s") in key_end]
+    if matches:
+        return f"did you mean {_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}?"
+    first, *others = [pod_key[len(_PREFIX) :] for pod_key in _POD_KEYS]
     return f"it reads label {names.FABRIC} and annotations {_PREFIX}{first}, {model.listed(others)} of a pod"
 
 
-def _named(word: str, key: str, value: str) -> str:
-    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
-    return f"{word} {key[:_LONGEST]} {shown!r}"
+def _format_key(key_type: str, key: str, value: str) -> str:
+    displayed = value if len(value) <= _MAX_VALUE else f"{value[:_MAX_VALUE]}..."
+    return f"{key_type} {key[:_MAX_KEY]} {displayed!r}"
 
 
-def _article(word: str) -> str:
-    return f"an {word}" if word == _ANNOTATION else f"a {word}"
+def _add_article(key_type: str) -> str:
+    return f"an {key_type}" if key_type == _ANNOTATION else f"a {key_type}"
 
 
-def _bounded(sentences: Iterator[str]) -> tuple[str, ...]:
-    """The first of them; a pod may hold thousands of such keys, and the others are not looked at."""
-    found = tuple(itertools.islice(sentences, _MOST + 1))
-    if len(found) <= _MOST:
-        return found
-    return (*found[:_MOST], f"more keys of {names.DOMAIN} have no effect; correct these first")
+def _limit(warnings: Iterator[str]) -> tuple[str, ...]:
+    """Return the first warnings. A pod may have thousands of such keys, and the others are not checked."""
+    first_warnings = tuple(itertools.islice(warnings, _MAX_WARNINGS + 1))
+    if len(first_warnings) <= _MAX_WARNINGS:
+        return first_warnings
+    return (*first_warnings[:_MAX_WARNINGS], f"more keys of {names.DOMAIN} have no effect; correct these first")

@@ -1,7 +1,7 @@
-"""The workloads whose pod templates we equip: one row a kind. Where its templates are, and what its controller adds.
+"""The workload kinds with pod templates that railwright mutates: the paths of templates, and the metadata of pods.
 
-Owns that table. A controller's labels decide a pod's role, so a template is read as if it had them already; where a
-template has such a label itself, the controller's wins, as it does on the pod. Knows no policy.
+A controller's labels decide the role of a pod, so a template is read as if it already had them. They replace the
+template's own labels of the same keys, as on the pod.
 """
 
 import itertools
@@ -11,20 +11,20 @@ import msgspec
 
 from railwright.fabric import names, views
 
-EACH = "*"  # a step into every member of a list or map
+EACH = "*"  # the step of a path into every element of a list or map
 
-_MOST_ARGUMENTS = 64  # of a plugin, read for each task; Volcano's mpi plugin knows three
+_MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; Volcano's mpi plugin has three
 _LAUNCHER = "Launcher"  # a key of Kubeflow's replica specs
 
 
 class Spec(views.View, frozen=True):
-    """spec of a workload, as far as it decides what its controller adds."""
+    """The part of a workload's spec that decides what its controller adds to pods."""
 
     plugins: dict[str, list[str] | None] | None = None  # Volcano Job: arguments by plugin
 
 
-class Spot(msgspec.Struct, frozen=True):
-    """One template's place: `name` and `index` of the task, replica or group it belongs to."""
+class TemplateContext(msgspec.Struct, frozen=True):
+    """The position of a template: `name` and `index` of its task, replica or group."""
 
     workload: str
     name: str
@@ -32,8 +32,8 @@ class Spot(msgspec.Struct, frozen=True):
     spec: Spec
 
 
-class Additions(msgspec.Struct, frozen=True):
-    """What a controller puts on the pods of a template, as far as anybody here reads it."""
+class ControllerMetadata(msgspec.Struct, frozen=True):
+    """The metadata and settings that a controller adds to the pods of a template, as far as railwright reads them."""
 
     labels: Mapping[str, str] = {}
     env: Sequence[str] = ()  # names, in every container
@@ -41,15 +41,15 @@ class Additions(msgspec.Struct, frozen=True):
 
 
 class Site(msgspec.Struct, frozen=True):
-    """Where templates are: the steps from the object to a template, and the field that names a list's members."""
+    """The path from the object to its templates, and the field with the names of list entries."""
 
     path: tuple[str, ...]
-    named_by: str = "name"
-    adds: Callable[[Spot], Additions] = lambda _: Additions()
+    name_field: str = "name"
+    build_metadata: Callable[[TemplateContext], ControllerMetadata] = lambda _: ControllerMetadata()
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A workload kind. `frozen`: its templates cannot change once it exists (ruling 17)."""
+    """A workload kind. `frozen`: its templates are immutable once it exists (docs/interface.md 3.5)."""
 
     group: str
     versions: tuple[str, ...]
@@ -60,103 +60,114 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """How it is told from others of its name: Job.batch.volcano.sh."""
+        """Return the unambiguous name of the kind, such as Job.batch.volcano.sh."""
         return f"{self.name}.{self.group}"
 
 
 def find(group: str, version: str, kind: str) -> Kind | None:
-    """The row of a kind, None where templates of such are none of our business."""
+    """Return the kind, or None if railwright does not mutate its templates."""
     return _BY_KIND.get((group, version, kind))
 
 
-def _volcano(spot: Spot) -> Additions:
-    """Volcano's pkg/controllers/job/job_controller_util.go, createJobPod; its webhook names unnamed tasks."""
-    task = spot.name or f"default{spot.index}"
-    plugins = spot.spec.plugins or {}
-    labels = {names.VOLCANO_JOB: spot.workload, names.VOLCANO_TASK: task}
-    # plugins/distributed-framework/mpi/mpi.go: the task in which mpirun is started
-    master = "mpi" in plugins and task == _argument(plugins["mpi"], "master", "master")
-    commands = {}
-    if "ray" in plugins and task == _argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
-        commands = {_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", "ray start --head --block")}
-    return Additions(labels, ("MPI_HOST",) if master else (), commands)
+def _build_volcano(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of a Volcano task: pkg/controllers/job/job_controller_util.go, createJobPod.
 
-
-def _argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
-    """The value of a plugin's argument, as Go's flags are written."""
-    found = default
-    words = itertools.islice(arguments or (), _MOST_ARGUMENTS)
-    for word in words:
-        flag, given, value = word.lstrip("-").partition("=")
-        if flag == name:
-            found = value if given else next(words, found)
-    return found
-
-
-def _kubeflow(spot: Spot) -> Additions:
-    """The training-operator v1: pkg/controller.v1/common/pod.go."""
-    return Additions({names.KUBEFLOW_JOB: spot.workload, names.KUBEFLOW_REPLICA_TYPE: spot.name.lower()})
-
-
-def _mpi(spot: Spot) -> Additions:
-    """The mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
-
-    Releases after 0.6.0 also give a launcher that runs as a worker an index, older ones do not: it is not counted on.
-    Where such a launcher has accelerators, that alone makes it a rank.
+    Volcano's webhook names tasks without a name.
     """
-    return Additions({names.KUBEFLOW_JOB: spot.workload, names.KUBEFLOW_ROLE: spot.name.lower()})
+    task = context.name or f"default{context.index}"
+    plugins = context.spec.plugins or {}
+    labels = {names.VOLCANO_JOB: context.workload, names.VOLCANO_TASK: task}
+    # plugins/distributed-framework/mpi/mpi.go: the task that starts mpirun
+    master = "mpi" in plugins and task == _find_argument(plugins["mpi"], "master", "master")
+    commands = {}
+    if "ray" in plugins and task == _find_argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
+        commands = {_find_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", "ray start --head --block")}
+    return ControllerMetadata(labels, ("MPI_HOST",) if master else (), commands)
 
 
-def _mpi_v1(spot: Spot) -> Additions:
-    """training-operator's MPIJob v1: controller.v1/mpi/mpijob_controller.go; its launcher is called a master too."""
-    role = {names.KUBEFLOW_ROLE: "master"} if spot.name == _LAUNCHER else {}
-    return Additions({**_kubeflow(spot).labels, **role})
+def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
+    """Return the value of a plugin's argument, in the syntax of Go's flags."""
+    result = default
+    words = itertools.islice(arguments or (), _MAX_ARGUMENTS)
+    for word in words:
+        flag, has_value, value = word.lstrip("-").partition("=")
+        if flag == name:
+            result = value if has_value else next(words, result)
+    return result
 
 
-def _job_set(spot: Spot) -> Additions:
-    """The controller of JobSet, pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
-    return Additions({names.JOBSET: spot.workload, names.JOBSET_REPLICATED_JOB: spot.name})
+def _build_kubeflow(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go."""
+    return ControllerMetadata({names.KUBEFLOW_JOB: context.workload, names.KUBEFLOW_REPLICA_TYPE: context.name.lower()})
 
 
-def _leader_worker_set(spot: Spot) -> Additions:
-    """The controllers of LWS, pkg/controllers; index 0 leads, and only leaders are made from a leaderTemplate."""
-    return Additions({names.LEADER_WORKER_SET: spot.workload})
+def _build_mpi(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of the mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
+
+    Releases after 0.6.0 also give an index to a launcher that runs as a worker. Older releases do not, so the index is
+    ignored here. A launcher with accelerators is a rank without it.
+    """
+    return ControllerMetadata({names.KUBEFLOW_JOB: context.workload, names.KUBEFLOW_ROLE: context.name.lower()})
 
 
-def _leader(spot: Spot) -> Additions:
-    return Additions({names.LEADER_WORKER_SET: spot.workload, names.LEADER_WORKER_INDEX: "0"})
+def _build_mpi_v1(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of the training-operator's MPIJob v1: controller.v1/mpi/mpijob_controller.go.
+
+    Its launcher has the role `master`.
+    """
+    role = {names.KUBEFLOW_ROLE: "master"} if context.name == _LAUNCHER else {}
+    return ControllerMetadata({**_build_kubeflow(context).labels, **role})
 
 
-def _ray(node_type: str) -> Callable[[Spot], Additions]:
-    """Kuberay controllers/ray/common/pod.go, labelPod."""
-    return lambda spot: Additions({"ray.io/cluster": spot.workload, names.RAY_NODE_TYPE: node_type})
+def _build_job_set(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
+    return ControllerMetadata({names.JOBSET: context.workload, names.JOBSET_REPLICATED_JOB: context.name})
 
 
-def _plain(*more: str, adds: Callable[[Spot], Additions] = lambda _: Additions()) -> tuple[Site, ...]:
-    return (Site(("spec", *more, "template"), adds=adds),)
+def _build_leader_worker_set(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of LeaderWorkerSet: pkg/controllers. Only the leader has index 0."""
+    return ControllerMetadata({names.LEADER_WORKER_SET: context.workload})
 
 
-# fmt: off  # one row a kind: a table is read down its columns
+def _build_leader(context: TemplateContext) -> ControllerMetadata:
+    """Build the labels of a leader. Only leaders are created from a leaderTemplate."""
+    return ControllerMetadata({names.LEADER_WORKER_SET: context.workload, names.LEADER_WORKER_INDEX: "0"})
+
+
+def _make_ray_builder(node_type: str) -> Callable[[TemplateContext], ControllerMetadata]:
+    """Return the builder for KubeRay's labels: controllers/ray/common/pod.go, labelPod."""
+    return lambda context: ControllerMetadata({"ray.io/cluster": context.workload, names.RAY_NODE_TYPE: node_type})
+
+
+def _build_nothing(_: TemplateContext) -> ControllerMetadata:
+    return ControllerMetadata()
+
+
+def _locate(build_metadata: Callable[[TemplateContext], ControllerMetadata], *steps: str) -> tuple[Site, ...]:
+    return (Site(("spec", *steps, "template"), build_metadata=build_metadata),)
+
+
+# fmt: off  # one row for each kind
 KINDS = (
-    Kind("apps", ("v1",), "Deployment", "deployments", _plain()),
-    Kind("apps", ("v1",), "StatefulSet", "statefulsets", _plain()),
-    Kind("batch", ("v1",), "Job", "jobs", _plain(), frozen=True),
-    Kind("batch.volcano.sh", ("v1alpha1",), "Job", "jobs", _plain("tasks", EACH, adds=_volcano), frozen=True),
-    Kind("kubeflow.org", ("v2beta1",), "MPIJob", "mpijobs", _plain("mpiReplicaSpecs", EACH, adds=_mpi)),
-    Kind("kubeflow.org", ("v1",), "MPIJob", "mpijobs", _plain("mpiReplicaSpecs", EACH, adds=_mpi_v1)),
-    Kind("kubeflow.org", ("v1",), "PyTorchJob", "pytorchjobs", _plain("pytorchReplicaSpecs", EACH, adds=_kubeflow)),
-    Kind("kubeflow.org", ("v1",), "TFJob", "tfjobs", _plain("tfReplicaSpecs", EACH, adds=_kubeflow)),
-    Kind("kubeflow.org", ("v1",), "XGBoostJob", "xgboostjobs", _plain("xgbReplicaSpecs", EACH, adds=_kubeflow)),
-    Kind("kubeflow.org", ("v1",), "PaddleJob", "paddlejobs", _plain("paddleReplicaSpecs", EACH, adds=_kubeflow)),
-    Kind("kubeflow.org", ("v1",), "JAXJob", "jaxjobs", _plain("jaxReplicaSpecs", EACH, adds=_kubeflow)),
-    # The JobSet of a Kubeflow TrainJob too. Its own webhook lets labels and the like of a suspended one change, never
-    # containers (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
+    Kind("apps", ("v1",), "Deployment", "deployments", _locate(_build_nothing)),
+    Kind("apps", ("v1",), "StatefulSet", "statefulsets", _locate(_build_nothing)),
+    Kind("batch", ("v1",), "Job", "jobs", _locate(_build_nothing), frozen=True),
+    Kind("batch.volcano.sh", ("v1alpha1",), "Job", "jobs", _locate(_build_volcano, "tasks", EACH), frozen=True),
+    Kind("kubeflow.org", ("v2beta1",), "MPIJob", "mpijobs", _locate(_build_mpi, "mpiReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "MPIJob", "mpijobs", _locate(_build_mpi_v1, "mpiReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "PyTorchJob", "pytorchjobs", _locate(_build_kubeflow, "pytorchReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "TFJob", "tfjobs", _locate(_build_kubeflow, "tfReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "XGBoostJob", "xgboostjobs", _locate(_build_kubeflow, "xgbReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "PaddleJob", "paddlejobs", _locate(_build_kubeflow, "paddleReplicaSpecs", EACH)),
+    Kind("kubeflow.org", ("v1",), "JAXJob", "jaxjobs", _locate(_build_kubeflow, "jaxReplicaSpecs", EACH)),
+    # Also the JobSet of a Kubeflow TrainJob. JobSet's webhook allows changes of a suspended JobSet's labels and node
+    # selectors, never of containers (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
     Kind(
         "jobset.x-k8s.io",
         ("v1alpha2",),
         "JobSet",
         "jobsets",
-        (Site(("spec", "replicatedJobs", EACH, "template", "spec", "template"), adds=_job_set),),
+        (Site(("spec", "replicatedJobs", EACH, "template", "spec", "template"), build_metadata=_build_job_set),),
         frozen=True,
     ),
     Kind(
@@ -165,8 +176,8 @@ KINDS = (
         "LeaderWorkerSet",
         "leaderworkersets",
         (
-            Site(("spec", "leaderWorkerTemplate", "leaderTemplate"), adds=_leader),
-            Site(("spec", "leaderWorkerTemplate", "workerTemplate"), adds=_leader_worker_set),
+            Site(("spec", "leaderWorkerTemplate", "leaderTemplate"), build_metadata=_build_leader),
+            Site(("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_leader_worker_set),
         ),
     ),
     Kind(
@@ -175,8 +186,12 @@ KINDS = (
         "RayCluster",
         "rayclusters",
         (
-            Site(("spec", "headGroupSpec", "template"), adds=_ray("head")),
-            Site(("spec", "workerGroupSpecs", EACH, "template"), named_by="groupName", adds=_ray("worker")),
+            Site(("spec", "headGroupSpec", "template"), build_metadata=_make_ray_builder("head")),
+            Site(
+                ("spec", "workerGroupSpecs", EACH, "template"),
+                name_field="groupName",
+                build_metadata=_make_ray_builder("worker"),
+            ),
         ),
     ),
 )

@@ -1,7 +1,7 @@
-"""What a pod's plan follows from, as a key: pods of one key get one plan, so that the mates of a gang are planned once.
+"""Builds the cache key of a plan: equal pods get one plan, so that the pods of a gang are planned once.
 
-Owns the short list of what differs between mates and decides nothing; everything else that a view shows is in the key,
-so that what a concern reads tomorrow is in it too. A name missing from the lists costs time, never a wrong plan.
+The key has everything in the view of a pod except a short list of fields that differ between peers. A field missing
+from the list costs time and never causes a wrong plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from railwright.fabric import names, views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
 
-_LONGEST = 16384  # bytes of a key: longer ones are not worth their room
-# Characters, of up to four bytes each: far from the limit nothing follows from how long an annotation is exactly.
-_MOST_ANNOTATIONS = 32 * 1024
-# Labels and annotations that number the mates of a job. Roles look at whether one is there, never at its number.
-_NUMBERS = frozenset(
+_MAX_KEY = 16384  # bytes; longer keys are not worth the memory
+# In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
+_MAX_ANNOTATIONS = 32 * 1024
+# Labels and annotations with the index of a pod in its job. Roles depend on their presence, never on their value.
+_INDEX_KEYS = frozenset(
     {
         names.VOLCANO_TASK_INDEX,
         names.KUBEFLOW_REPLICA_INDEX,
@@ -28,8 +28,8 @@ _NUMBERS = frozenset(
         "jobset.sigs.k8s.io/job-key",
     }
 )
-# Variables by which job controllers tell a rank its number; no transport and no rule knows them.
-_RANKS = frozenset(
+# Variables by which job controllers pass a rank its number. No transport and no lint rule reads them.
+_RANK_VARIABLES = frozenset(
     {
         "RANK",
         "NODE_RANK",
@@ -43,74 +43,76 @@ _RANKS = frozenset(
         "HOSTNAME",
     }
 )
-_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server ends it with five letters of chance
-_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where it mounts that volume
-_TOKEN = views.Volume(name=_TOKEN_VOLUME)  # of a projected volume a view shows the name alone
+_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server appends five random letters
+_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the mount path of that volume
+_TOKEN = views.Volume(name=_TOKEN_VOLUME)  # views show only the name of a projected volume
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def ranks(document: policies.FabricPolicy) -> frozenset[str]:
-    """The variables whose value no plan under a policy looks at: its own literals are another matter."""
-    return _RANKS.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
+    """Return the variables with values that no plan under the policy reads. The policy's own literals are excluded."""
+    return _RANK_VARIABLES.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
 
 
-def key(pod: views.Pod, known: facts.Facts, numbers: frozenset[str]) -> bytes | None:
-    """The key of a pod under one policy and one state of networks and nodes; None for one not to be remembered.
+def key(pod: views.Pod, cluster: facts.Facts, rank_variables: frozenset[str]) -> bytes | None:
+    """Return the cache key of a pod under one policy and one version of networks and nodes.
 
-    `numbers` are the policy's `ranks`.
+    Return None for a pod that is not to be cached. `rank_variables` is the result of `ranks`.
     """
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations_or_none
-    if annotations and sum(map(len, annotations.values())) > _MOST_ANNOTATIONS:
+    if annotations and sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
         return None
-    followed = (
-        known.namespace,
-        known.namespace_labels,
-        known.watched,
-        _unnumbered(metadata.labels_or_none),
-        _unnumbered(annotations),
+    inputs = (
+        cluster.namespace,
+        cluster.namespace_labels,
+        cluster.watched,
+        _remove_indexes(metadata.labels_or_none),
+        _remove_indexes(annotations),
         msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
         volumes(spec),
-        [_container(each, numbers) for each in spec.containers],
+        [_normalize_container(container, rank_variables) for container in spec.containers],
     )
     try:
-        found = _encode(followed)
+        encoded = _encode(inputs)
     except OverflowError:  # a number beyond 64 bits
         return None
-    return found if len(found) <= _LONGEST else None
+    return encoded if len(encoded) <= _MAX_KEY else None
 
 
-def _unnumbered(written: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if written is None or _NUMBERS.isdisjoint(written):
-        return written
-    return {name: "" if name in _NUMBERS else value for name, value in written.items()}
+def _remove_indexes(values: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if values is None or _INDEX_KEYS.isdisjoint(values):
+        return values
+    return {name: "" if name in _INDEX_KEYS else value for name, value in values.items()}
 
 
 def volumes(spec: views.PodSpec) -> Sequence[views.Volume] | None:
-    """The pod's volumes, that of its token under a name all pods share."""
-    there = spec.volumes_or_none
-    if there is None:
+    """Return the pod's volumes. The volume of the service account token gets a name that all pods share."""
+    pod_volumes = spec.volumes_or_none
+    if pod_volumes is None:
         return None
-    return [_TOKEN if _is_token_volume(each) else each for each in there]
+    return [_TOKEN if _is_token_volume(volume) else volume for volume in pod_volumes]
 
 
 def _is_token_volume(volume: views.Volume) -> bool:
-    """True for a projected volume of that name: of a Secret of that name it matters where it is mounted."""
+    """True for a projected token volume. Views show only the name of such a volume."""
     return _is_token_name(volume.name) and msgspec.structs.replace(volume, name=_TOKEN_VOLUME) == _TOKEN
 
 
 def mounts(container: views.Container) -> Sequence[views.VolumeMount | str] | None:
-    """The container's mounts, that of the pod's token by its path alone."""
-    there = container.volume_mounts_or_none
-    return None if there is None else [_TOKEN_PATH if _is_token(each) else each for each in there]
+    """Return the container's mounts. The mount of the service account token is reduced to its path."""
+    container_mounts = container.volume_mounts_or_none
+    return (
+        None if container_mounts is None else [_TOKEN_PATH if _is_token(mount) else mount for mount in container_mounts]
+    )
 
 
-def _container(container: views.Container, numbers: frozenset[str]) -> tuple[Any, ...]:
+def _normalize_container(container: views.Container, rank_variables: frozenset[str]) -> tuple[Any, ...]:
     env = container.env_or_none
     return (
         msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
         mounts(container),
-        None if env is None else [each.name if each.name in numbers else each for each in env],
+        None if env is None else [entry.name if entry.name in rank_variables else entry for entry in env],
     )
 
 
@@ -119,5 +121,5 @@ def _is_token(mount: views.VolumeMount) -> bool:
 
 
 def _is_token_name(name: str) -> bool:
-    """True for letters of chance behind the prefix: a name with a dash there may be that of a job's Secret."""
+    """True for the prefix and random letters. A name with a further dash may be that of a job's Secret."""
     return name.startswith(_TOKEN_VOLUME) and "-" not in name[len(_TOKEN_VOLUME) :]

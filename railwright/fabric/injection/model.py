@@ -1,7 +1,6 @@
-"""What injection decides, as values: the changes to a pod with their reasons, or why there are none.
+"""The results of injection as values: the changes to a pod with their reasons, or why there are none.
 
-Owns the vocabulary shared by the concerns (one file each beside this one) and by whoever turns changes into a patch.
-Knows no JSON Patch.
+Mutators produce these values, and the webhook turns them into a JSON Patch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,28 +10,28 @@ import msgspec
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One thing done to a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` says why."""
+    """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it."""
 
     entry: str
     reason: str
 
 
 class SetAnnotation(Change, frozen=True):
-    """metadata.annotations[key] becomes value, whether it was there or not."""
+    """Sets metadata.annotations[key], whether it exists or not."""
 
     key: str
     value: str
 
 
 class SetLabel(Change, frozen=True):
-    """metadata.labels[key] becomes value; only templates of workloads get one."""
+    """Sets metadata.labels[key]. Only templates of workloads get one."""
 
     key: str
     value: str
 
 
 class AddResource(Change, frozen=True):
-    """Request and limit of a resource in a container become `quantity` (a whole number of devices)."""
+    """Sets request and limit of a resource in a container to `quantity`, a whole number of devices."""
 
     container: int  # index in spec.containers
     resource: str
@@ -40,33 +39,33 @@ class AddResource(Change, frozen=True):
 
 
 class AddVolume(Change, frozen=True):
-    """A volume is added to spec.volumes, as its JSON."""
+    """Adds a volume to spec.volumes, as JSON."""
 
     volume: Mapping[str, Any]
 
 
 class AddMount(Change, frozen=True):
-    """A mount is added to a container, as its JSON."""
+    """Adds a mount to a container, as JSON."""
 
     container: int
     mount: Mapping[str, Any]
 
 
 class AddCapability(Change, frozen=True):
-    """A capability is added to a container."""
+    """Adds a capability to a container."""
 
     container: int
     capability: str
 
 
 class SetPrivileged(Change, frozen=True):
-    """A container becomes privileged."""
+    """Makes a container privileged."""
 
     container: int
 
 
 class SetEnv(Change, frozen=True):
-    """A variable of a container gets a literal value; `index` is the entry it replaces, None for a new one."""
+    """Sets a variable of a container to a literal. `index` is the entry to replace, None for a new entry."""
 
     container: int
     name: str
@@ -75,14 +74,14 @@ class SetEnv(Change, frozen=True):
 
 
 class UnsetEnv(Change, frozen=True):
-    """The entry at `index` of a container's environment goes."""
+    """Removes the entry at `index` of a container's environment."""
 
     container: int
     index: int
 
 
 class AddInitContainer(Change, frozen=True):
-    """An init container is put behind those the pod has, as its JSON."""
+    """Appends an init container, as JSON."""
 
     init_container: Mapping[str, Any]
 
@@ -102,53 +101,56 @@ AnyChange = (
 
 
 class Reasons(msgspec.Struct, frozen=True, eq=False):
-    """Why each entry is there, with the source; also of entries that are not. Known by identity: made once a table."""
+    """The reason and source of each record entry, also of entries that a pod lacks.
 
-    of: Mapping[str, str]
+    Compared by identity: built once per table.
+    """
+
+    reason_by_entry: Mapping[str, str]
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What one concern found.
+class Contribution(msgspec.Struct, frozen=True):
+    """The result of one mutator.
 
-    `entries` name everything the pod then has as the policy wants it, whether it was there or is added now: so the
-    record of an injected pod is the same when it is planned again.
+    `entries` name everything that the pod then has as the policy requires, whether it existed before or is added now. A
+    second plan of an injected pod therefore has the same record.
     """
 
     changes: tuple[AnyChange, ...] = ()
     entries: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    kept: Mapping[str, tuple[str, ...]] = {}  # container -> names the user set otherwise
-    skipped: Mapping[str, str] = {}  # concern -> why it was left out
+    user_values: Mapping[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
+    skipped: Mapping[str, str] = {}  # mutator or record entry -> reason for leaving it out
     reasons: tuple[Reasons, ...] = ()
 
 
-NOTHING = Part()
+EMPTY = Contribution()
 
 
-def join(parts: Sequence[Part]) -> Part:
-    """What several concerns found, as one; entries and warnings once each, in order."""
+def merge(contributions: Sequence[Contribution]) -> Contribution:
+    """Merge the results of several mutators. Entries and warnings appear once, in order."""
     changes: list[AnyChange] = []
     entries: dict[str, None] = {}
     warnings: dict[str, None] = {}
-    kept: dict[str, tuple[str, ...]] = {}
+    user_values: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, str] = {}
     reasons: dict[Reasons, None] = {}
-    for part in parts:
-        if part is NOTHING:
+    for contribution in contributions:
+        if contribution is EMPTY:
             continue
-        changes += part.changes
-        entries.update(dict.fromkeys(part.entries))
-        warnings.update(dict.fromkeys(part.warnings))
-        skipped.update(part.skipped)
-        if part.reasons:
-            reasons.update(dict.fromkeys(part.reasons))
-        for container, names in part.kept.items():
-            kept[container] = kept.get(container, ()) + names
-    return Part(tuple(changes), tuple(entries), tuple(warnings), kept, skipped, tuple(reasons))
+        changes += contribution.changes
+        entries.update(dict.fromkeys(contribution.entries))
+        warnings.update(dict.fromkeys(contribution.warnings))
+        skipped.update(contribution.skipped)
+        if contribution.reasons:
+            reasons.update(dict.fromkeys(contribution.reasons))
+        for container, names in contribution.user_values.items():
+            user_values[container] = user_values.get(container, ()) + names
+    return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(reasons))
 
 
 class Injection(msgspec.Struct, frozen=True):
-    """The pod opted in: what to change, what to tell. No changes where it has all of it already."""
+    """The outcome for a pod that opted in. There are no changes if the pod already has all of it."""
 
     fabric: str
     role: str
@@ -159,22 +161,22 @@ class Injection(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The pod opted in and cannot have it: the message names the object, the key, the value and the fix."""
+    """The outcome for a pod that is rejected. The message names object, key, value, cause and fix."""
 
-    fabric: str  # "" where the fabric itself is the trouble
-    reason: str  # a short word for the metric: unknown-fabric, networks, missing-network, ...
+    fabric: str  # "" if the fabric is unknown
+    reason: str  # label value of the metric: unknown-fabric, networks, missing-network, ...
     message: str
-    role: str = ""  # "" where it was not to be told
+    role: str = ""  # "" if unknown
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):
-    """The pod is none of our business; it stays as it is. `warnings`: why that may not be what its author meant."""
+    """The outcome for a pod that did not opt in. It is not changed. `warnings` name keys that have no effect."""
 
     warnings: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):
-    """Raised inside a concern to end the plan with a Refusal; never leaves `plan`."""
+    """Raised by a mutator to end the plan with a Refusal. `plan` catches it."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -182,37 +184,37 @@ class RefusedError(Exception):
         self.message = message
 
 
-_SHOWN = 100  # characters of a user's value that a message repeats
+_MAX_QUOTED = 100  # characters of a user's value in a message
 
 
 def quoted(text: str) -> str:
-    """A user's value as messages show it: quoted, escaped and bounded."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    """Return a user's value for a message: quoted, escaped and truncated."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
 
 
-def bounded(text: str, most: int) -> str:
-    """A sentence as it leaves us: at most `most` characters, no control characters; names in it were not checked."""
-    shown = text if len(text) <= most else f"{text[: most - 3]}..."
+def bounded(text: str, limit: int) -> str:
+    """Return a message with at most `limit` characters and without control characters."""
+    shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
     if shown.isprintable():
         return shown
-    escaped = "".join([each if each.isprintable() else ascii(each)[1:-1] for each in shown])
-    return escaped if len(escaped) <= most else f"{escaped[: most - 3]}..."
+    escaped = "".join([character if character.isprintable() else ascii(character)[1:-1] for character in shown])
+    return escaped if len(escaped) <= limit else f"{escaped[: limit - 3]}..."
 
 
-_ROOM = 60  # characters of a list: a warning has 256, and its fix is to be read too
+_MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
 
 
-def some(words: Iterable[str]) -> str:
-    """The first of some names, each once, in about 60 characters, and how many more there are."""
-    distinct = list(dict.fromkeys(words))
-    first = distinct[0] if len(distinct[0]) <= _ROOM else f"{distinct[0][:_ROOM]}..."
+def format_some(items: Iterable[str]) -> str:
+    """Return the first items, each once, in about 60 characters, and the number of the others."""
+    distinct = list(dict.fromkeys(items))
+    first = distinct[0] if len(distinct[0]) <= _MAX_LIST else f"{distinct[0][:_MAX_LIST]}..."
     shown, count = first, 1
-    while count < len(distinct) and len(shown) + len(distinct[count]) <= _ROOM:
+    while count < len(distinct) and len(shown) + len(distinct[count]) <= _MAX_LIST:
         shown = f"{shown}, {distinct[count]}"
         count += 1
     return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"
 
 
-def listed(words: Iterable[str]) -> str:
-    """Allowed values as messages show them."""
-    return ", ".join(words)
+def listed(items: Iterable[str]) -> str:
+    """Return items separated by commas."""
+    return ", ".join(items)

@@ -1,6 +1,6 @@
-"""Mounts a fabric needs: /dev/infiniband where the policy says so, memory at /dev/shm where nothing is mounted.
+"""Adds the mounts of a fabric: /dev/infiniband if the policy requires it, and memory at /dev/shm.
 
-Owns the names of our volumes. What is mounted at a path already is left alone, whoever put it there.
+A path where something is already mounted is left unchanged (docs/interface.md 3).
 """
 
 import posixpath
@@ -10,16 +10,18 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import model, pod_security
+from railwright.fabric.injection import context, model, pod_security
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
 _DEV = names.DEV_SHM.rpartition("/")[0]
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """A volume of ours and where it goes; `is_ours` tells it from a user's volume of the same name."""
+class FabricVolume(msgspec.Struct, frozen=True):
+    """A volume that railwright adds, with its mount.
+
+    `is_ours` distinguishes it from a user's volume of the same name.
+    """
 
     entry: str
     reason: str
@@ -29,70 +31,80 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The volume's name."""
+        """Return the volume's name."""
         return str(self.volume["name"])
 
     @property
     def path(self) -> str:
-        """Where it is mounted."""
+        """Return the mount path."""
         return str(self.mount["mountPath"])
 
 
-def mount(aim: aims.Aim) -> model.Part:
-    """The mounts of the policy. Raises RefusedError."""
-    wanted = aim.fabric.mounts
-    if not aim.role.rails or not (wanted.dev_infiniband or wanted.shared_memory is not None):
-        return model.NOTHING
-    if "mounts" in aim.wishes.skip:
-        return model.Part(skipped={"mounts": f"by annotation {names.SKIP}"})
-    parts = []
-    if wanted.dev_infiniband and aim.rails:
-        parts.append(_infiniband(aim))
-    if wanted.shared_memory is not None:
-        parts.append(_shared(aim, _shared_memory(wanted.shared_memory)))
-    return model.join(parts)
+def mount_volumes(ctx: context.InjectionContext) -> model.Contribution:
+    """Add the mounts of the policy. Raises RefusedError."""
+    settings = ctx.fabric.mounts
+    if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
+        return model.EMPTY
+    if "mounts" in ctx.options.skip:
+        return model.Contribution(skipped={"mounts": f"by annotation {names.SKIP}"})
+    contributions = []
+    if settings.dev_infiniband and ctx.rails:
+        contributions.append(_mount_infiniband(ctx))
+    if settings.shared_memory is not None:
+        contributions.append(_mount_shared_memory(ctx, _build_shared_memory(settings.shared_memory)))
+    return model.merge(contributions)
 
 
-def place(aim: aims.Aim, wanted: Wanted, containers: tuple[int, ...]) -> model.Part:
-    """Our volume mounted into these containers, where nothing else is mounted at its path. Raises RefusedError."""
-    free, ours = [], []
+def mount_volume(
+    ctx: context.InjectionContext, fabric_volume: FabricVolume, containers: tuple[int, ...]
+) -> model.Contribution:
+    """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
+    unmounted, existing = [], []
     for index in containers:
-        there = _mounted_at(aim.container(index), wanted.path)
-        if there is None:
-            free.append(index)
-        elif there == wanted.name:
-            ours.append(index)
-    if not free and not ours:
-        theirs = model.listed(aim.container(index).name for index in containers)
-        return model.Part(skipped={wanted.entry: f"container {theirs} mounts {wanted.path} itself"})
-    volume = _volume(aim, wanted)
+        mounted = _find_mounted_volume(ctx.container(index), fabric_volume.path)
+        if mounted is None:
+            unmounted.append(index)
+        elif mounted == fabric_volume.name:
+            existing.append(index)
+    if not unmounted and not existing:
+        container_names = model.listed(ctx.container(index).name for index in containers)
+        return model.Contribution(
+            skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
+        )
+    volume = _add_volume(ctx, fabric_volume)
     changes: list[model.AnyChange] = [volume] if volume else []
     changes += [
-        model.AddMount(entry=wanted.entry, reason=wanted.reason, container=index, mount=wanted.mount) for index in free
+        model.AddMount(
+            entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
+        )
+        for index in unmounted
     ]
-    return model.Part(changes=tuple(changes), entries=(wanted.entry,))
+    return model.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
 
 
-def mounts_itself(container: views.Container, wanted: Wanted) -> bool:
-    """True where the container has something of its own at the path."""
-    return _mounted_at(container, wanted.path) not in {None, wanted.name}
+def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
+    """True if the container mounts something else at the path."""
+    return _find_mounted_volume(container, fabric_volume.path) not in {None, fabric_volume.name}
 
 
-def _shared(aim: aims.Aim, memory: Wanted) -> model.Part:
-    """Mount shared memory, unless the pod has the host's: NCCL takes ranks with another /dev/shm for another host's."""
-    if aim.pod.spec.host_ipc:
-        return model.Part(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
-    own = tuple([index for index in aim.targets if not _has_host_devices(aim, index)])
-    if not own:
-        theirs = model.listed(aim.container(index).name for index in aim.targets)
-        return model.Part(skipped={memory.entry: f"container {theirs} mounts {_DEV} of the host"})
-    return place(aim, memory, own)
+def _mount_shared_memory(ctx: context.InjectionContext, memory: FabricVolume) -> model.Contribution:
+    """Mount shared memory, unless the pod has the host's.
+
+    NCCL treats ranks with different /dev/shm as ranks on different hosts.
+    """
+    if ctx.pod.spec.host_ipc:
+        return model.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
+    containers = tuple([index for index in ctx.targets if not _has_host_devices(ctx, index)])
+    if not containers:
+        container_names = model.listed(ctx.container(index).name for index in ctx.targets)
+        return model.Contribution(skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"})
+    return mount_volume(ctx, memory, containers)
 
 
-def _has_host_devices(aim: aims.Aim, index: int) -> bool:
-    """Return True if the container mounts /dev of the host, and so has the host's /dev/shm."""
-    volumes = {mount.name for mount in aim.container(index).volume_mounts if mount.path == _DEV}
-    return any(_is_host_dev(volume) for volume in aim.pod.spec.volumes if volume.name in volumes)
+def _has_host_devices(ctx: context.InjectionContext, index: int) -> bool:
+    """True if the container mounts /dev of the host, and so has the host's /dev/shm."""
+    volume_names = {mount.name for mount in ctx.container(index).volume_mounts if mount.path == _DEV}
+    return any(_is_host_dev(volume) for volume in ctx.pod.spec.volumes if volume.name in volume_names)
 
 
 def _is_host_dev(volume: views.Volume) -> bool:
@@ -100,35 +112,35 @@ def _is_host_dev(volume: views.Volume) -> bool:
     return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
-def _infiniband(aim: aims.Aim) -> model.Part:
-    level = pod_security.level(aim.known)
+def _mount_infiniband(ctx: context.InjectionContext) -> model.Contribution:
+    level = pod_security.find_level(ctx.known)
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
-        return place(aim, _INFINIBAND, aim.targets)
-    problem = f"namespace {aim.known.namespace} enforces pod-security level {level}, which forbids hostPath"
-    if pod_security.only_way(aim):
+        return mount_volume(ctx, _INFINIBAND, ctx.targets)
+    problem = f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids hostPath"
+    if pod_security.needs_privilege(ctx):
         raise model.RefusedError(
             "pod-security",
             f"{problem}, and hostPath {names.DEV_INFINIBAND} is the only way to the devices of fabric "
-            f"{aim.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the policy",
+            f"{ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
-    return model.Part(
+    return model.Contribution(
         skipped={entry: f"pod-security level {level}"},
-        warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted; {pod_security.ELSEWHERE}",),
+        warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted; {pod_security.ALTERNATIVE}",),
     )
 
 
-def _shared_memory(size: str | int) -> Wanted:
-    return Wanted(
+def _build_shared_memory(size: str | int) -> FabricVolume:
+    return FabricVolume(
         entry=f"mounts.{names.DEV_SHM}",
-        reason=f"{size} of memory for NCCL's host buffers; the runtime's default of 64 MiB makes NCCL fail",
+        reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB",
         volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
         mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
         is_ours=lambda volume: volume.empty_dir is not None,
     )
 
 
-_INFINIBAND = Wanted(
+_INFINIBAND = FabricVolume(
     entry=f"mounts.{names.DEV_INFINIBAND}",
     reason="no device plugin provides these devices",
     volume={"name": INFINIBAND, "hostPath": {"path": names.DEV_INFINIBAND}},
@@ -137,8 +149,8 @@ _INFINIBAND = Wanted(
 )
 
 
-# No ConfigMap in the user's namespace, and allowed at every pod-security level.
-NCCL_CONF_FILE = Wanted(
+# A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
+NCCL_CONF_FILE = FabricVolume(
     entry="nccl.conf",
     reason="delivers NCCL's settings to ranks that do not inherit the container's environment",
     volume={
@@ -152,20 +164,21 @@ NCCL_CONF_FILE = Wanted(
 )
 
 
-def _mounted_at(container: views.Container, path: str) -> str | None:
-    """The volume at a path, mounted or as a block device: the API server allows one of the two at a path."""
-    there = [(each.path, each.name) for each in container.volume_mounts]
-    there += [(each.path, each.name) for each in container.volume_devices or ()]
-    return next((name for at, name in there if at == path), None)
+def _find_mounted_volume(container: views.Container, path: str) -> str | None:
+    """Return the name of the volume at a path, mounted or as a block device. A path can have only one of the two."""
+    volume_by_path = [(mount.path, mount.name) for mount in container.volume_mounts]
+    volume_by_path += [(mount.path, mount.name) for mount in container.volume_devices or ()]
+    return next((name for mount_path, name in volume_by_path if mount_path == path), None)
 
 
-def _volume(aim: aims.Aim, wanted: Wanted) -> model.AddVolume | None:
-    """The volume, unless the pod has it. Raises RefusedError where another volume has its name."""
-    there = next((volume for volume in aim.pod.spec.volumes if volume.name == wanted.name), None)
-    if there is None:
-        return model.AddVolume(entry=wanted.entry, reason=wanted.reason, volume=wanted.volume)
-    if not wanted.is_ours(there):
+def _add_volume(ctx: context.InjectionContext, fabric_volume: FabricVolume) -> model.AddVolume | None:
+    """Add the volume unless the pod has it. Raises RefusedError if another volume has its name."""
+    existing = next((volume for volume in ctx.pod.spec.volumes if volume.name == fabric_volume.name), None)
+    if existing is None:
+        return model.AddVolume(entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume)
+    if not fabric_volume.is_ours(existing):
         raise model.RefusedError(
-            "volume", f"spec.volumes has another volume named {wanted.name}, which is railwright's name; rename it"
+            "volume",
+            f"spec.volumes has another volume named {fabric_volume.name}, which is railwright's name; rename it",
         )
     return None

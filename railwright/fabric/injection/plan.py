@@ -1,7 +1,7 @@
-"""Pod + policy + facts -> everything to be done to the pod, or why not. The one entry to injection.
+"""Builds the plan of an injection: from pod, policy and facts to all changes of the pod, or the reason for none.
 
-Owns the order of the concerns and the naming of the pod in refusals. Pure: the same three values give the same plan,
-and a pod that has been through it once gets no change the second time.
+This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
+change.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from railwright.fabric import names, views
 from railwright.fabric.injection import (
     accelerators,
     attachments,
+    context,
     devices,
     environment,
     facts,
@@ -21,13 +22,12 @@ from railwright.fabric.injection import (
     record,
     roles,
     security,
-    wishes,
+    user_options,
 )
-from railwright.fabric.injection import aim as aims
 from railwright.fabric.lint import admission
 from railwright.fabric.policy import model as policies
 
-_ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the outside in
+_ORDER: Mapping[type[model.Change], int] = {  # the pod first, then its containers
     model.SetAnnotation: 0,
     model.AddResource: 1,
     model.AddVolume: 2,
@@ -36,73 +36,82 @@ _ORDER: Mapping[type[model.Change], int] = {  # pod, then containers from the ou
     model.AddCapability: 3,
     model.SetPrivileged: 3,
     model.SetEnv: 4,
-    model.UnsetEnv: 5,  # last, because it moves the entries behind it
+    model.UnsetEnv: 5,  # last, because it changes the indexes of the entries after it
 }
 
 Outcome = model.Injection | model.Refusal | model.NotOptedIn
 
 
-def plan(pod: views.Pod, policy: policies.Policy, known: facts.Facts, called: str = "") -> Outcome:
-    """What the pod needs; `called` names it in a refusal, "" by its own name. Never raises for what a pod holds."""
+def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, display_name: str = "") -> Outcome:
+    """Return the plan for a pod. Never raises because of the pod's content.
+
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used.
+    """
     fabric = ""
     try:
-        name = opt_in.fabric_of(pod, policy.document, known)
+        name = opt_in.find_fabric(pod, policy.document, cluster)
         if name is None:
-            return model.NotOptedIn(keys.of_pod(pod.metadata))
+            return model.NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
-        record.check_given(pod)
-        return _injection(aims.take(pod, policy, known, name, wishes.read(pod)))
+        record.check_size(pod)
+        return _build_injection(context.build(pod, policy, cluster, name, user_options.read(pod)))
     except model.RefusedError as error:
-        message = f"{called or 'Pod ' + title(pod, known.namespace)}: {error.message}"
-        return model.Refusal(fabric, error.reason, message, _role(pod, policy))
+        message = f"{display_name or 'Pod ' + title(pod, cluster.namespace)}: {error.message}"
+        return model.Refusal(fabric, error.reason, message, _find_role(pod, policy))
 
 
 def title(pod: views.Pod, namespace: str) -> str:
-    """How messages name a pod; at admission it may have no name yet."""
+    """Return the name of a pod for messages. At admission a pod may have no name yet."""
     metadata = pod.metadata
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
 
 
-def _role(pod: views.Pod, policy: policies.Policy) -> str:
-    """The word of a refused pod's role, "" where its containers do not tell whether they compute."""
+def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
+    """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
-        computing = accelerators.accelerated(pod, policy.document.accelerators)
+        accelerated = accelerators.find_containers(pod, policy.document.accelerators)
     except model.RefusedError:
         return ""
-    return roles.role_of(pod, policy.document.roles, accelerated=bool(computing)).word
+    return roles.role_of(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
 
-def _injection(aim: aims.Aim) -> model.Injection:
-    attached = attachments.attach(aim)
-    parts = [
-        attached.part,
-        devices.request(aim, attached.selections),
-        mounts.mount(aim),
-        security.grant(aim),
-        *environment.set_for(aim),
+def _build_injection(ctx: context.InjectionContext) -> model.Injection:
+    attachment_plan = attachments.attach(ctx)
+    contributions = [
+        attachment_plan.contribution,
+        devices.request_devices(ctx, attachment_plan.selections),
+        mounts.mount_volumes(ctx),
+        security.grant(ctx),
+        *environment.set_variables(ctx),
     ]
-    part = model.join((*parts, preflight.check(aim, attached.selections, parts), _bystander(aim)))
-    advice = admission.warnings(aim, part.changes)
-    written, warnings = record.write(aim, part)
+    contribution = model.merge(
+        (
+            *contributions,
+            preflight.add_init_container(ctx, attachment_plan.selections, contributions),
+            _explain_no_rails(ctx),
+        )
+    )
+    lint_warnings = admission.warnings(ctx, contribution.changes)
+    record_changes, record_warnings = record.write(ctx, contribution)
     return model.Injection(
-        fabric=aim.fabric_name,
-        role=aim.role.word,
-        containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
-        rails=tuple(chosen.name for chosen in aim.rails),
-        changes=(*sorted(part.changes, key=lambda change: _ORDER[type(change)]), *written),
-        warnings=keys.of_pod(aim.pod.metadata) + part.warnings + warnings + advice,
+        fabric=ctx.fabric_name,
+        role=ctx.role.name,
+        containers=tuple(ctx.container(index).name for index in ctx.targets) if ctx.role.rails else (),
+        rails=tuple(rail.name for rail in ctx.rails),
+        changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
+        warnings=keys.check_pod(ctx.pod.metadata) + contribution.warnings + record_warnings + lint_warnings,
     )
 
 
-def _bystander(aim: aims.Aim) -> model.Part:
-    """Why a pod without rails has none; also to an author who named containers for them."""
-    if aim.role.rails:
-        return model.NOTHING
-    written = aim.pod.metadata.annotations.get(names.CONTAINERS)
+def _explain_no_rails(ctx: context.InjectionContext) -> model.Contribution:
+    """Explain why a pod has no rails. Warn an author who selected containers for them."""
+    if ctx.role.rails:
+        return model.EMPTY
+    user_value = ctx.pod.metadata.annotations.get(names.CONTAINERS)
     warnings = []
-    if written is not None:
+    if user_value is not None:
         warnings.append(
-            f"annotation {names.CONTAINERS} {model.some([repr(written)])} gives no container the fabric: "
-            f"{aim.role.why}; if one is a rank, request an accelerator in it"
+            f"annotation {names.CONTAINERS} {model.format_some([repr(user_value)])} has no effect: "
+            f"{ctx.role.reason}; if a container is a rank, request an accelerator in it"
         )
-    return model.Part(skipped={"rails": aim.role.why}, warnings=tuple(warnings))
+    return model.Contribution(skipped={"rails": ctx.role.reason}, warnings=tuple(warnings))

@@ -1,14 +1,12 @@
-"""What the pod-security level of a namespace lets a fabric do (Kubernetes' Pod Security Standards).
+"""Checks the pod-security level of a namespace (Kubernetes' Pod Security Standards; docs/interface.md 3.4).
 
-Owns the two levels that forbid something and ruling 16's question whether a forbidden thing is the only way to the
-devices. Where the level is not known nothing is held back: the API server judges the pod after us anyway.
+If the level is unknown, everything is allowed here: the API server checks the pod after the webhook.
 """
 
 from collections.abc import Mapping
 
 from railwright.fabric import names
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import facts
+from railwright.fabric.injection import context, facts
 
 _PRIVILEGED, _RESTRICTED = "privileged", "restricted"
 # Capabilities a container may add, by level (pod-security-admission policy/check_capabilities_*.go).
@@ -20,25 +18,25 @@ _BASELINE = frozenset(
 )
 _ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: frozenset({"NET_BIND_SERVICE"})}
 
-ELSEWHERE = "if NCCL fails without, run the pod in a privileged namespace"
+ALTERNATIVE = "if NCCL fails without it, run the pod in a privileged namespace"
 
 
-def level(known: facts.Facts) -> str | None:
-    """The enforced level where it forbids something: baseline or restricted; else None.
+def find_level(cluster: facts.Facts) -> str | None:
+    """Return the enforced level, baseline or restricted, or None if it forbids nothing.
 
-    A word that is no level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).
+    An invalid level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).
     """
-    written = (known.namespace_labels or {}).get(names.POD_SECURITY_ENFORCE, _PRIVILEGED)
-    if written == _PRIVILEGED:
+    label = (cluster.namespace_labels or {}).get(names.POD_SECURITY_ENFORCE, _PRIVILEGED)
+    if label == _PRIVILEGED:
         return None
-    return written if written in _ALLOWED else _RESTRICTED
+    return label if label in _ALLOWED else _RESTRICTED
 
 
 def allows(enforced: str | None, capability: str) -> bool:
-    """True when a container may add the capability under that level."""
+    """True if a container may add the capability under the level."""
     return enforced is None or capability in _ALLOWED[enforced]
 
 
-def only_way(aim: aims.Aim) -> bool:
-    """True when some rail has no resource: then no device plugin brings its device into the container."""
-    return any(chosen.resource is None for chosen in aim.rails)
+def needs_privilege(ctx: context.InjectionContext) -> bool:
+    """True if some rail has no resource, so that no device plugin can add its device to the container."""
+    return any(rail.resource is None for rail in ctx.rails)

@@ -1,57 +1,62 @@
-"""The check before NCCL starts, as an init container (`railwright preflight`).
+"""Adds the init container that checks the rails before NCCL starts (`railwright preflight`).
 
-Owns whether there is one, and how ours is told from a user's container of its name. What is in it is
-`preflight_container`'s.
+`preflight_container` builds the container.
 """
 
 from collections.abc import Sequence
 
 from railwright.fabric import names, networks, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import model, preflight_container
+from railwright.fabric.injection import context, model, preflight_container
 
 
-def check(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part]) -> model.Part:
-    """The init container, behind those the pod has; `so_far` is what the other concerns do. Raises RefusedError."""
-    if not aim.role.rails:
-        return model.NOTHING
-    if why := _why_not(aim, so_far):
-        return model.Part(skipped={"preflight": why})
-    if any(_is_ours(each) for each in aim.pod.spec.init_containers or ()):
-        return model.Part(entries=("preflight",))
-    _check_name(aim)
+def add_init_container(
+    ctx: context.InjectionContext, selections: Sequence[networks.Selection], previous: Sequence[model.Contribution]
+) -> model.Contribution:
+    """Append the init container. `previous` are the contributions of the other mutators. Raises RefusedError."""
+    if not ctx.role.rails:
+        return model.EMPTY
+    if reason := _find_skip_reason(ctx, previous):
+        return model.Contribution(skipped={"preflight": reason})
+    if any(_is_ours(container) for container in ctx.pod.spec.init_containers or ()):
+        return model.Contribution(entries=("preflight",))
+    _check_name(ctx)
     change = model.AddInitContainer(
         entry="preflight",
-        reason=f"a rail of fabric {aim.fabric_name} that does not work stops the pod before NCCL crawls over TCP",
-        init_container=preflight_container.build(aim, selections, so_far),
+        reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
+        init_container=preflight_container.build(ctx, selections, previous),
     )
-    return model.Part(changes=(change,), entries=("preflight",))
+    return model.Contribution(changes=(change,), entries=("preflight",))
 
 
-def _why_not(aim: aims.Aim, so_far: Sequence[model.Part]) -> str:
-    if "preflight" in aim.wishes.skip:
+def _find_skip_reason(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> str:
+    """Return the reason why the pod gets no preflight, "" if it gets one."""
+    if "preflight" in ctx.options.skip:
         return f"by annotation {names.SKIP}"
-    if not aim.fabric.preflight.enabled:
+    if not ctx.fabric.preflight.enabled:
         return "disabled by policy"
-    if not aim.rails:
+    if not ctx.rails:
         return "no rails"
-    if "devices" in aim.wishes.skip and not preflight_container.has_devices(aim, so_far):
-        return f"annotation {names.SKIP} leaves out the devices that it would check"
+    if "devices" in ctx.options.skip and not preflight_container.has_devices(ctx, previous):
+        return f"annotation {names.SKIP} leaves out the devices that preflight checks"
     return ""
 
 
 def _is_ours(container: views.InitContainer) -> bool:
-    """By name and program: defaults of the API server and other webhooks may have touched the rest."""
+    """True if railwright added the container.
+
+    Compares name and program: the API server and webhooks change the rest.
+    """
     program = tuple((container.command or ())[: len(preflight_container.PROGRAM)])
     return container.name == names.PREFLIGHT_CONTAINER and program == preflight_container.PROGRAM
 
 
-def _check_name(aim: aims.Aim) -> None:
-    spec = aim.pod.spec
-    for place, there in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
-        if any(each.name == names.PREFLIGHT_CONTAINER for each in there):
+def _check_name(ctx: context.InjectionContext) -> None:
+    """Raise RefusedError if the user has a container with the preflight's name."""
+    spec = ctx.pod.spec
+    for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
+        if any(container.name == names.PREFLIGHT_CONTAINER for container in containers):
             raise model.RefusedError(
                 "preflight",
-                f"spec.{place} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
+                f"spec.{field} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
                 f"rename it, or set annotation {names.SKIP} to preflight",
             )

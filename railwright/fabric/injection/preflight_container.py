@@ -1,8 +1,8 @@
-"""The preflight container of one pod, as its JSON: the view of the rails that the chosen container will have.
+"""Builds the preflight container of a pod, as JSON.
 
-Owns what it is given. It sees what the first chosen container sees, and costs the pod nothing: Kubernetes counts the
-larger of init containers and app containers, and the kubelet hands devices of an init container on to the others. It
-leaves the pod's QoS class as it is, and passes every pod-security level that the pod itself passes.
+The container has the rails, mounts and values of the first target container. It costs the pod nothing: Kubernetes
+counts the larger of init containers and app containers, and kubelet reuses the devices of an init container. It does
+not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
 """
 
 import functools
@@ -10,184 +10,197 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from railwright.fabric import names, networks, quantity, views
-from railwright.fabric.injection import accelerators, model, mounts, shapes, tables
-from railwright.fabric.injection import aim as aims
+from railwright.fabric.injection import accelerators, context, env_tables, model, mounts, shapes
 
-Kind = TypeVar("Kind", bound=model.Change)
+ChangeType = TypeVar("ChangeType", bound=model.Change)
 PROGRAM = ("railwright", "preflight")
-_WAIT_SECONDS = "30"  # a subnet manager sweeps every ten (opensm's sweep_interval); an address' GID takes less than one
-_USER = 65532  # that of the image, said here because a pod's own runAsUser would replace it
+_WAIT_SECONDS = "30"  # a subnet manager sweeps every 10 s (opensm's sweep_interval); a GID appears within 1 s
+_USER = 65532  # the image's user, set because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
 _GID_INDEX = "NCCL_IB_GID_INDEX"
 _NO_CONTEXT = views.SecurityContext()
 
 
-def build(aim: aims.Aim, selections: Sequence[networks.Selection], so_far: Sequence[model.Part]) -> Mapping[str, Any]:
-    """The container. `so_far` is what the other concerns do to the pod."""
+def build(
+    ctx: context.InjectionContext, selections: Sequence[networks.Selection], previous: Sequence[model.Contribution]
+) -> Mapping[str, Any]:
+    """Return the container. `previous` are the contributions of the other mutators."""
     container: dict[str, Any] = {
         "name": names.PREFLIGHT_CONTAINER,
-        "image": aim.fabric.preflight.image,
-        "command": [*PROGRAM, *_arguments(aim, selections), *_on_failure(aim)],
+        "image": ctx.fabric.preflight.image,
+        "command": [*PROGRAM, *_build_arguments(ctx, selections), *_build_failure_options(ctx)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": _resources(aim, so_far),
-        "securityContext": _security(aim, so_far),
+        "resources": _build_resources(ctx, previous),
+        "securityContext": _build_security_context(ctx, previous),
     }
-    values = [(name, _value(aim, so_far, name)) for name in (tables.HCA, _GID_INDEX)]
-    if known := [{"name": name, "value": value} for name, value in values if value]:
-        container["env"] = known
-    if mounted := list(_mounts(aim, so_far)):
-        container["volumeMounts"] = mounted
+    values = [(name, _find_value(ctx, previous, name)) for name in (env_tables.HCA, _GID_INDEX)]
+    if env := [{"name": name, "value": value} for name, value in values if value]:
+        container["env"] = env
+    if volume_mounts := list(_list_mounts(ctx, previous)):
+        container["volumeMounts"] = volume_mounts
     return container
 
 
-def has_devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> bool:
-    """True where the container would see RDMA devices: by its resources, by a mount or by privilege."""
-    if "privileged" in _security(aim, so_far) or any(
-        mount["name"] != mounts.NCCL_CONF for mount in _mounts(aim, so_far)
+def has_devices(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> bool:
+    """True if the container would have RDMA devices: by its resources, by a mount or by privilege."""
+    if "privileged" in _build_security_context(ctx, previous) or any(
+        mount["name"] != mounts.NCCL_CONF for mount in _list_mounts(ctx, previous)
     ):
         return True
-    return bool(_devices(aim, so_far))
+    return bool(_count_devices(ctx, previous))
 
 
-# --- what it is told --------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------
 
 
-def _on_failure(aim: aims.Aim) -> Iterator[str]:
-    if aim.fabric.preflight.on_failure == "warn":
+def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
+    if ctx.fabric.preflight.on_failure == "warn":
         yield "--warn"
 
 
-def _arguments(aim: aims.Aim, selections: Sequence[networks.Selection]) -> Iterator[str]:
-    yield from ("--transport", str(aim.fabric.transport))
-    rails = [chosen.rail for chosen in aim.rails]
-    devices = shapes.before_binding(aim.pod, aim.document, rails).devices or ("",) * len(rails)
-    interfaces = _interfaces(aim, selections)
+def _build_arguments(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+    yield from ("--transport", str(ctx.fabric.transport))
+    rails = [rail.rail for rail in ctx.rails]
+    devices = shapes.resolve_before_binding(ctx.pod, ctx.document, rails).devices or ("",) * len(rails)
+    interfaces = _assign_interfaces(ctx, selections)
     for rail, device, interface in zip(rails, devices, interfaces, strict=True):
-        parts = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")
-        yield from ("--rail", ",".join(part for part in parts if part))
-    if aim.fabric.preflight.mtu is not None:
-        yield from ("--mtu", str(aim.fabric.preflight.mtu))
-    if not aim.runs_as_root(aim.targets[0]) or aim.pod.spec.host_users is False:  # then IPC_LOCK has no effect
+        options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")
+        yield from ("--rail", ",".join(option for option in options if option))
+    if ctx.fabric.preflight.mtu is not None:
+        yield from ("--mtu", str(ctx.fabric.preflight.mtu))
+    if not ctx.runs_as_root(ctx.targets[0]) or ctx.pod.spec.host_users is False:  # then IPC_LOCK has no effect
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
 
 
-def _interfaces(aim: aims.Aim, selections: Sequence[networks.Selection]) -> list[str]:
-    """The interface of each rail: that of the attachment to its network; "" where it has none of its own."""
-    named = networks.interfaces(selections, aim.document.cluster_wide_networks)
-    free = list(zip(selections, named, strict=True))
-    found = []
-    for chosen in aim.rails:
-        of_network = [pair for pair in free if pair[0].key == chosen.network]
-        same_name = [pair for pair in of_network if pair[1] == chosen.rail.interface]
-        pair = next(iter(same_name or of_network), None)
+def _assign_interfaces(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> list[str]:
+    """Return the interface of each rail, by the attachment to its network. "" for a rail without an attachment."""
+    interface_names = networks.interfaces(selections, ctx.document.cluster_wide_networks)
+    unassigned = list(zip(selections, interface_names, strict=True))
+    result = []
+    for rail in ctx.rails:
+        candidates = [pair for pair in unassigned if pair[0].key == rail.network]
+        same_name = [pair for pair in candidates if pair[1] == rail.rail.interface]
+        pair = next(iter(same_name or candidates), None)
         if pair is not None:
-            free.remove(pair)
-        found.append(pair[1] if pair else "")
-    return found
+            unassigned.remove(pair)
+        result.append(pair[1] if pair else "")
+    return result
 
 
-# --- what it is given -------------------------------------------------------------------------------------
+# --- resources, mounts and environment --------------------------------------------------------------------
 
 
-def _resources(aim: aims.Aim, so_far: Sequence[model.Part]) -> Mapping[str, Mapping[str, str]]:
-    """Requests and limits alike, or the pod would lose its QoS class and with it its exclusive CPUs."""
-    amounts = {name: str(count) for name, count in _devices(aim, so_far).items()}
-    for name, ours, spell in _SMALL:
-        if theirs := _requested(aim, name):
-            amounts[name] = spell(min(ours, theirs))
+def _build_resources(
+    ctx: context.InjectionContext, previous: Sequence[model.Contribution]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs."""
+    amounts = {name: str(count) for name, count in _count_devices(ctx, previous).items()}
+    for name, limit, format_amount in _LIMITS:
+        if requested := _sum_requests(ctx, name):
+            amounts[name] = format_amount(min(limit, requested))
     return {"requests": amounts, "limits": amounts} if amounts else {}
 
 
-def _millis(amount: int) -> str:
+def _format_millis(amount: int) -> str:
     return f"{amount}m"
 
 
-def _bytes(amount: int) -> str:
+def _format_bytes(amount: int) -> str:
     return str(-(-amount // 1000))
 
 
-# Of what the pod itself names, in thousandths: the program takes 70 ms of CPU time and 14 MiB.
-_SMALL: tuple[tuple[str, int, Callable[[int], str]], ...] = (
-    ("cpu", 100, _millis),
-    ("memory", 64 * 2**20 * 1000, _bytes),
+# Upper limits in thousandths of resources that the pod itself requests. The program takes 70 ms of CPU and 14 MiB.
+_LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
+    ("cpu", 100, _format_millis),
+    ("memory", 64 * 2**20 * 1000, _format_bytes),
 )
 
 
-def _devices(aim: aims.Aim, so_far: Sequence[model.Part]) -> Mapping[str, int]:
-    """The rails' devices as the chosen containers have them, so that the kubelet hands the same ones on."""
+def _count_devices(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Mapping[str, int]:
+    """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
     amounts = {}
-    for resource in dict.fromkeys(chosen.resource for chosen in aim.rails if chosen.resource):
-        own = [accelerators.amount(aim.container(index), resource) for index in aim.targets]
-        added = [each.quantity for each in _of(so_far, model.AddResource) if each.resource == resource]
-        if most := max(*own, *added, 0):
-            amounts[resource] = most
+    for resource in dict.fromkeys(rail.resource for rail in ctx.rails if rail.resource):
+        existing = [accelerators.read_amount(ctx.container(index), resource) for index in ctx.targets]
+        added = [
+            change.quantity for change in _select_changes(previous, model.AddResource) if change.resource == resource
+        ]
+        if amount := max(*existing, *added, 0):
+            amounts[resource] = amount
     return amounts
 
 
-def _requested(aim: aims.Aim, resource: str) -> int:
-    """What the app containers request together, in thousandths; 0 where that is unreadable and refused anyway."""
+def _sum_requests(ctx: context.InjectionContext, resource: str) -> int:
+    """Return the sum of a resource over the app containers, in thousandths, or 0 if a quantity is invalid."""
     total = 0
     try:
-        for resources in [each.resources for each in aim.pod.spec.containers if each.resources is not None]:
-            written = resources.requests.get(resource, resources.limits.get(resource))
-            total += _thousandths(written) if written is not None else 0
+        for resources in [
+            container.resources for container in ctx.pod.spec.containers if container.resources is not None
+        ]:
+            amount = resources.requests.get(resource, resources.limits.get(resource))
+            total += _parse_thousandths(amount) if amount is not None else 0
     except quantity.InvalidQuantityError:
         return 0
     return max(0, total)
 
 
-_thousandths = functools.lru_cache(maxsize=1024)(quantity.milli)  # pods of a gang bring the same amounts
+_parse_thousandths = functools.lru_cache(maxsize=1024)(quantity.milli)  # pods of a gang request the same amounts
 
 
-def _security(aim: aims.Aim, so_far: Sequence[model.Part]) -> Mapping[str, Any]:
-    target = aim.targets[0]
-    own = aim.container(target).security_context or _NO_CONTEXT
-    least = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "readOnlyRootFilesystem": True}
-    if own.privileged or any(each.container == target for each in _of(so_far, model.SetPrivileged)):
-        return {**least, "privileged": True}
-    added = {each.capability for each in _of(so_far, model.AddCapability) if each.container == target}
-    added.update((own.capabilities or views.Capabilities()).add or ())
-    granted = {"add": [_LOCK]} if added & {_LOCK, f"CAP_{_LOCK}", "ALL"} else {}
+def _build_security_context(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Mapping[str, Any]:
+    target = ctx.targets[0]
+    security = ctx.container(target).security_context or _NO_CONTEXT
+    base = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "readOnlyRootFilesystem": True}
+    if security.privileged or any(
+        change.container == target for change in _select_changes(previous, model.SetPrivileged)
+    ):
+        return {**base, "privileged": True}
+    added = {
+        change.capability for change in _select_changes(previous, model.AddCapability) if change.container == target
+    }
+    added.update((security.capabilities or views.Capabilities()).add or ())
+    additions = {"add": [_LOCK]} if added & {_LOCK, f"CAP_{_LOCK}", "ALL"} else {}
     return {
-        **least,
+        **base,
         "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], **granted},
+        "capabilities": {"drop": ["ALL"], **additions},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
-def _mounts(aim: aims.Aim, so_far: Sequence[model.Part]) -> Iterator[Mapping[str, Any]]:
-    """The device files and NCCL's file where the first chosen container has them mounted."""
-    target = aim.targets[0]
-    for change in _of(so_far, model.AddMount):
+def _list_mounts(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Iterator[Mapping[str, Any]]:
+    """Yield the mounts of the device files and of nccl.conf in the first target container."""
+    target = ctx.targets[0]
+    for change in _select_changes(previous, model.AddMount):
         if change.container == target and change.mount["name"] in {mounts.INFINIBAND, mounts.NCCL_CONF}:
             yield change.mount
-    for mount in aim.container(target).volume_mounts:
+    for mount in ctx.container(target).volume_mounts:
         if mount.name == mounts.NCCL_CONF:
             yield mounts.NCCL_CONF_FILE.mount
         elif mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}
 
 
-def _value(aim: aims.Aim, so_far: Sequence[model.Part], name: str) -> str | None:
-    """The literal value that the first chosen container will have for a variable; None where none is known."""
-    target = aim.targets[0]
-    for change in _of(so_far, model.SetEnv):
+def _find_value(ctx: context.InjectionContext, previous: Sequence[model.Contribution], name: str) -> str | None:
+    """Return the literal value of a variable in the first target container, or None if it is unknown."""
+    target = ctx.targets[0]
+    for change in _select_changes(previous, model.SetEnv):
         if change.container == target and change.name == name:
             return change.value
-    if any(each.name == name for each in _unset(aim, so_far)):
+    if any(entry.name == name for entry in _list_unset(ctx, previous)):
         return None
-    there = [each for each in aim.container(target).env if each.name == name]
-    return there[-1].value if there else None
+    entries = [entry for entry in ctx.container(target).env if entry.name == name]
+    return entries[-1].value if entries else None
 
 
-def _unset(aim: aims.Aim, so_far: Sequence[model.Part]) -> Iterator[views.EnvVar]:
-    target = aim.targets[0]
-    for change in _of(so_far, model.UnsetEnv):
+def _list_unset(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Iterator[views.EnvVar]:
+    target = ctx.targets[0]
+    for change in _select_changes(previous, model.UnsetEnv):
         if change.container == target:
-            yield aim.container(target).env[change.index]
+            yield ctx.container(target).env[change.index]
 
 
-def _of(parts: Sequence[model.Part], kind: type[Kind]) -> Iterator[Kind]:
-    return (change for part in parts for change in part.changes if isinstance(change, kind))
+def _select_changes(contributions: Sequence[model.Contribution], change_type: type[ChangeType]) -> Iterator[ChangeType]:
+    return (
+        change for contribution in contributions for change in contribution.changes if isinstance(change, change_type)
+    )

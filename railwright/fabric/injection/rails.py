@@ -1,7 +1,7 @@
-"""Which rails a pod gets: all, those its annotation names, or its share; less those it opted out of.
+"""Selects the rails of a pod: all, those in its annotation, or its share. Rails that the pod opted out of are removed.
 
-Owns the annotation's grammar (ruling 1), `railsPerPod` and the meaning of "0" (ruling 13). Resolves the resource of a
-rail, by the policy or by the network's own annotation.
+The rules are in docs/interface.md 1.3 and 3.2. The resource of a rail comes from the policy, otherwise from the
+annotation of its network.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from railwright.fabric.policy import model as policies
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A rail of this pod with what was looked up for it."""
+    """A rail of the pod with its resource and network."""
 
     rail: policies.Rail
     resource: str | None
@@ -22,58 +22,63 @@ class Chosen(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The rail's name."""
+        """Return the rail's name."""
         return self.rail.name
 
 
-def choose(
-    pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy, known: facts.Facts
+def select_rails(
+    pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy, cluster: facts.Facts
 ) -> tuple[Chosen, ...]:
-    """The pod's rails in the fabric's order. Raises RefusedError."""
+    """Return the pod's rails in the fabric's order. Raises RefusedError."""
     if fabric.transport is policies.Transport.TCP:
         return ()
-    written = pod.metadata.annotations.get(names.RAILS)
-    if written is not None:
-        rails = _asked(written, fabric.rails)
+    annotation = pod.metadata.annotations.get(names.RAILS)
+    if annotation is not None:
+        policy_rails = _parse_annotation(annotation, fabric.rails)
     elif fabric.rails_per_pod == "proportional":
-        rails = _share(pod, fabric, document)
+        policy_rails = _select_proportional(pod, fabric, document)
     else:
-        rails = fabric.rails
-    found = (_resolved(rail, known) for rail in rails)
-    return tuple(each for each in found if each.resource is None or not opted_out(pod, each.resource))
+        policy_rails = fabric.rails
+    resolved = (_resolve_rail(rail, cluster) for rail in policy_rails)
+    return tuple(rail for rail in resolved if rail.resource is None or not is_opted_out(pod, rail.resource))
 
 
-def opted_out(pod: views.Pod, resource: str) -> bool:
-    """True where the pod names a resource and asks for none of it."""
-    said = [container for container in pod.spec.containers if accelerators.names(container, resource)]
-    return bool(said) and not any(accelerators.amount(container, resource) for container in said)
+def is_opted_out(pod: views.Pod, resource: str) -> bool:
+    """True if the pod names the resource and requests none of it."""
+    containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
+    return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
 def network_of(rail: policies.Rail) -> tuple[str, str] | None:
-    """(namespace, name) of a rail's NetworkAttachmentDefinition."""
+    """Return (namespace, name) of a rail's NetworkAttachmentDefinition."""
     if rail.network is None:
         return None
     namespace, _, name = rail.network.partition("/")
     return (namespace, name)
 
 
-def _resolved(rail: policies.Rail, known: facts.Facts) -> Chosen:
+def _resolve_rail(rail: policies.Rail, cluster: facts.Facts) -> Chosen:
     network = network_of(rail)
     resource = rail.resource
-    if resource is None and network is not None and known.networks is not None:
-        resource = known.networks.get(network)
+    if resource is None and network is not None and cluster.networks is not None:
+        resource = cluster.networks.get(network)
     return Chosen(rail, resource, network)
 
 
-def _share(pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy) -> tuple[policies.Rail, ...]:
-    """ceil(GPUs x rails / GPUs per node), at least one: the first ones, so that a whole gang has the same."""
-    wanted = sum(accelerators.count(container, document.accelerators) for container in pod.spec.containers)
-    share = -(-wanted * len(fabric.rails) // (fabric.gpus_per_node or 1))
+def _select_proportional(
+    pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy
+) -> tuple[policies.Rail, ...]:
+    """Return ceil(GPUs x rails / GPUs per node) rails, at least one.
+
+    They are the first rails of the fabric, so that all pods of a gang have the same.
+    """
+    accelerator_count = sum(accelerators.count(container, document.accelerators) for container in pod.spec.containers)
+    share = -(-accelerator_count * len(fabric.rails) // (fabric.gpus_per_node or 1))
     return fabric.rails[: max(1, min(share, len(fabric.rails)))]
 
 
-def _asked(written: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
-    text = written.strip()
+def _parse_annotation(annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
+    text = annotation.strip()
     if not text:
         raise model.RefusedError(
             "rails",
@@ -81,37 +86,37 @@ def _asked(written: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail,
             "count, names or a range such as rail0-rail3, or remove it for all",
         )
     if text.isascii() and text.isdigit():
-        return _first(text, written, rails)
-    numbers = {rail.name: number for number, rail in enumerate(rails)}
-    wanted: set[int] = set()
+        return _select_first(text, annotation, rails)
+    index_by_name = {rail.name: index for index, rail in enumerate(rails)}
+    selected: set[int] = set()
     for item in text.split(","):
-        first, last = _span(item.strip(), written, numbers)
+        first, last = _parse_range(item.strip(), annotation, index_by_name)
         if last < first:
-            raise _refused(written, f"{model.quoted(item.strip())} is reversed; write the earlier rail first")
-        wanted.update(range(first, last + 1))
-    return tuple(rails[number] for number in sorted(wanted))
+            raise _reject(annotation, f"{model.quoted(item.strip())} is reversed; write the earlier rail first")
+        selected.update(range(first, last + 1))
+    return tuple(rails[index] for index in sorted(selected))
 
 
-def _first(text: str, written: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
-    count = int(text[:9])  # nine digits are more rails than any fabric has
+def _select_first(text: str, annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
+    count = int(text[:9])  # bounds the work; no fabric has as many rails
     if not 0 < count <= len(rails):
-        raise _refused(written, f"the fabric has {len(rails)} rails; ask for 1 to {len(rails)}, or remove it for all")
+        raise _reject(annotation, f"the fabric has {len(rails)} rails; ask for 1 to {len(rails)}, or remove it for all")
     return tuple(rails[:count])
 
 
-def _span(item: str, written: str, numbers: dict[str, int]) -> tuple[int, int]:
-    """First and last number of a name or of a range; names may hold '-' themselves, so each name is tried."""
-    if item in numbers:
-        return numbers[item], numbers[item]
-    for first, number in numbers.items():
-        if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in numbers:
-            return number, numbers[last]
-    raise _refused(
-        written,
-        f"{model.quoted(item)} is not a rail or a range; the fabric has {model.listed(numbers)}; "
+def _parse_range(item: str, annotation: str, index_by_name: dict[str, int]) -> tuple[int, int]:
+    """Return first and last index of a name or a range. Rail names may contain '-', so each name is tried."""
+    if item in index_by_name:
+        return index_by_name[item], index_by_name[item]
+    for first, index in index_by_name.items():
+        if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in index_by_name:
+            return index, index_by_name[last]
+    raise _reject(
+        annotation,
+        f"{model.quoted(item)} is not a rail or a range; the fabric has {model.listed(index_by_name)}; "
         "write a count, names or a range such as rail0-rail3",
     )
 
 
-def _refused(written: str, problem: str) -> model.RefusedError:
-    return model.RefusedError("rails", f"annotation {names.RAILS} {model.quoted(written)}: {problem}")
+def _reject(annotation: str, problem: str) -> model.RefusedError:
+    return model.RefusedError("rails", f"annotation {names.RAILS} {model.quoted(annotation)}: {problem}")

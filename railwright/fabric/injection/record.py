@@ -1,7 +1,7 @@
-"""The record of CONTRACT section 5: what was done, by which policy; and whether everything fits (ruling 5).
+"""Writes the injection record (docs/interface.md 5), and limits the size of a pod's annotations (1.5).
 
-Owns the JSON and the bound of all annotations. The record is a function of the finished pod, so that planning an
-injected pod again gives the same text; what a user wrote there decides nothing.
+The record depends only on the injected pod, so that planning it again gives the same text. A value that a user wrote
+there is ignored.
 """
 
 import functools
@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from railwright.fabric import names, version, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import model
+from railwright.fabric.injection import context, model
 
-_WRITTEN = (names.INJECTION, names.NCCL_CONF)  # what a user wrote there does not stay
+_OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The annotation's content, keys in this order. `reasons` is ours: why each variable of `added`, and its source."""
+    """The content of the annotation, keys in this order.
+
+    `reasons` has reason and source of each variable in `added`.
+    """
 
     version: str
     policy: str
@@ -27,84 +29,93 @@ class Record(msgspec.Struct, frozen=True):
     containers: tuple[str, ...]
     rails: tuple[str, ...]
     added: tuple[str, ...]
-    kept: Mapping[str, tuple[str, ...]]
+    user_values: Mapping[str, tuple[str, ...]] = msgspec.field(name="kept")
     skipped: Mapping[str, str]
     reasons: msgspec.Raw
 
 
-def check_given(pod: views.Pod) -> None:
-    """Raises RefusedError where what the user wrote is beyond the limit already: nobody may make us read megabytes."""
+def check_size(pod: views.Pod) -> None:
+    """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
     annotations = pod.metadata.annotations
-    size = size_of(annotations) - sum(len(key) + _bytes(annotations[key]) for key in _WRITTEN if key in annotations)
+    size = measure(annotations) - sum(
+        len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
+    )
     if size > MAX_ANNOTATIONS:
         raise model.RefusedError(
             "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
         )
 
 
-def write(aim: aims.Aim, part: model.Part) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
-    """The change that writes the record, and warnings. Raises RefusedError where the rest does not fit."""
-    there = aim.pod.metadata.annotations.get(names.INJECTION)
-    text = _text(aim, part)
-    size = _size(aim, part.changes)
-    _check(size, part)
+def write(
+    ctx: context.InjectionContext, contribution: model.Contribution
+) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+    """Return the change that writes the record, and warnings.
+
+    Raises RefusedError if the other annotations do not fit.
+    """
+    existing = ctx.pod.metadata.annotations.get(names.INJECTION)
+    text = _format_record(ctx, contribution)
+    size = _measure_after(ctx, contribution.changes)
+    _check_limit(size, contribution)
     warnings: tuple[str, ...] = ()
     if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
         limit = "the pod's annotations are at their limit of 256 KiB; shorten some of them"
         warnings = (f"annotation {names.INJECTION} is left out: {limit}",)
-        text = ""  # empties what a user may have forged
-    if (there or "") == text:
+        text = ""  # removes a record that a user may have forged
+    if (existing or "") == text:
         return (), warnings
     change = model.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
     return (change,), warnings
 
 
-def _text(aim: aims.Aim, part: model.Part) -> str:
+def _format_record(ctx: context.InjectionContext, contribution: model.Contribution) -> str:
     record = Record(
         version=version.VERSION,
-        policy=aim.policy.digest,
-        fabric=aim.fabric_name,
-        role=aim.role.word,
-        containers=tuple(aim.container(index).name for index in aim.targets) if aim.role.rails else (),
-        rails=tuple(chosen.name for chosen in aim.rails),
-        added=part.entries,
-        kept=part.kept,
-        skipped=part.skipped,
-        reasons=_reasons(part.entries, part.reasons),
+        policy=ctx.policy.digest,
+        fabric=ctx.fabric_name,
+        role=ctx.role.name,
+        containers=tuple(ctx.container(index).name for index in ctx.targets) if ctx.role.rails else (),
+        rails=tuple(rail.name for rail in ctx.rails),
+        added=contribution.entries,
+        user_values=contribution.user_values,
+        skipped=contribution.skipped,
+        reasons=_encode_reasons(contribution.entries, contribution.reasons),
     )
     return msgspec.json.encode(record).decode()
 
 
-@functools.lru_cache(maxsize=512)  # the same for all pods of a job, and a kilobyte to encode
-def _reasons(entries: tuple[str, ...], known: tuple[model.Reasons, ...]) -> msgspec.Raw:
-    of = {entry: reason for each in known for entry, reason in each.of.items()}
-    return msgspec.Raw(msgspec.json.encode({entry: of[entry] for entry in entries if entry in of}))
+@functools.lru_cache(maxsize=512)  # all pods of a job share the text, about 1 KB to encode
+def _encode_reasons(entries: tuple[str, ...], reason_tables: tuple[model.Reasons, ...]) -> msgspec.Raw:
+    reason_by_entry = {entry: reason for table in reason_tables for entry, reason in table.reason_by_entry.items()}
+    return msgspec.Raw(
+        msgspec.json.encode({entry: reason_by_entry[entry] for entry in entries if entry in reason_by_entry})
+    )
 
 
-def _size(aim: aims.Aim, changes: Iterable[model.AnyChange]) -> int:
-    """Bytes of all annotations but the record, after the changes."""
-    annotations = dict(aim.pod.metadata.annotations)
+def _measure_after(ctx: context.InjectionContext, changes: Iterable[model.AnyChange]) -> int:
+    """Return the bytes of all annotations except the record, after the changes."""
+    annotations = dict(ctx.pod.metadata.annotations)
     annotations.pop(names.INJECTION, None)
     for change in changes:
         if isinstance(change, model.SetAnnotation):
             annotations[change.key] = change.value
-    return size_of(annotations)
+    return measure(annotations)
 
 
-def size_of(annotations: Mapping[str, str]) -> int:
-    """Bytes as the API server counts them against MAX_ANNOTATIONS."""
-    return sum([_bytes(key) + _bytes(value) for key, value in annotations.items()])
+def measure(annotations: Mapping[str, str]) -> int:
+    """Return the bytes as the API server counts them against MAX_ANNOTATIONS."""
+    return sum([_count_bytes(key) + _count_bytes(value) for key, value in annotations.items()])
 
 
-def _bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _check(size: int, part: model.Part) -> None:
-    ours = [change.key for change in part.changes if isinstance(change, model.SetAnnotation)]
-    if size > MAX_ANNOTATIONS and ours:
+def _check_limit(size: int, contribution: model.Contribution) -> None:
+    own_keys = [change.key for change in contribution.changes if isinstance(change, model.SetAnnotation)]
+    if size > MAX_ANNOTATIONS and own_keys:
         raise model.RefusedError(
             "annotations",
-            f"annotations would be {size} bytes with {model.listed(ours)}; the limit is {MAX_ANNOTATIONS}: "
+            f"annotations would be {size} bytes with {model.listed(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
             "remove some of the pod's own",
         )

@@ -1,8 +1,7 @@
-"""What a pod is in its job: a rank, mpirun's launcher, or a bystander (webhooks.md 5.2, 5.3).
+"""Finds the role of a pod in its job: a rank, mpirun's launcher, or a pod that sends no data (docs/interface.md 3).
 
-Owns the table of framework labels. A label can only take away: whoever can write it may write the opt-in label too.
-Gang and rank are `railwright.fabric.workload`'s, and so is the name by which a launcher is told where no label marks
-it.
+Framework labels can only remove rails. Trusting them is safe: anyone able to set them can also set the opt-in label.
+`railwright.fabric.workload` owns gang and rank, and the names of launchers without a label.
 """
 
 from collections.abc import Callable
@@ -20,22 +19,22 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "submitter",
     "excluded",
 )
-_VOLCANO_MPI = "MPI_HOST"  # set by Volcano's mpi plugin on the master only
+_VOLCANO_MPI = "MPI_HOST"  # Volcano's mpi plugin sets it only on the master
 _RAY_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # set by KubeRay on the submitter's pod, which has no node type
-_RAY_HEAD = "ray start --head"  # as Volcano's ray plugin begins the command of its head
-_RAY_SUBMIT = "ray job submit"  # in the submitter's command, also where its template has been written by hand
+_RAY_HEAD = "ray start --head"  # start of the head's command in Volcano's ray plugin
+_RAY_SUBMIT = "ray job submit"  # in the submitter's command, also in hand-written templates
 # Replica types of a TFJob that exchange data by gRPC, never by NCCL (training-operator, tensorflow_types.go).
 _TENSORFLOW_HELPERS = frozenset({"ps", "evaluator"})
 # Tasks of a Volcano Job that do the same, as TensorFlow's and PaddlePaddle's examples name them.
 _VOLCANO_HELPERS = _TENSORFLOW_HELPERS | {"pserver"}
-_MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; its mount path is the job's choice
-_TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the same
-_MPI_OPERATOR = "mpi-operator"  # value of the operator's label: v2beta1, which starts ranks by ssh
+_MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
+_TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the job sets its mount path
+_MPI_OPERATOR = "mpi-operator"  # label value of v2beta1, which starts ranks by ssh
 _INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
-_TRAINER_NODE = "node"  # Trainer v2's replicated job of ranks; its step label stays on the Job
+_TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job has a step label
 _LAUNCHER_LABELS = (
     names.KUBEFLOW_ROLE,  # mpi-operator v2beta1
-    names.KUBEFLOW_REPLICA_TYPE,  # training-operator's MPIJob v1, whose launcher has the job-role master
+    names.KUBEFLOW_REPLICA_TYPE,  # training-operator's MPIJob v1; its launcher has the job-role master
     names.MPI_OPERATOR_ROLE,
     names.MPI_ALPHA_ROLE,
     names.JOBSET_REPLICATED_JOB,  # Trainer v2
@@ -43,51 +42,55 @@ _LAUNCHER_LABELS = (
 
 
 class Role(msgspec.Struct, frozen=True):
-    """`rails`: gets the fabric. `pins`: gets mpirun's out-of-band pins. `why`: said where it gets no rails."""
+    """The role of a pod. `rails`: it gets the fabric. `reason`: why it gets no rails.
 
-    word: str
+    `needs_launcher_settings`: it gets the interface settings of mpirun.
+    """
+
+    name: str
     rails: bool
-    pins: bool = False
-    why: str = ""
+    needs_launcher_settings: bool = False
+    reason: str = ""
 
 
 _WORKER = Role(WORKER, rails=True)
-_ACTING_LAUNCHER = Role(LAUNCHER, rails=True, pins=True)  # a rank that also starts the others
+_ACTING_LAUNCHER = Role(LAUNCHER, rails=True, needs_launcher_settings=True)  # a rank that also starts the other ranks
 
 
-def never_rank() -> bool:
-    """Answer for a pod of which nothing shows that it sends data."""
+def return_false() -> bool:
+    """Return False: no facts show that the pod sends data."""
     return False
 
 
 def role_of(
-    pod: views.Pod, roles: policies.Roles, *, accelerated: bool, shown_rank: Callable[[], bool] = never_rank
+    pod: views.Pod, roles: policies.Roles, *, accelerated: bool, is_known_rank: Callable[[], bool] = return_false
 ) -> Role:
-    """Return the role of a pod; `accelerated` when an app container requests an accelerator.
+    """Return the role of a pod. `accelerated`: an app container requests an accelerator.
 
-    `shown_rank` is called for a task that only its name makes a launcher: whether other facts make it a rank as well.
+    `is_known_rank` is called for a task that is a launcher only by its name. It is True if other facts make it a rank
+    too.
     """
     task = pod.metadata.labels.get(names.VOLCANO_TASK)
-    said = roles.volcano_tasks.get(task) if task else None
-    if said == "never":
-        return Role(EXCLUDED, rails=False, why=f"the policy's roles.volcanoTasks says never for task {task}")
-    word = _word(pod, accelerated=accelerated)
-    if word == WORKER and not accelerated and _named_launcher(pod):
-        if roles.launchers != "never" and (names.CONTAINERS in pod.metadata.annotations or shown_rank()):
+    decision = roles.volcano_tasks.get(task) if task else None
+    if decision == "never":
+        return Role(EXCLUDED, rails=False, reason=f"the policy sets roles.volcanoTasks to never for task {task}")
+    name = _find_name(pod, accelerated=accelerated)
+    if name == WORKER and not accelerated and _has_launcher_name(pod):
+        if roles.launchers != "never" and (names.CONTAINERS in pod.metadata.annotations or is_known_rank()):
             return _ACTING_LAUNCHER
-        word = LAUNCHER
-    if said == "always":
-        return _ACTING_LAUNCHER if word == LAUNCHER else _WORKER
-    if word == WORKER:
+        name = LAUNCHER
+    if decision == "always":
+        return _ACTING_LAUNCHER if name == LAUNCHER else _WORKER
+    if name == WORKER:
         return _WORKER
-    return _DECISIONS[word](pod, roles, accelerated)
+    return _DECISIONS[name](pod, roles, accelerated)
 
 
-def ssh_launched(pod: views.Pod) -> bool:
-    """True where ranks start by ssh, so that the container's environment never reaches them (webhooks.md 5.1).
+def is_started_by_ssh(pod: views.Pod) -> bool:
+    """True if ssh starts the ranks, so that they do not inherit the container's environment.
 
-    Recognised by the labels of a worker of mpi-operator v2beta1, by its mounted Secret or that of Kubeflow Trainer or
-    of Volcano's ssh and mpi plugins, and by any Secret mounted as root's keys.
+    Such pods are workers of mpi-operator v2beta1 by their labels. Others have the Secret of mpi-operator, of Kubeflow
+    Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
     """
     labels = pod.metadata.labels
     if labels.get(names.KUBEFLOW_OPERATOR) == _MPI_OPERATOR and labels.get(names.KUBEFLOW_ROLE) == WORKER:
@@ -106,7 +109,7 @@ def ssh_launched(pod: views.Pod) -> bool:
     )
 
 
-def _word(pod: views.Pod, *, accelerated: bool) -> str:
+def _find_name(pod: views.Pod, *, accelerated: bool) -> str:
     labels = pod.metadata.labels
     steps = {labels.get(names.TRAINER_STEP), labels.get(names.JOBSET_REPLICATED_JOB)}
     if steps & _INITIALIZERS:
@@ -123,29 +126,29 @@ def _word(pod: views.Pod, *, accelerated: bool) -> str:
         return LAUNCHER
     if not accelerated and names.VOLCANO_JOB in labels and _starts_ray_head(pod):
         return HEAD
-    return EXCLUDED if not accelerated and _helps(pod) else WORKER
+    return EXCLUDED if not accelerated and _is_helper(pod) else WORKER
 
 
 def _starts_ray_head(pod: views.Pod) -> bool:
-    """True where a container starts a Ray head: Volcano's ray plugin marks the head's pod by its command only."""
-    return any(_RAY_HEAD in word for each in pod.spec.containers for word in each.command or ())
+    """True if a container starts a Ray head. Volcano's ray plugin marks the head's pod only by its command."""
+    return any(_RAY_HEAD in word for container in pod.spec.containers for word in container.command or ())
 
 
-def _named_launcher(pod: views.Pod) -> bool:
-    """True for a pod of a Volcano Job whose task is named like a launcher.
+def _has_launcher_name(pod: views.Pod) -> bool:
+    """True for a pod of a Volcano Job with a task named like a launcher.
 
-    Volcano marks the master of its mpi plugin only; of a job that starts mpirun by the ssh plugin the name is all.
+    Volcano marks only the master of its mpi plugin. In a job that starts mpirun by the ssh plugin, only the name shows
+    it.
     """
     labels = pod.metadata.labels
     return names.VOLCANO_JOB in labels and workload.names_launcher(labels.get(names.VOLCANO_TASK, ""))
 
 
-def _helps(pod: views.Pod) -> bool:
-    """True for a pod of a JobSet, TFJob, Ray cluster or Volcano Job that is no rank by its name, unless an annotation
-    makes it one.
+def _is_helper(pod: views.Pod) -> bool:
+    """True for a pod of a JobSet, TFJob, Ray cluster or Volcano Job that is no rank by name or annotation.
 
-    A label on the job counts for all its templates, a driver's or parameter server's too. Only asked where the pod has
-    no accelerators.
+    A label on the job covers all its templates, also those of a driver or parameter server. Call this only for pods
+    without accelerators.
     """
     labels = pod.metadata.labels
     if names.CONTAINERS in pod.metadata.annotations:
@@ -163,7 +166,9 @@ def _submits_to_ray(pod: views.Pod) -> bool:
     """True for the pod that submits a RayJob to its cluster, by KubeRay's variable or by its command."""
     if _has_env(pod, _RAY_SUBMISSION):
         return True
-    words = [word for each in pod.spec.containers for word in (*(each.command or ()), *(each.args or ()))]
+    words = [
+        word for container in pod.spec.containers for word in (*(container.command or ()), *(container.args or ()))
+    ]
     return _RAY_SUBMIT in " ".join(words)
 
 
@@ -171,26 +176,28 @@ def _has_env(pod: views.Pod, name: str) -> bool:
     return any(entry.name == name for container in pod.spec.containers for entry in container.env)
 
 
-def _launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
-    acts = accelerated or names.KUBEFLOW_REPLICA_INDEX in pod.metadata.labels  # mpi-operator's runLauncherAsWorker
-    if roles.launchers == "always" or (roles.launchers == "inject-if-accelerated" and acts):
+def _decide_launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
+    is_rank = accelerated or names.KUBEFLOW_REPLICA_INDEX in pod.metadata.labels  # mpi-operator's runLauncherAsWorker
+    if roles.launchers == "always" or (roles.launchers == "inject-if-accelerated" and is_rank):
         return _ACTING_LAUNCHER
-    never = roles.launchers == "never"
-    why = "the policy's roles.launchers says never" if never else "a launcher without accelerators sends no data"
-    return Role(LAUNCHER, rails=False, pins=True, why=why)
+    is_excluded = roles.launchers == "never"
+    reason = (
+        "the policy sets roles.launchers to never" if is_excluded else "a launcher without accelerators sends no data"
+    )
+    return Role(LAUNCHER, rails=False, needs_launcher_settings=True, reason=reason)
 
 
-def _head(_: views.Pod, __: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
+def _decide_head(_: views.Pod, __: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
     if accelerated:
         return Role(HEAD, rails=True)
-    return Role(HEAD, rails=False, pins=True, why="a Ray head without accelerators sends no data")
+    return Role(HEAD, rails=False, needs_launcher_settings=True, reason="a Ray head without accelerators sends no data")
 
 
-def _initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(INITIALIZER, rails=False, why="an initializer prepares data and sends none over the fabric")
+def _decide_initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
+    return Role(INITIALIZER, rails=False, reason="an initializer sends no data over the fabric")
 
 
-_HELPERS_OF = (
+_HELPER_KINDS = (
     (names.JOBSET, "JobSet"),
     (names.RAY_NODE_TYPE, "Ray cluster"),
     (names.VOLCANO_JOB, "Volcano Job"),
@@ -198,20 +205,20 @@ _HELPERS_OF = (
 )
 
 
-def _helper(pod: views.Pod, _: policies.Roles, __: bool) -> Role:  # noqa: FBT001 - a row's signature
-    kind = next((kind for label, kind in _HELPERS_OF if label in pod.metadata.labels), "job")
-    why = f"a {kind}'s pod without accelerators sends no data by NCCL; annotation {names.CONTAINERS} makes it a rank"
-    return Role(EXCLUDED, rails=False, why=why)
+def _decide_helper(pod: views.Pod, _: policies.Roles, __: bool) -> Role:  # noqa: FBT001 - a row's signature
+    kind = next((kind for label, kind in _HELPER_KINDS if label in pod.metadata.labels), "job")
+    reason = f"a {kind}'s pod without accelerators sends no NCCL traffic; annotation {names.CONTAINERS} makes it a rank"
+    return Role(EXCLUDED, rails=False, reason=reason)
 
 
-def _submitter(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(SUBMITTER, rails=False, why="a cleanup or submitter pod sends no data")
+def _decide_submitter(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
+    return Role(SUBMITTER, rails=False, reason="a cleanup or submitter pod sends no data")
 
 
 _DECISIONS: dict[str, Callable[[views.Pod, policies.Roles, bool], Role]] = {
-    LAUNCHER: _launcher,
-    HEAD: _head,
-    INITIALIZER: _initializer,
-    SUBMITTER: _submitter,
-    EXCLUDED: _helper,
+    LAUNCHER: _decide_launcher,
+    HEAD: _decide_head,
+    INITIALIZER: _decide_initializer,
+    SUBMITTER: _decide_submitter,
+    EXCLUDED: _decide_helper,
 }

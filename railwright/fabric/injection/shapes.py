@@ -1,7 +1,7 @@
-"""Which RDMA devices the rails of a pod have, as far as that is known before a node is chosen (ruling 14).
+"""Finds the RDMA devices of a pod's rails as far as they are known before a node is selected (docs/interface.md 3.3).
 
-Owns what a pod's nodeSelector and required affinity say about node shapes. Knows no nodes: once one is chosen,
-`on_node` answers for its labels.
+The pod's nodeSelector and required affinity limit the possible node shapes. No nodes are read: `resolve_on_node` takes
+the labels of a selected node.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,29 +17,29 @@ Devices = tuple[str, ...]
 Expression = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
 
-class Known(msgspec.Struct, frozen=True):
-    """`devices`: the one set there can be. `per_node`: there are several, so the node decides."""
+class KnownDevices(msgspec.Struct, frozen=True):
+    """The devices of the rails, or `per_node` if there are several possible sets and the node decides."""
 
     devices: Devices | None = None
     per_node: bool = False
 
 
-class Pins(msgspec.Struct, frozen=True):
-    """What must hold of a node's labels: allowed values, forbidden values (None = any value)."""
+class NodeConstraints(msgspec.Struct, frozen=True):
+    """Constraints on a node's labels: allowed values, and forbidden values (None forbids any value)."""
 
     allowed: Mapping[str, frozenset[str]]
     forbidden: Mapping[str, AbstractSet[str] | None]
 
-    def narrowed(self, key: str, value: str) -> "Pins":
-        """The same with one value left of one label."""
-        return Pins({**self.allowed, key: frozenset({value})}, self.forbidden)
+    def restrict(self, key: str, value: str) -> "NodeConstraints":
+        """Return the same constraints with one allowed value for one label."""
+        return NodeConstraints({**self.allowed, key: frozenset({value})}, self.forbidden)
 
     def excludes(self, shape: policies.NodeShape) -> bool:
-        """True where no node of the shape can take the pod."""
+        """True if no node of the shape can run the pod."""
         return any(self._contradicts(key, value) for key, value in shape.match.items())
 
     def implies(self, shape: policies.NodeShape) -> bool:
-        """True where every node that can take the pod has the shape's labels."""
+        """True if every node that can run the pod has the shape's labels."""
         return all(self.allowed.get(key) == frozenset({value}) for key, value in shape.match.items())
 
     def _contradicts(self, key: str, value: str) -> bool:
@@ -51,106 +51,114 @@ class Pins(msgspec.Struct, frozen=True):
         return forbidden is None or value in forbidden
 
 
-def before_binding(pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]) -> Known:
-    """The devices of the rails on every node the pod can go to."""
+def resolve_before_binding(
+    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+) -> KnownDevices:
+    """Return the devices of the rails on every node that can run the pod."""
     if not document.node_shapes:
-        return Known(_devices(rails, None))
-    nodes = set(_possible_devices(pod, document, rails))
-    return Known(nodes.pop()) if len(nodes) == 1 else Known(per_node=any(nodes))
+        return KnownDevices(_list_devices(rails, None))
+    device_sets = set(_find_possible_devices(pod, document, rails))
+    return KnownDevices(device_sets.pop()) if len(device_sets) == 1 else KnownDevices(per_node=any(device_sets))
 
 
 def possible(
     pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
 ) -> tuple[Devices, ...] | None:
-    """Every set of devices the rails can have on a node the pod can go to; None where one of them is not known."""
-    sets = dict.fromkeys(_possible_devices(pod, document, rails) if document.node_shapes else [_devices(rails, None)])
-    known = tuple(devices for devices in sets if devices is not None)
-    return known if known and len(known) == len(sets) else None
+    """Return every possible set of devices of the rails, or None if one of them is unknown."""
+    device_sets = dict.fromkeys(
+        _find_possible_devices(pod, document, rails) if document.node_shapes else [_list_devices(rails, None)]
+    )
+    known_sets = tuple(devices for devices in device_sets if devices is not None)
+    return known_sets if known_sets and len(known_sets) == len(device_sets) else None
 
 
-def _possible_devices(
+def _find_possible_devices(
     pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
 ) -> Iterator[Devices | None]:
-    """The sets there can be. Nodes of no shape count only where the rails name their devices without one."""
-    default = _devices(rails, None)
-    for shape in _possible(pod, document):
+    """Yield the possible device sets. Nodes without a shape count only if the rails have devices without one."""
+    default = _list_devices(rails, None)
+    for shape in _find_possible_shapes(pod, document):
         if shape is not None or default is not None:
-            yield default if shape is None else _devices(rails, shape)
+            yield default if shape is None else _list_devices(rails, shape)
 
 
-def on_node(
+def resolve_on_node(
     document: policies.FabricPolicy, rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> Devices | None:
-    """The devices of the rails on a node with these labels."""
-    return _devices(rails, selectors.shape_of(document, labels))
+    """Return the devices of the rails on a node with these labels."""
+    return _list_devices(rails, selectors.shape_of(document, labels))
 
 
-def _devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
-    """None where some rail has no device, or there are no rails."""
-    own = shape.devices if shape else {}
-    devices = [own.get(rail.name, rail.device) for rail in rails]
+def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
+    """Return None if some rail has no device, or if there are no rails."""
+    shape_devices = shape.devices if shape else {}
+    devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
     return tuple(device for device in devices if device) if devices and all(devices) else None
 
 
-def _possible(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[policies.NodeShape | None]:
-    """The shapes of nodes that could take the pod; None for nodes of no shape."""
-    for pins in _pins(pod, {key for shape in document.node_shapes for key in shape.match}):
+def _find_possible_shapes(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[policies.NodeShape | None]:
+    """Yield the shapes of nodes that can run the pod, and None for nodes without a shape."""
+    for constraints in _build_constraints(pod, {key for shape in document.node_shapes for key in shape.match}):
         for shape in document.node_shapes:
-            if pins.excludes(shape):
+            if constraints.excludes(shape):
                 continue
             yield shape
-            if pins.implies(shape):
+            if constraints.implies(shape):
                 break
         else:
-            if not _all_shaped(pins, document.node_shapes):
+            if not _all_nodes_have_shape(constraints, document.node_shapes):
                 yield None
 
 
-def _all_shaped(pins: Pins, shapes: Sequence[policies.NodeShape]) -> bool:
-    """True where every node that can take the pod has a shape: some label has few values left, and each implies one."""
+def _all_nodes_have_shape(constraints: NodeConstraints, shapes: Sequence[policies.NodeShape]) -> bool:
+    """True if every node that can run the pod has a shape, because each allowed value of some label implies one."""
     return any(
-        all(any(pins.narrowed(key, value).implies(shape) for shape in shapes) for value in values)
-        for key, values in pins.allowed.items()
+        all(any(constraints.restrict(key, value).implies(shape) for shape in shapes) for value in values)
+        for key, values in constraints.allowed.items()
     )
 
 
-def _pins(pod: views.Pod, keys: Collection[str]) -> Iterator[Pins]:
-    """One for each term of the required affinity, any of which may hold, with the node selector in each.
+def _build_constraints(pod: views.Pod, keys: Collection[str]) -> Iterator[NodeConstraints]:
+    """Yield the constraints for each term of the required affinity, each with those of the node selector.
 
-    Labels but `keys` tell nothing of shapes; a term without any requirement matches no node (Kubernetes' API).
+    Only labels in `keys` affect shapes. A term without requirements matches no node (Kubernetes' API).
     """
     selector = pod.spec.node_selector or {}
-    chosen = {key: frozenset({selector[key]}) for key in keys if key in selector}
+    allowed = {key: frozenset({selector[key]}) for key in keys if key in selector}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     if not terms:
-        yield Pins(chosen, {})
-    for told in dict.fromkeys(_told(term, keys) for term in terms if term.match_expressions or term.match_fields):
-        yield _term(chosen, told)
+        yield NodeConstraints(allowed, {})
+    for expressions in dict.fromkeys(
+        _select_expressions(term, keys) for term in terms if term.match_expressions or term.match_fields
+    ):
+        yield _build_term_constraints(allowed, expressions)
 
 
-def _told(term: views.NodeSelectorTerm, keys: Collection[str]) -> tuple[Expression, ...]:
-    """What a term says of shapes; the same for many a term of a long list."""
+def _select_expressions(term: views.NodeSelectorTerm, keys: Collection[str]) -> tuple[Expression, ...]:
+    """Return the expressions of a term about labels in `keys`. Many terms of a long list have the same ones."""
     return tuple(
         [
-            (each.key, each.operator, tuple(each.values or ()))
-            for each in term.match_expressions or ()
-            if each.key in keys
+            (expression.key, expression.operator, tuple(expression.values or ()))
+            for expression in term.match_expressions or ()
+            if expression.key in keys
         ]
     )
 
 
-def _term(chosen: Mapping[str, frozenset[str]], expressions: Iterable[Expression]) -> Pins:
-    allowed = dict(chosen)
+def _build_term_constraints(
+    selected: Mapping[str, frozenset[str]], expressions: Iterable[Expression]
+) -> NodeConstraints:
+    allowed = dict(selected)
     forbidden: dict[str, set[str] | None] = {}
-    for key, operator, written in expressions:
-        values = frozenset(written)
+    for key, operator, expression_values in expressions:
+        values = frozenset(expression_values)
         if operator == "In":
             allowed[key] = allowed[key] & values if key in allowed else values
         elif operator == "NotIn":
-            before = forbidden.setdefault(key, set())
-            if before is not None:
-                before |= values  # grown in place: a user may write thousands
+            forbidden_values = forbidden.setdefault(key, set())
+            if forbidden_values is not None:
+                forbidden_values |= values  # updated in place: a user may write thousands of expressions
         elif operator == "DoesNotExist":
             forbidden[key] = None
-    return Pins(allowed, forbidden)
+    return NodeConstraints(allowed, forbidden)

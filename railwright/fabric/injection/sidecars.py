@@ -1,6 +1,6 @@
-"""Containers that are no part of the workload: proxies and agents that other webhooks put into a pod, often first.
+"""Recognizes sidecars: proxies and agents that other webhooks add to a pod, often as its first container.
 
-Owns their names, as their projects write them. Native sidecars are init containers and need no entry.
+The names are those of the projects. Native sidecars are init containers and need no entry.
 """
 
 from railwright.fabric import views
@@ -21,7 +21,7 @@ NAMES = frozenset(
         # secrets, identities and databases
         "vault-agent",  # Vault Agent Injector
         "azwi-proxy",  # Azure Workload Identity
-        "cloud-sql-proxy",  # as Google's examples name it
+        "cloud-sql-proxy",  # the name in Google's examples
         "cloudsql-proxy",
         "alloydb-auth-proxy",
         # storage
@@ -32,10 +32,10 @@ NAMES = frozenset(
     }
 )
 _PREFIXES = (
-    "consul-dataplane-",  # and the service's name, where a pod has several
-    "csql-",  # Cloud SQL Proxy Operator: and namespace and name
-    "fluid-fuse-",  # Fluid: and a number; first
-    "jfs-mount-",  # JuiceFS: and a number, where a pod has several volumes
+    "consul-dataplane-",  # with the service's name, in a pod of several services
+    "csql-",  # Cloud SQL Proxy Operator; with namespace and name
+    "fluid-fuse-",  # Fluid; with a number; first
+    "jfs-mount-",  # JuiceFS; with a number, in a pod of several volumes
 )
 
 

@@ -1,9 +1,9 @@
-"""An update of a template that cannot change: does it differ from the stored one only by what railwright added?
+"""Compares an updated template with the stored one, if templates of its kind are immutable (docs/interface.md 3.5).
 
-`kubectl apply` and `kubectl replace` send lists as the author's manifest has them, without the devices and mounts that
-were added at creation. Owns the comparison, and what counts as added: our volumes and their mounts by name, the label
-that was copied from the workload, and devices. A device counts as added where the policy or a network names its
-resource now, or where the manifest that was last applied does not ask for it. Knows no review and no patch.
+`kubectl apply` and `kubectl replace` send lists as they are in the author's manifest, without the devices and mounts
+that railwright added at creation. Additions are: railwright's volumes and their mounts by name, the label copied from
+the workload, and devices. A device is an addition if the policy or a network names its resource now, or if the manifest
+that was applied last does not request it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +15,8 @@ from railwright.fabric import names, quantity
 from railwright.fabric.injection import mounts, templates
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
-_VOLUMES = frozenset({mounts.INFINIBAND, mounts.SHARED_MEMORY})  # those that templates get
-_PARTS = ("requests", "limits")
+_VOLUMES = frozenset({mounts.INFINIBAND, mounts.SHARED_MEMORY})  # added to templates
+_RESOURCE_KEYS = ("requests", "limits")
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _ANYTHING = msgspec.json.Decoder()
 
@@ -29,116 +29,121 @@ def lacks_only_additions(
     applied: templates.Template | None,
     resources: Collection[str],
 ) -> bool:
-    """True where the stored template without what railwright added is the template of the update.
+    """True if the update equals the stored template without railwright's additions.
 
-    `applied` is the template in the manifest that kubectl applied to the stored object, None where there is none;
-    `resources` are the devices that railwright may have added by what is known now.
+    `applied` is the template in the manifest that kubectl applied to the stored object, or None. `resources` are the
+    devices that railwright may have added under the current policy and networks.
     """
     if template.label != stored.label:
         return False
     try:
-        new, old = _completed(_ANYTHING.decode(template.raw)), _completed(_ANYTHING.decode(stored.raw))
-        manifest = None if applied is None else _completed(_ANYTHING.decode(applied.raw))
-        if stored.inherited is not None and template.inherited == stored.inherited:  # then the label may be a copy
-            _take_back_label(old, new)
-        _take_back_parts(old, new, manifest, resources)
+        new, old = _complete(_ANYTHING.decode(template.raw)), _complete(_ANYTHING.decode(stored.raw))
+        manifest = None if applied is None else _complete(_ANYTHING.decode(applied.raw))
+        if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
+            _remove_copied_label(old, new)
+        _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:
         return False
 
 
 def applied_templates(workload: templates.Workload) -> Mapping[str, templates.Template]:
-    """The templates, by title, of the manifest that kubectl applied to a workload; none where it cannot be read."""
-    written = workload.metadata.annotations.get(APPLIED)
-    if written is None:
+    """Return the templates of the manifest that kubectl applied to a workload, by title. {} if it cannot be read."""
+    manifest = workload.metadata.annotations.get(APPLIED)
+    if manifest is None:
         return {}
     try:
-        found = templates.read(workload.kind, written.encode())
+        workload_manifest = templates.read(workload.kind, manifest.encode())
     except (templates.UnreadableError, UnicodeEncodeError):
         return {}
-    return {each.title: each for each in found.templates}
+    return {template.title: template for template in workload_manifest.templates}
 
 
-def _take_back_label(old: Tree, new: Tree) -> None:
+def _remove_copied_label(old: Tree, new: Tree) -> None:
     if names.FABRIC not in new["metadata"]["labels"]:
         old["metadata"]["labels"].pop(names.FABRIC, None)
 
 
-def _take_back_parts(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
-    """Take our volumes, mounts and devices out of the stored template as far as the new one lacks them."""
-    old["spec"]["volumes"] = _without(old["spec"]["volumes"], new["spec"]["volumes"])
-    theirs, authors = _by_name(new), None if manifest is None else _by_name(manifest)
-    for name, container in _by_name(old).items():
-        if name in theirs:
-            container["volumeMounts"] = _without(container["volumeMounts"], theirs[name]["volumeMounts"])
-            author = authors[name]["resources"] if authors is not None and name in authors else None
-            _take_back_devices(container["resources"], theirs[name]["resources"], author, resources)
+def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
+    """Remove railwright's volumes, mounts and devices from the stored template, if the new one lacks them."""
+    old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
+    new_containers = _index_containers(new)
+    manifest_containers = None if manifest is None else _index_containers(manifest)
+    for name, container in _index_containers(old).items():
+        if name in new_containers:
+            container["volumeMounts"] = _drop_added(container["volumeMounts"], new_containers[name]["volumeMounts"])
+            manifest_resources = (
+                manifest_containers[name]["resources"]
+                if manifest_containers is not None and name in manifest_containers
+                else None
+            )
+            _remove_devices(container["resources"], new_containers[name]["resources"], manifest_resources, resources)
 
 
-def _take_back_devices(old: Tree, new: Tree, author: Tree | None, resources: Collection[str]) -> None:
-    """Give each device that was added, or whose request was raised, the amount that the new template has."""
+def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
+    """Set each device that was added, or that has a raised request, to the amount in the new template."""
     for resource in [name for name in old["limits"] if "/" in name]:
-        amount = _amount(old["limits"][resource])
-        if not amount or amount != _amount(old["requests"].get(resource)):
-            continue  # what railwright adds is request and limit, and never "0", which is an author's opt-out
-        is_known = resource in resources or (author is not None and _asks_less(author, resource, amount))
-        if is_known and _asks_less(new, resource, amount):
-            for part in _PARTS:
-                old[part].pop(resource)
-                if resource in new[part]:
-                    old[part][resource] = new[part][resource]
+        amount = _parse_amount(old["limits"][resource])
+        if not amount or amount != _parse_amount(old["requests"].get(resource)):
+            continue  # railwright sets request and limit, and never "0", which is an author's opt-out
+        is_known = resource in resources or (manifest is not None and _requests_less(manifest, resource, amount))
+        if is_known and _requests_less(new, resource, amount):
+            for key in _RESOURCE_KEYS:
+                old[key].pop(resource)
+                if resource in new[key]:
+                    old[key][resource] = new[key][resource]
 
 
-def _asks_less(asking: Tree, resource: str, amount: int) -> bool:
-    """True where a container asks for less of a resource than `amount`, or lacks its request or its limit.
+def _requests_less(resources: Tree, resource: str, amount: int) -> bool:
+    """True if a container requests less of a resource than `amount`, or lacks its request or its limit.
 
-    "0" is an opt-out and no smaller amount.
+    "0" is an opt-out and does not count as a smaller amount.
     """
-    there = [_amount(asking[part][resource]) for part in _PARTS if resource in asking[part]]
-    readable = [each for each in there if each is not None and 0 < each <= amount]
-    return len(readable) == len(there) and (len(there) < len(_PARTS) or min(readable) < amount)
+    amounts = [_parse_amount(resources[key][resource]) for key in _RESOURCE_KEYS if resource in resources[key]]
+    readable = [value for value in amounts if value is not None and 0 < value <= amount]
+    return len(readable) == len(amounts) and (len(amounts) < len(_RESOURCE_KEYS) or min(readable) < amount)
 
 
-def _amount(written: Any) -> int | None:
-    if written is None:
+def _parse_amount(text: Any) -> int | None:
+    if text is None:
         return None
     try:
-        return quantity.whole(written)
+        return quantity.whole(text)
     except quantity.InvalidQuantityError:
         return None
 
 
-def _without(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
-    """A list of volumes or mounts without those of ours that the new list lacks."""
-    added = _VOLUMES.difference(each.get("name", "") for each in new)
-    return [each for each in old if each.get("name") not in added]
+def _drop_added(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
+    """Return a list of volumes or mounts without railwright's elements that the new list lacks."""
+    added = _VOLUMES.difference(element.get("name", "") for element in new)
+    return [element for element in old if element.get("name") not in added]
 
 
-def _by_name(template: Tree) -> Mapping[str, Tree]:
-    return {each.get("name", ""): each for each in template["spec"]["containers"]}
+def _index_containers(template: Tree) -> Mapping[str, Tree]:
+    return {container.get("name", ""): container for container in template["spec"]["containers"]}
 
 
-def _completed(written: Any) -> Tree:
-    """A copy that has every map and list in which something may have been added; an absent one is an empty one.
+def _complete(tree: Any) -> Tree:
+    """Return a copy with every map and list to which railwright may have added something. Absent ones are empty.
 
-    The types are those of the views, as which the template was decoded before.
+    The types are those of the views, because the template was decoded as a view before.
     """
-    template = _with(written, ("metadata", {}), ("spec", {}))
-    template["metadata"] = _with(template["metadata"], ("labels", {}))
+    template = _add_defaults(tree, ("metadata", {}), ("spec", {}))
+    template["metadata"] = _add_defaults(template["metadata"], ("labels", {}))
     template["metadata"]["labels"] = {**template["metadata"]["labels"]}
-    template["spec"] = _with(template["spec"], ("volumes", []), ("containers", []))
-    template["spec"]["containers"] = [_completed_container(each) for each in template["spec"]["containers"]]
+    template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []))
+    template["spec"]["containers"] = [_complete_container(container) for container in template["spec"]["containers"]]
     return template
 
 
-def _completed_container(written: Tree) -> Tree:
-    container = _with(written, ("volumeMounts", []), ("resources", {}))
-    container["resources"] = _with(container["resources"], *((part, {}) for part in _PARTS))
-    for part in _PARTS:
-        container["resources"][part] = {**container["resources"][part]}
+def _complete_container(tree: Tree) -> Tree:
+    container = _add_defaults(tree, ("volumeMounts", []), ("resources", {}))
+    container["resources"] = _add_defaults(container["resources"], *((key, {}) for key in _RESOURCE_KEYS))
+    for key in _RESOURCE_KEYS:
+        container["resources"][key] = {**container["resources"][key]}
     return container
 
 
-def _with(written: Tree, *members: tuple[str, Any]) -> Tree:
-    """A copy of an object that has these members, be they empty."""
-    return {**written, **{key: written.get(key) or empty for key, empty in members}}
+def _add_defaults(tree: Tree, *members: tuple[str, Any]) -> Tree:
+    """Return a copy of an object that has these members, empty by default."""
+    return {**tree, **{key: tree.get(key) or empty for key, empty in members}}

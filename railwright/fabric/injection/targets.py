@@ -1,9 +1,9 @@
-"""Which containers get the fabric: those the annotation names, else those that compute, else the workload's first.
+"""Selects the containers that get the fabric: those in the annotation, those with accelerators, otherwise one.
 
-Owns that choice. Only app containers can be chosen: Multus and the kubelet's device report read no others. The first
-gives way to one that holds part of the fabric already: between two calls another webhook may have put a sidecar in
-front of the container that was chosen. What a container holds is read from the container; the record is not believed.
-Known sidecars come last, and before the first comes the container that kubectl takes by default.
+Only app containers can be selected: Multus and kubelet's device report ignore the others. The last choice is the
+container that already has most of the fabric, because another webhook may have put a sidecar in front of it between two
+calls. Then known sidecars come last, and the container that kubectl selects by default comes first. The record is not
+read.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,58 +11,70 @@ from collections.abc import Callable, Sequence
 from railwright.fabric import names, views
 from railwright.fabric.injection import model, sidecars
 
-Held = tuple[int, ...]  # more is more
-_MOST = 256  # chosen containers: each gets a dozen operations, and no pod that runs has so many
+InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
+_MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
 
 
-def chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Container], Held]) -> tuple[int, ...]:
-    """Indexes in spec.containers, ascending. `held` weighs what a container has of the fabric. Raises RefusedError."""
+def select_targets(
+    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
+) -> tuple[int, ...]:
+    """Return indexes in spec.containers, ascending. `measure` returns how much of the fabric a container has.
+
+    Raises RefusedError.
+    """
     if not pod.spec.containers:
         raise model.RefusedError("containers", "spec.containers is empty; a pod needs a container")
-    found = _chosen(pod, accelerated, held)
-    if len(found) > _MOST:
+    targets = _select_containers(pod, accelerated, measure)
+    if len(targets) > _MAX_TARGETS:
         raise model.RefusedError(
             "containers",
-            f"{len(found)} containers are chosen for the fabric, of {_MOST} at most; "
+            f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
             f"name those that need it in annotation {names.CONTAINERS}",
         )
-    return found
+    return targets
 
 
-def _chosen(pod: views.Pod, accelerated: Sequence[int], held: Callable[[views.Container], Held]) -> tuple[int, ...]:
+def _select_containers(
+    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
+) -> tuple[int, ...]:
     containers = pod.spec.containers
-    written = pod.metadata.annotations.get(names.CONTAINERS)
-    if written is not None:
-        return _named(written, [container.name for container in containers])
+    annotation = pod.metadata.annotations.get(names.CONTAINERS)
+    if annotation is not None:
+        return _parse_names(annotation, [container.name for container in containers])
     if accelerated:
         return tuple(accelerated)
     if len(containers) == 1:
         return (0,)
     default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
-    weights = [(held(each), not sidecars.is_sidecar(each), each.name == default) for each in containers]
-    return (weights.index(max(weights)),)
+    scores = [
+        (measure(container), not sidecars.is_sidecar(container), container.name == default) for container in containers
+    ]
+    return (scores.index(max(scores)),)
 
 
-def launching(pod: views.Pod, found: tuple[int, ...]) -> tuple[int, ...]:
-    """The containers that may run mpirun in a launcher, of which `found` were chosen.
+def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the containers that may run mpirun in a launcher. `selected` are the launcher's targets.
 
-    All but known sidecars where no annotation names them: a sidecar that nobody knows may stand first, and mpirun's
-    settings are harmless to it.
+    Without an annotation these are all containers except known sidecars: an unknown sidecar may be the first container,
+    and mpirun's settings are harmless to it.
     """
     if names.CONTAINERS in pod.metadata.annotations:
-        return found
-    others = tuple([index for index, each in enumerate(pod.spec.containers) if not sidecars.is_sidecar(each)])
-    return others if set(found) <= set(others) and len(others) <= _MOST else found
+        return selected
+    candidates = tuple(
+        [index for index, container in enumerate(pod.spec.containers) if not sidecars.is_sidecar(container)]
+    )
+    return candidates if set(selected) <= set(candidates) and len(candidates) <= _MAX_TARGETS else selected
 
 
-def _named(written: str, there: Sequence[str]) -> tuple[int, ...]:
-    wanted = [word.strip() for word in written.split(",")]
-    at = {name: index for index, name in reversed([*enumerate(there)])}  # of two with one name the first
-    for word in wanted:
-        if word not in at:
+def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, ...]:
+    selected_names = [word.strip() for word in annotation.split(",")]
+    # The first of containers with the same name counts.
+    index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
+    for word in selected_names:
+        if word not in index_by_name:
             raise model.RefusedError(
                 "containers",
-                f"annotation {names.CONTAINERS} {model.quoted(written)}: {model.quoted(word)} is not an app container "
-                f"of this pod; it has {model.listed(there)}",
+                f"annotation {names.CONTAINERS} {model.quoted(annotation)}: {model.quoted(word)} is not an app "
+                f"container of this pod; it has {model.listed(container_names)}",
             )
-    return tuple(sorted({at[word] for word in wanted}))
+    return tuple(sorted({index_by_name[word] for word in selected_names}))

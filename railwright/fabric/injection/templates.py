@@ -1,6 +1,6 @@
-"""The pod templates of a workload: found and read, each with its place, the label it inherits and what is added to it.
+"""Reads the pod templates of a workload, each with its path, its inherited label and its controller's additions.
 
-Owns the walk to the templates, and which of them an update changed. Refuses to know what a template gets.
+Also compares the templates of an update with those of the stored object.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.injection import accelerators, kinds
 
-_SHOWN = 63  # characters of a member's name; a longer one is no name in Kubernetes
+_MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _ANYTHING = msgspec.json.Decoder()
@@ -19,11 +19,11 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw] | Non
 
 
 class UnreadableError(ValueError):
-    """A workload that does not decode; the text names the place."""
+    """Raised for a workload that cannot be decoded. The text names the path."""
 
 
 class PodTemplate(views.View, frozen=True):
-    """A pod template as it is written."""
+    """A pod template as its author wrote it."""
 
     metadata: views.ObjectMeta | None = None
     spec: views.PodSpec | None = None
@@ -32,24 +32,24 @@ class PodTemplate(views.View, frozen=True):
 class Template(msgspec.Struct, frozen=True):
     """One template of a workload."""
 
-    pointer: str  # of the template, as a JSON pointer
-    title: str  # of the template, as messages name it
+    pointer: str  # JSON pointer of the template
+    title: str  # path of the template in messages
     raw: bytes
     written: PodTemplate
-    inherited: str | None  # the opt-in label nearest above it
-    spot: kinds.Spot
-    added: kinds.Additions
-    above: Sequence[tuple[str, views.ObjectMeta]] = ()  # what it stands in: place and metadata, the object's first
-    requested: frozenset[str] = frozenset()  # extended resources that the containers of all templates ask for
+    inherited: str | None  # the opt-in label of the closest parent
+    spot: kinds.TemplateContext
+    added: kinds.ControllerMetadata
+    above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
+    requested: frozenset[str] = frozenset()  # extended resources that the containers of all templates request
 
     @property
     def pod(self) -> views.Pod:
-        """The template as it is written, as a pod."""
+        """Return the template as a pod."""
         return views.Pod(metadata=self.written.metadata or _NO_METADATA, spec=self.written.spec or _NO_SPEC)
 
     @property
     def label(self) -> str | None:
-        """The opt-in label its pods will carry: its own, else the one it inherits."""
+        """Return the opt-in label that its pods will have: its own, otherwise the inherited one."""
         return self.pod.metadata.labels.get(names.FABRIC, self.inherited)
 
 
@@ -62,7 +62,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str | None:
-        """The opt-in label of the object itself."""
+        """Return the opt-in label of the object itself."""
         return self.metadata.labels.get(names.FABRIC)
 
 
@@ -82,115 +82,123 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
 def read(kind: kinds.Kind, body: bytes) -> Workload:
-    """The workload in a JSON document. Raises UnreadableError."""
-    root: _Root = _decoded(_ROOT, body, "")
+    """Return the workload in a JSON document. Raises UnreadableError."""
+    root: _Root = _decode(_ROOT, body, "")
     metadata = root.metadata or _NO_METADATA
-    start = kinds.Spot(metadata.name or metadata.generate_name, "", 0, root.spec or kinds.Spec())
-    found = [each for site in kind.sites for each in _walk(body, site.path, _Place(site, start))]
-    specs = [each.written.spec for each in found if each.written.spec is not None]
-    requested = frozenset().union(*(accelerators.asked(each) for spec in specs for each in spec.containers))
-    return Workload(kind, metadata, tuple([msgspec.structs.replace(each, requested=requested) for each in found]))
+    start = kinds.TemplateContext(metadata.name or metadata.generate_name, "", 0, root.spec or kinds.Spec())
+    templates = [template for site in kind.sites for template in _walk(body, site.path, _WalkState(site, start))]
+    pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
+    requested = frozenset().union(
+        *(accelerators.list_requested(container) for spec in pod_specs for container in spec.containers)
+    )
+    return Workload(
+        kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
+    )
 
 
 def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
-    """The templates that are not what they were: all of a new workload, and of one that was given another label."""
+    """Return the templates that an update changed: all of a new workload, and all if the workload's label changed."""
     if before is None or (workload.label is not None and workload.label != before.label):
         return workload.templates
-    old = {each.title: each.raw for each in before.templates}
-    return tuple(each for each in workload.templates if not _same(each.raw, old.get(each.title)))
+    previous = {template.title: template.raw for template in before.templates}
+    return tuple(
+        template for template in workload.templates if not _is_same(template.raw, previous.get(template.title))
+    )
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """How far a walk has come."""
+class _WalkState(msgspec.Struct, frozen=True):
+    """The state of a walk through the object."""
 
     site: kinds.Site
-    spot: kinds.Spot
+    spot: kinds.TemplateContext
     pointer: str = ""
     title: str = ""
     label: str | None = None
     above: tuple[tuple[str, views.ObjectMeta], ...] = ()
 
-    def member(self, key: str) -> "_Place":
-        """The place of an object's member."""
-        title = f"{self.title}.{key[:_SHOWN]}" if self.title else key
+    def enter_member(self, key: str) -> "_WalkState":
+        """Return the state in a member of an object."""
+        title = f"{self.title}.{key[:_MAX_NAME]}" if self.title else key
         escaped = key.replace("~", "~0").replace("/", "~1")
         return msgspec.structs.replace(self, pointer=f"{self.pointer}/{escaped}", title=title)
 
-    def entry(self, index: int, name: str) -> "_Place":
-        """The place of a list's entry."""
-        shown = name[:_SHOWN] or str(index)
+    def enter_entry(self, index: int, name: str) -> "_WalkState":
+        """Return the state in an entry of a list."""
+        display_name = name[:_MAX_NAME] or str(index)
         spot = msgspec.structs.replace(self.spot, name=name, index=index)
         return msgspec.structs.replace(
-            self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{shown}]", spot=spot
+            self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{display_name}]", spot=spot
         )
 
-    def named(self, name: str) -> "_Place":
-        """The same for the member of a map that stands for a replica or group of this name."""
+    def with_name(self, name: str) -> "_WalkState":
+        """Return the state in a map's member, whose key is the name of a replica or group."""
         return msgspec.structs.replace(self, spot=msgspec.structs.replace(self.spot, name=name))
 
 
-def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], at: _Place) -> Iterator[Template]:
+def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template]:
     if not steps:
-        written: PodTemplate | None = _decoded(_TEMPLATE, raw, at.title)
-        if written is not None:
-            added = at.site.adds(at.spot)
-            yield Template(at.pointer, at.title, bytes(raw), written, at.label, at.spot, added, at.above)
+        template: PodTemplate | None = _decode(_TEMPLATE, raw, state.title)
+        if template is not None:
+            added = state.site.build_metadata(state.spot)
+            yield Template(
+                state.pointer, state.title, bytes(raw), template, state.label, state.spot, added, state.above
+            )
         return
-    members = _decoded(_MEMBERS, raw, at.title)
-    step, rest = steps[0], steps[1:]
+    members = _decode(_MEMBERS, raw, state.title)
+    key, rest = steps[0], steps[1:]
     if members is None:
         return
-    if step == kinds.EACH:
-        for place, member in _members(members, at):
-            yield from _walk(member, rest, place)
+    if key == kinds.EACH:
+        for child, member in _list_members(members, state):
+            yield from _walk(member, rest, child)
         return
     if isinstance(members, list):
-        raise UnreadableError(f"{at.title or 'the object'} is a list; expected an object")
+        raise UnreadableError(f"{state.title or 'the object'} is a list; expected an object")
     if "metadata" in members:
-        above: _Labelled = _decoded(_LABELLED, raw, at.title)
-        metadata = above.metadata or _NO_METADATA
-        label = metadata.labels.get(names.FABRIC, at.label)
-        at = msgspec.structs.replace(at, label=label, above=(*at.above, (at.title, metadata)))
-    if step in members:
-        yield from _walk(members[step], rest, at.member(step))
+        parent: _Labelled = _decode(_LABELLED, raw, state.title)
+        metadata = parent.metadata or _NO_METADATA
+        label = metadata.labels.get(names.FABRIC, state.label)
+        state = msgspec.structs.replace(state, label=label, above=(*state.above, (state.title, metadata)))
+    if key in members:
+        yield from _walk(members[key], rest, state.enter_member(key))
 
 
-def _members(
-    members: Mapping[str, msgspec.Raw] | Sequence[msgspec.Raw], at: _Place
-) -> Iterator[tuple[_Place, msgspec.Raw]]:
+def _list_members(
+    members: Mapping[str, msgspec.Raw] | Sequence[msgspec.Raw], state: _WalkState
+) -> Iterator[tuple[_WalkState, msgspec.Raw]]:
     if isinstance(members, Mapping):
         for key, member in members.items():
-            yield at.member(key).named(key), member
+            yield state.enter_member(key).with_name(key), member
         return
     for index, member in enumerate(members):
-        yield at.entry(index, _name(member, at)), member
+        yield state.enter_entry(index, _read_name(member, state)), member
 
 
-def _name(member: msgspec.Raw, at: _Place) -> str:
-    """What a list's entry calls itself, "" where it does not."""
-    found = _decoded(_MEMBERS, member, at.title)
-    if not isinstance(found, dict) or at.site.named_by not in found:
+def _read_name(member: msgspec.Raw, state: _WalkState) -> str:
+    """Return the name of a list's entry, "" if it has none."""
+    fields = _decode(_MEMBERS, member, state.title)
+    if not isinstance(fields, dict) or state.site.name_field not in fields:
         return ""
-    name = _decoded(_ANYTHING, found[at.site.named_by], at.title)
+    name = _decode(_ANYTHING, fields[state.site.name_field], state.title)
     return name if isinstance(name, str) else ""
 
 
-def _same(raw: bytes, old: bytes | None) -> bool:
-    """True where two templates say the same, whatever the order of their keys.
+def _is_same(raw: bytes, old: bytes | None) -> bool:
+    """True if two templates are equal, ignoring the order of keys.
 
-    Where a part that nobody else reads is no JSON, they count as different: nothing is refused for it.
+    A template with invalid JSON in a part that railwright does not read counts as different. It is not rejected.
     """
     if old is None or raw == old:
         return raw == old
     try:
-        same: bool = _ANYTHING.decode(raw) == _ANYTHING.decode(old)
+        is_equal: bool = _ANYTHING.decode(raw) == _ANYTHING.decode(old)
     except _UNREADABLE:
         return False
-    return same
+    return is_equal
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, where: str) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, path: str) -> Any:
     try:
         return decoder.decode(raw)
     except _UNREADABLE as error:
-        raise UnreadableError(f"{where or 'the object'}: {error}") from None
+        raise UnreadableError(f"{path or 'the object'}: {error}") from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from railwright.cluster import policies
-from railwright.fabric.injection import tables
+from railwright.fabric.injection import env_tables
 from railwright.fabric.policy import model
 
 EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
@@ -76,4 +76,4 @@ def check(data: bytes) -> None:
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
     for name, fabric in result.document.fabrics.items():
-        tables.of(result.document).rank(name, fabric.rails, None, host_network=False)
+        env_tables.get_tables(result.document).get_rank_settings(name, fabric.rails, None, host_network=False)

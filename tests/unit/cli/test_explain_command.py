@@ -87,7 +87,7 @@ def test_what_the_user_wrote_and_keeps_is_said_and_so_are_warnings(explain):
 def test_a_refusal_is_a_finding_with_the_servers_sentence(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
-    assert "refused: Pod prod/p: label railwright.io/fabric 'g' is no fabric of the policy" in out
+    assert "refused: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
     assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
 
 

@@ -26,7 +26,7 @@ def found() -> dict[tuple[str, str], templates.Template]:
 def role(template: templates.Template) -> str:
     view = admitting.view(template.pod)
     computing = any("nvidia.com/gpu" in each.requests for each in view.spec.containers)
-    return roles.role_of(view, policies.Roles(), accelerated=computing).word
+    return roles.role_of(view, policies.Roles(), accelerated=computing).name
 
 
 def name(template: templates.Template) -> str:
@@ -73,7 +73,7 @@ def test_every_kind_of_the_table_is_in_the_file():
 
 
 def test_ranks_that_are_started_by_ssh_are_told_as_such():
-    by_ssh = {key for key, each in found().items() if roles.ssh_launched(admitting.view(each.pod))}
+    by_ssh = {key for key, each in found().items() if roles.is_started_by_ssh(admitting.view(each.pod))}
     assert by_ssh == {
         ("Job prod/mpi", "task mpimaster"),
         ("Job prod/mpi", "task mpiworker"),

@@ -1,6 +1,4 @@
-"""Pods nobody would write, labels of every framework and policies of every transport: a plan is always an answer, and
-an answer that was carried out asks for nothing more.
-"""
+"""Generated pods, labels and policies: every plan has an outcome, and an applied plan needs no further change."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Networks of rails in the pod's annotation (rulings 9 to 11)."""
+"""Networks of rails in the pod's annotation (docs/interface.md 3.1)."""
 
 import pytest
 from admitting import RAILS, admitted, env, fabric, known, planned, pod, record, refusal

@@ -1,4 +1,4 @@
-"""How many devices, in which containers (rulings 10 to 13)."""
+"""Number of devices, and the containers that request them (docs/interface.md 3.2)."""
 
 import admitting
 import pytest
@@ -46,7 +46,7 @@ def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_
     after = admitted(two, fabric())
     assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     by, at = fabric(rails=ONE_POOL), known(networks=POOL)
-    assert "2 containers are chosen (a, b); name one in annotation railwright.io/containers" in refusal(two, by, at)
+    assert "2 containers are selected (a, b); name one in annotation railwright.io/containers" in refusal(two, by, at)
     two["metadata"]["annotations"] = {"railwright.io/containers": "b"}
     after = admitted(two, by, at)
     assert (amounts(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
@@ -241,13 +241,13 @@ def test_a_shortcoming_of_the_policy_is_told_once_however_many_rails_have_it():
     other = dict.fromkeys(networks, "x.y/vf")
     contradicting = fabric(rails=MANY.replace("{name", "{resource: rdma/ib, name"))
     warnings = planned(pod(), contradicting, known(networks=other)).warnings
-    (warning,) = [each for each in warnings if "draws on" in each]
-    assert warning.startswith("rail0: the policy requests rdma/ib and the network draws on x.y/vf")
+    (warning,) = [each for each in warnings if "network uses" in each]
+    assert warning.startswith("rail0: the policy requests rdma/ib and the network uses x.y/vf")
 
 
 def test_all_rails_whose_resource_no_node_offers_are_told_in_one_sentence():
     (warning,) = planned(pod(), fabric(), known(offered=frozenset({"cpu"}))).warnings
-    assert warning.startswith("no node offers nvidia.com/mlx5_0, nvidia.com/mlx5_1 now, which rail0, rail1 needs")
+    assert warning.startswith("no node offers nvidia.com/mlx5_0, nvidia.com/mlx5_1, which rail0, rail1 needs")
 
 
 def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offers_them():
@@ -257,7 +257,7 @@ def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offer
         container["resources"][part]["deviceclass.resource.kubernetes.io/nic"] = "1"
     offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
     (warning,) = planned(pod(container), fabric(), known(offered=offered)).warnings
-    assert warning.startswith("container c requests nvidia.com/old_0, which no node offers now")
+    assert warning.startswith("container c requests nvidia.com/old_0, which no node offers: the pod stays pending")
     assert planned(pod(container), fabric(), known(offered=offered | {"nvidia.com/old_0"})).warnings == ()
     assert planned(pod(container), fabric(), known()).warnings == (), "nothing is known of nodes"
 
@@ -286,4 +286,4 @@ def test_a_pod_without_rails_is_told_of_devices_that_its_own_networks_lack(own, 
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
-    assert any("draw on x.y/vf, and the pod requests too few" in each for each in outcome.warnings) == told
+    assert any("use x.y/vf, and the pod requests too few" in each for each in outcome.warnings) == told

@@ -1,4 +1,4 @@
-"""Who wins, and how settings travel (rulings 8, 14, 15)."""
+"""Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
 from admitting import SHAPES, admitted, cpu, env, fabric, gpus, planned, pod, record
@@ -66,7 +66,7 @@ def test_a_container_with_envfrom_gets_the_file_and_no_entries():
         {"path": "nccl.conf", "fieldRef": {"fieldPath": "metadata.annotations['railwright.io/nccl.conf']"}}
     ]
     (warning,) = planned(tree, fabric()).warnings
-    assert "no file carries GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME; set them" in warning
+    assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set, because it would override envFrom; set it" in warning
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)
     assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [each for each in planned(tree, by).warnings if "which overrides what envFrom may bring" in each]
+    forced = [each for each in planned(tree, by).warnings if "which overrides any" in each]
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
     assert planned(after, by).changes == ()
@@ -331,14 +331,17 @@ def test_what_a_rank_with_envfrom_shows_is_left_out_with_a_word():
     tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
     assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
     (warning,) = planned(tree, fabric(FACTS)).warnings
-    assert ", UCX_IB_TRAFFIC_CLASS; set them in env" in warning
+    assert ", UCX_IB_TRAFFIC_CLASS is not set, because it would override envFrom; set it in env" in warning
 
 
 def test_a_file_of_the_users_is_told_once_and_no_name_is_called_impossible_for_a_file_that_is_not():
     mounted = [{"name": "own", "mountPath": "/etc/nccl.conf"}]
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "s"}}], volumeMounts=mounted), volumes=[{"name": "own"}])
     envfrom, file = [each for each in planned(tree, fabric()).warnings if " itself" in each or "envFrom" in each]
-    assert "no file carries GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME; set them in env" in envfrom
+    assert (
+        "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set, because it would override envFrom; set it in env"
+        in envfrom
+    )
     assert "NCCL_" not in envfrom
     assert "mounts /etc/nccl.conf itself; remove that mount" in file
 

@@ -1,4 +1,4 @@
-"""Pods written to keep the webhook busy: what a review may hold, it answers in time proportional to its size."""
+"""Hostile pods: the time to plan a pod is proportional to its size."""
 
 import pytest
 from admitting import SHAPES, admitted, cpu, fabric, gpus, planned, pod, refusal
@@ -31,7 +31,7 @@ def test_what_does_not_stay_needs_no_room(key):
 def test_more_than_256_chosen_containers_are_refused():
     some = [gpus(1, name) for name in NAMES[:257]]
     assert len(planned(pod(*some[:256]), fabric()).containers) == 256
-    assert "257 containers are chosen for the fabric, of 256 at most; name those" in refusal(pod(*some), fabric())
+    assert "257 containers are selected for the fabric; the limit is 256: name those" in refusal(pod(*some), fabric())
     assert "60000 containers" in refusal(pod(*[gpus(1, name) for name in NAMES]), fabric())
 
 

@@ -1,4 +1,4 @@
-"""Whatever a pod looks like, planning the admitted pod again changes nothing, and a refusal is a sentence."""
+"""Planning an admitted pod again changes nothing, for any pod; every refusal is one sentence."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Another webhook acts between two of our calls: the pod converges, nothing is there twice, theirs stays theirs."""
+"""Another webhook changes the pod between two calls: nothing is added twice, and its changes stay."""
 
 import copy
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Misspelt and misplaced keys of railwright: whoever wrote one is told, for he believes that it counts."""
+"""Warnings about misspelt and misplaced keys of railwright."""
 
 import json
 
@@ -41,13 +41,13 @@ def warnings(labels: dict | None = None, annotations: dict | None = None) -> tup
 @pytest.mark.parametrize("kind", ["label", "annotation"])
 def test_a_misspelt_key_is_told_with_what_was_meant(written, meant, kind):
     (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
-    assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright knows no such key; did you mean {meant}?")
+    assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
 def test_a_key_that_resembles_none_is_told_with_those_there_are():
     (warning,) = warnings(annotations={OURS + "zzz": "1"})
     assert warning == (
-        "annotation railwright.io/zzz '1' has no effect: railwright knows no such key; it reads label "
+        "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
         "railwright.io/fabric and annotations railwright.io/rails, containers, skip, delivery of a pod"
     )
 
@@ -190,7 +190,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
 def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
-    found = keys.of_pod(metadata)
+    found = keys.check_pod(metadata)
     assert len(found) <= 1
     assert all(len(each) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
@@ -199,6 +199,6 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
 
 
 def test_pods_of_others_cost_nothing():
-    assert keys.of_pod(views.ObjectMeta()) == ()
+    assert keys.check_pod(views.ObjectMeta()) == ()
     assert planned(pod(cpu(), label=None), BY) == model.NotOptedIn()
     assert planned(pod(gpus(1), label=None), BY) == model.NotOptedIn()

@@ -1,4 +1,4 @@
-"""Device lists that depend on the node: when they wait for it, and that nothing stands in their way (ruling 14)."""
+"""Device lists that depend on the node and are written at binding (docs/interface.md 3.3)."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_shapes_that_agree_need_not_wait_for_the_node_where_no_other_node_is_all
 
 
 def test_a_forced_list_that_comes_with_the_node_takes_the_place_of_the_pods_own():
-    """An entry of the environment would beat the file (ruling 8)."""
+    """An entry of the environment would override the file (docs/interface.md 3.3)."""
     by = fabric("    forceEnv: [NCCL_IB_HCA, NCCL_DEBUG]\n    nccl: {debug: INFO}\n", top=SHAPES, rails=UNNAMED)
     own = [{"name": HCA, "value": "mlx5"}, {"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "A", "value": "1"}]
     tree = pod(gpus(8, env=[*own, {"name": HCA, "value": "mlx5_9"}]))

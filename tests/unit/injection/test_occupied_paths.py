@@ -1,4 +1,4 @@
-"""What is at a path already is left alone, however the path is written and whatever is there."""
+"""An existing mount at a path is left unchanged, however the path is written."""
 
 import pytest
 from admitting import admitted, fabric, gpus, planned, pod, record

@@ -1,4 +1,4 @@
-"""Who gets a fabric, and what is said to who asks for it wrongly (rulings 1, 2, 4, 6)."""
+"""Opt-in, and the messages for invalid requests (docs/interface.md 1)."""
 
 import admitting
 import pytest
@@ -40,7 +40,7 @@ def test_default_is_the_policys_default_fabric():
     ("label", "told"),
     [
         ("", "label railwright.io/fabric is empty; allowed are f, default, none"),
-        ("g", "label railwright.io/fabric 'g' is no fabric of the policy; allowed are f, default, none"),
+        ("g", "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"),
     ],
 )
 def test_a_wrong_label_is_refused_with_what_is_allowed(label, told):
@@ -66,7 +66,7 @@ def test_default_without_a_default_fabric_is_refused():
         ("rails", "rail9", "'rail9' is not a rail or a range; the fabric has rail0, rail1"),
         ("rails", "rail1-rail0", "'rail1-rail0' is reversed"),
         ("rails", "", "annotation railwright.io/rails is empty; the fabric has rail0, rail1: write a count"),
-        ("placement", "{}", "is written when a pod is bound"),
+        ("placement", "{}", "is written by railwright at binding"),
     ],
 )
 def test_a_wrong_annotation_is_refused_naming_the_pod_the_key_and_the_value(annotation, value, told):

@@ -1,4 +1,4 @@
-"""The preflight container: there when the policy says so, sees what the ranks see, and costs the pod nothing."""
+"""The preflight container: added if the policy enables it, with the view of the ranks, at no cost to the pod."""
 
 import copy
 import json

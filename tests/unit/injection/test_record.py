@@ -1,4 +1,4 @@
-"""The record of an injection, and the bound of all annotations (ruling 5)."""
+"""The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
 from admitting import admitted, cpu, fabric, gpus, planned, pod, record, refusal
 
@@ -53,7 +53,7 @@ def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_an
         assert variables
         assert list(written["reasons"]) == variables
         assert all(reason.endswith(")") for reason in written["reasons"].values())
-    assert record(admitted(pod(), by))["reasons"]["env.A"] == "the policy says so (fabrics.f.env)"
+    assert record(admitted(pod(), by))["reasons"]["env.A"] == "set by the policy (fabrics.f.env)"
 
 
 def test_every_change_has_a_reason():

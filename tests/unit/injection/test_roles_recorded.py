@@ -1,7 +1,7 @@
-"""Role, gang and rank of the pods that job controllers make, and what each is given.
+"""Role, gang and rank of the pods of job controllers, and the changes that each pod gets.
 
-`tests/data/pods` holds pods of the real controllers (tests/controlplane/test_controllers.py compares them with what the
-controllers make today). Controllers that the control plane cannot run are here as their code shapes their pods.
+`tests/data/pods` has pods of the real controllers. tests/controlplane/test_controllers.py compares them with the pods
+that the controllers create today. Pods of controllers that the control plane cannot run are written after their code.
 """
 
 import dataclasses
@@ -268,7 +268,7 @@ def labelled(tree: dict, **more: str) -> dict:
 
 def role(tree: dict) -> roles.Role:
     pod = view(tree)
-    return roles.role_of(pod, policies.Roles(), accelerated=bool(accelerators.accelerated(pod, (GPU,))))
+    return roles.role_of(pod, policies.Roles(), accelerated=bool(accelerators.find_containers(pod, (GPU,))))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -276,7 +276,10 @@ def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
     tree, expected = CASES[case]
     found, pod = role(tree), view(tree)
     rank = workload.rank_of(pod)
-    assert Expected(found.word, found.rails, found.pins, workload.gang_of(pod), (rank.role, rank.index)) == expected
+    assert (
+        Expected(found.name, found.rails, found.needs_launcher_settings, workload.gang_of(pod), (rank.role, rank.index))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -300,7 +303,7 @@ def test_rails_pins_or_nothing_arrive_on_the_pod(case):
 
 
 def test_only_workers_that_are_started_by_ssh_get_the_file():
-    assert {name for name in CASES if roles.ssh_launched(view(CASES[name][0]))} == {
+    assert {name for name in CASES if roles.is_started_by_ssh(view(CASES[name][0]))} == {
         "mpi-operator v2beta1: launcher",
         "mpi-operator v2beta1: worker",
         "mpi-operator v2beta1: runLauncherAsWorker",
@@ -311,7 +314,7 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
     tree = job_set("js-node-0-0-abcde", "node", gpus=8)
     tree["spec"]["volumes"] = [{"name": "mpi-ssh-auth", "secret": {"secretName": "js-mpi-ssh-auth"}}]
     tree["spec"]["containers"][0]["volumeMounts"] = [{"name": "mpi-ssh-auth", "mountPath": "/home/mpiuser/.ssh"}]
-    assert roles.ssh_launched(view(tree))
+    assert roles.is_started_by_ssh(view(tree))
 
 
 def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():

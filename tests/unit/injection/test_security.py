@@ -1,4 +1,4 @@
-"""Grants and mounts under the namespace's pod-security level (ruling 16)."""
+"""Capabilities, privilege and mounts under the namespace's pod-security level (docs/interface.md 3.4)."""
 
 import pytest
 from admitting import admitted, fabric, gpus, known, planned, pod, record, refusal

@@ -1,7 +1,7 @@
-"""Every refusal and every warning of injection, each rendered once: it names the object, the key and the value, says
-what to do, fits where it is shown, and carries no control character, whatever a pod brings.
+"""Every refusal and warning of injection: it names object, key, value and fix, and fits the API server's limits.
 
-A sentence that is missing here fails the last test: add an example of it to REFUSALS or WARNINGS.
+None has control characters, whatever the pod contains. The last test fails for a message without an example here: add
+one to REFUSALS or WARNINGS.
 """
 
 import ast
@@ -116,7 +116,7 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), annotations={"a": "x" * 300_000}),
     ),
     "too many containers": Case(
-        ("257 containers", "256 at most", ANNOTATION + "containers", "name those"),
+        ("257 containers", "the limit is 256", ANNOTATION + "containers", "name those"),
         lambda name: pod(*[gpus(1, f"{name}{number}") for number in range(257)]),
     ),
     "networks": Case(
@@ -212,7 +212,11 @@ WARNINGS = {
         networks=None,
     ),
     "another pool": Case(
-        ("rail0: the policy requests nvidia.com/mlx5_0", "draws on x.y/vf", "ask the operator to correct `resource`"),
+        (
+            "rail0: the policy requests nvidia.com/mlx5_0",
+            "network uses x.y/vf",
+            "ask the operator to correct `resource`",
+        ),
         networks={("prod", "lan2"): "x.y/vf", ("prod", "lan3"): None},
     ),
     "no node offers it": Case(
@@ -222,16 +226,16 @@ WARNINGS = {
     ),
     "no node offers what the user's network draws on": Case(
         (
-            "no node offers x.y/vf now",
-            "on which network prod/",
-            f"correct annotation {NETWORKS}, or ask for its device",
+            "no node offers x.y/vf",
+            "which network prod/",
+            f"correct annotation {NETWORKS}, or ask the operator for its device",
         ),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},
         offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
     ),
     "no node offers what is left over": Case(
-        ("container c", "requests x.y/old, which no node offers now", "remove the request if it is left from an older"),
+        ("container c", "requests x.y/old, which no node offers", "remove the request if it is left from an older"),
         lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "8", "x.y/old": "1"}}}),
         offered=frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}),
     ),
@@ -241,7 +245,7 @@ WARNINGS = {
         **POOL,
     ),
     "networks of a pod without rails": Case(
-        ("networks draw on x.y/", "requests too few", "request them, or remove the networks from this launcher"),
+        ("networks use x.y/", "requests too few", "request them, or remove the networks from this launcher"),
         launching_with_networks,
         networks={("prod", LONGEST): f"x.y/{LONGEST}"},
     ),
@@ -273,7 +277,7 @@ WARNINGS = {
         (
             "railwright.io/containers",
             "a launcher without accelerators sends no data",
-            "if one is a rank, request an accel",
+            "if a container is a rank, request an accel",
         ),
         launching,
     ),
@@ -295,7 +299,7 @@ WARNINGS = {
         fabric(FORCED.format("v" * 900)),
     ),
     "node name": Case(
-        ("spec.nodeName is set", "NCCL_IB_HCA", "choose the node by nodeSelector"),
+        ("spec.nodeName is set", "NCCL_IB_HCA", "select the node by nodeSelector"),
         lambda name: pod(gpus(8, name), nodeName="n"),
         fabric(top=SHAPES, rails=UNNAMED),
     ),
@@ -305,23 +309,23 @@ WARNINGS = {
         fabric("    forceEnv: [NCCL_IB_HCA]\n", top=SHAPES, rails=UNNAMED),
     ),
     "env from": Case(
-        ("has envFrom", "no file carries GLOO_SOCKET_IFNAME", "set them in env or in its source"),
+        ("has envFrom", "GLOO_SOCKET_IFNAME", "set it in env or in its source"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
     ),
     "forced and env from": Case(
-        ("the policy forces NCCL_IB_HCA==mlx5", "what envFrom may bring for NCCL_IB_HCA", "remove it there"),
+        ("the policy forces NCCL_IB_HCA==mlx5", "which overrides any NCCL_IB_HCA from envFrom", "remove it there"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
         fabric("    forceEnv: [NCCL_IB_HCA]\n"),
     ),
     "pins and env from": Case(
-        ("has envFrom", "no file carries OMPI_", "set them in env or in its source"),
+        ("has envFrom", "OMPI_", "set it in env or in its source"),
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
     ),
     "forged file": Case(
         ("railwright.io/nccl.conf", "was replaced", "remove it"), said("nccl.conf", "NCCL_DEBUG=TRACE\n")
     ),
     "a file of its own": Case(
-        ("mounts /etc/nccl.conf itself", "remove that mount, or set in env"),
+        ("mounts /etc/nccl.conf itself", "remove that mount, or set the NCCL settings"),
         lambda name: pod(
             gpus(8, name, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}]), volumes=[{"name": "own"}]
         ),

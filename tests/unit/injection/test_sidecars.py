@@ -1,4 +1,4 @@
-"""Containers that other webhooks put in front of the workload's: the fabric and mpirun's pins go past them."""
+"""Sidecars that other webhooks put first in a pod get neither the fabric nor mpirun's settings."""
 
 import admitting
 import peers

@@ -1,4 +1,4 @@
-"""What a template of each kind gets, and that the pod made of it then wants no more devices and mounts."""
+"""Templates of each kind get devices and mounts, and their pods then need no further devices and mounts."""
 
 import admitting
 import pytest
@@ -25,7 +25,7 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
     ]
 
 
-def test_the_table_has_the_kinds_of_the_contract_and_each_once():
+def test_the_table_has_each_kind_once():
     assert [(each.group, *each.versions, each.name) for each in kinds.KINDS] == [
         ("apps", "v1", "Deployment"),
         ("apps", "v1", "StatefulSet"),
@@ -171,7 +171,7 @@ def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_c
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [model.SetLabel]
     assert told in given_.warnings[0]
-    assert "its pods are refused before that" in given_.warnings[0]
+    assert "its pods are rejected until then" in given_.warnings[0]
 
 
 def test_warnings_say_of_which_template():

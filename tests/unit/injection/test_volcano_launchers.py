@@ -1,4 +1,4 @@
-"""Tasks of a Volcano Job that only start the others: told by their name where no plugin marks them."""
+"""Volcano tasks that only start the other tasks, found by their name if no plugin marks them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a user writes into the keys that only we write is never trusted (ruling 4)."""
+"""Values that a user writes into railwright's own keys are never trusted (docs/interface.md 1.5)."""
 
 import pytest
 from admitting import admitted, cpu, fabric, gpus, planned, pod

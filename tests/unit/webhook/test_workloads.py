@@ -77,7 +77,7 @@ def test_a_refusal_names_the_workload_and_is_bounded():
 def test_a_wrong_label_is_told_where_it_stands():
     on_itself = working.workload(DEPLOYMENT, working.template(), label="g")
     message = working.answer(working.review(DEPLOYMENT, on_itself), BY)["status"]["message"]
-    assert message.startswith("Deployment prod/w: label railwright.io/fabric 'g' is no fabric of the policy")
+    assert message.startswith("Deployment prod/w: label railwright.io/fabric 'g' is not a fabric of the policy")
     in_template = working.workload(DEPLOYMENT, working.template(label="g"), label="f")
     message = working.answer(working.review(DEPLOYMENT, in_template), BY)["status"]["message"]
     assert message.startswith("Deployment prod/w: spec.template: label railwright.io/fabric 'g'")

@@ -1,4 +1,4 @@
-"""Corners of rulings 1 to 16: each test is one case where two rules meet."""
+"""Cases where two rules of docs/interface.md 1 to 3 apply at once."""
 
 import admitting
 import pytest
@@ -26,7 +26,7 @@ def bound(tree: dict, by, labels: dict) -> dict:
     return dict(binding.annotations_for(view(tree), by, known(), node) or {})
 
 
-# --- rulings 1, 2, 6 --------------------------------------------------------------------------------------
+# --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------
 
 
 def test_a_namespace_that_is_not_known_yet_still_has_its_name():
@@ -57,7 +57,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
     assert planned(tree, fabric(transport="tcp", rails="")).rails == ()
 
 
-# --- rulings 10 to 13 -------------------------------------------------------------------------------------
+# --- devices (docs/interface.md 3.2) ----------------------------------------------------------------------
 
 
 def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
@@ -80,7 +80,7 @@ def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
     assert planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None)).warnings == ()
 
 
-# --- ruling 11 --------------------------------------------------------------------------------------------
+# --- hostNetwork (docs/interface.md 3.1) ------------------------------------------------------------------
 
 
 def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
@@ -91,7 +91,7 @@ def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
     assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
-# --- rulings 14, 15 ---------------------------------------------------------------------------------------
+# --- delivery (docs/interface.md 3.3) ---------------------------------------------------------------------
 
 
 def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
@@ -304,7 +304,7 @@ def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_c
     tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     (warning,) = planned(tree, fabric()).warnings
-    assert warning.startswith("annotation railwright.io/containers 'c' gives no container the fabric: a launcher")
+    assert warning.startswith("annotation railwright.io/containers 'c' has no effect: a launcher")
     del tree["metadata"]["annotations"]
     assert planned(tree, fabric()).warnings == ()
 

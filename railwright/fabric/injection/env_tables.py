@@ -1,0 +1,142 @@
+"""Tables of the variables of each fabric, built once per policy document and looked up for each pod.
+
+Literals of the policy take precedence over derived values (docs/interface.md 2.3).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric.injection import model
+from railwright.fabric.nccl import conf, derive, libraries
+from railwright.fabric.nccl import model as nccl
+from railwright.fabric.policy import model as policies
+
+HCA = "NCCL_IB_HCA"
+# Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
+_INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
+_MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
+_MAX_DOCUMENTS = 2  # the current one, and the one that it is compared with
+
+
+class Setting(msgspec.Struct, frozen=True, eq=False):
+    """A variable with its record entry and reason.
+
+    Compared by identity: built once per table and shared by all pods.
+    """
+
+    name: str
+    value: str
+    entry: str  # in the record
+    reason: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The variables of a rank, in total and by whether a file can carry them."""
+
+    all: tuple[Setting, ...]
+    file_vars: tuple[Setting, ...]
+    env_only_vars: tuple[Setting, ...]
+    file_text: str  # content of the file with the `file_vars`
+    optional_library_vars: tuple[Setting, ...]  # for containers that use the library; a file cannot carry them
+    reasons: model.Reasons  # of `all` and `optional_library_vars`
+
+
+_Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
+
+
+class Tables:
+    """The variables of the pods under one policy document."""
+
+    def __init__(self, document: policies.FabricPolicy) -> None:
+        self.document = document
+        self._ranks: dict[_Key, Settings] = {}
+
+    def get_rank_settings(
+        self, name: str, rails: Sequence[policies.Rail], devices: tuple[str, ...] | None, *, host_network: bool
+    ) -> Settings:
+        """Return the literals and derived variables of a rank."""
+        key = (name, tuple([rail.name for rail in rails]), devices, host_network)
+        settings = self._ranks.get(key)
+        if settings is None:
+            if len(self._ranks) >= _MAX_RESULTS:
+                self._ranks.clear()
+            fabric, interface = self.document.fabrics[name], self.document.primary_interface
+            derived = derive.derive(fabric, rails, devices, interface, host_network)
+            library_variables = derive.beside(fabric, rails, devices, interface, host_network)
+            settings = _build_settings(
+                _build_literals(fabric, name, host_network=host_network), derived, library_variables, fabric.env
+            )
+            self._ranks[key] = settings
+        return settings
+
+
+def build_setting(variable: nccl.Variable) -> Setting:
+    """Return a variable with its record entry and the reason of its change."""
+    reason = f"{variable.reason} ({variable.source})"
+    return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
+
+
+def _build_settings(
+    literals: Sequence[nccl.Variable],
+    derived: Sequence[nccl.Variable],
+    library_variables: Sequence[nccl.Variable],
+    env: Mapping[str, str],
+) -> Settings:
+    """Build the settings of a rank.
+
+    `env` are the literals of the policy. They take precedence over derived values. A literal of a library shows that
+    every rank uses the library.
+    """
+    used_libraries = libraries.shown(env)
+    available = [
+        variable
+        for variable in library_variables
+        if env.keys().isdisjoint({variable.name, *libraries.TWINS.get(variable.name, ())})
+    ]
+    always_set = [variable for variable in available if libraries.library_of(variable.name) in used_libraries]
+    variables = [
+        build_setting(variable)
+        for variable in (*literals, *(variable for variable in derived if variable.name not in env), *always_set)
+    ]
+    optional = [build_setting(variable) for variable in available if variable not in always_set]
+    file_vars = [
+        variable for variable in variables if conf.carries(variable.name) and conf.fits(variable.name, variable.value)
+    ]
+    return Settings(
+        all=tuple(variables),
+        file_vars=tuple(file_vars),
+        env_only_vars=tuple(variable for variable in variables if variable not in file_vars),
+        file_text=format_file(file_vars),
+        optional_library_vars=tuple(optional),
+        reasons=model.Reasons({variable.entry: variable.reason for variable in (*variables, *optional)}),
+    )
+
+
+def format_file(file_vars: Sequence[Setting]) -> str:
+    """Return the content of the file with these variables."""
+    return conf.emit((setting.name, setting.value) for setting in file_vars)
+
+
+def _build_literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
+    """Return the policy's literals. On the host network, leave out those that name an interface of the pod."""
+    reason = "set by the policy"
+    return [
+        nccl.Variable(key, value, reason, f"fabrics.{name}.env")
+        for key, value in fabric.env.items()
+        if not (host_network and key in _INTERFACES)
+    ]
+
+
+_cache: list[Tables] = []
+
+
+def get_tables(document: policies.FabricPolicy) -> Tables:
+    """Return the tables of a document. They are cached for the last documents, compared by identity."""
+    for tables in _cache:
+        if tables.document is document:
+            return tables
+    tables = Tables(document)
+    _cache.insert(0, tables)
+    del _cache[_MAX_DOCUMENTS:]
+    return tables

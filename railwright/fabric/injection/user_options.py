@@ -1,0 +1,67 @@
+"""Reads the user's options from a pod's annotations: mutators to skip, and the delivery of NCCL settings.
+
+The rules are in docs/interface.md 1.1 and 1.3. `rails` and `targets` read the annotations for rails and containers.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from railwright.fabric import names, views
+from railwright.fabric.injection import model
+
+MUTATORS = ("networks", "devices", "mounts", "security", "env", "preflight")
+_DELIVERIES = ("env", "file")
+
+Delivery = Literal["env", "file", "both"]
+
+
+class UserOptions(msgspec.Struct, frozen=True):
+    """The user's options. `delivery` None leaves the choice to the policy."""
+
+    skip: frozenset[str] = frozenset()
+    delivery: Delivery | None = None
+
+
+_DEFAULTS = UserOptions()
+
+
+def read(pod: views.Pod) -> UserOptions:
+    """Return the options of a pod. Raises RefusedError for an unknown word."""
+    annotations = pod.metadata.annotations
+    if names.PLACEMENT in annotations:
+        raise model.RefusedError(
+            "placement",
+            f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
+        )
+    if names.SKIP not in annotations and names.DELIVERY not in annotations:
+        return _DEFAULTS
+    return UserOptions(_parse_skip(annotations.get(names.SKIP)), _parse_delivery(annotations.get(names.DELIVERY)))
+
+
+def _parse_skip(annotation: str | None) -> frozenset[str]:
+    if annotation is None:
+        return frozenset()
+    words = [word.strip() for word in annotation.split(",")]
+    for word in words:
+        if word not in MUTATORS:
+            raise model.RefusedError(
+                "annotation",
+                f"annotation {names.SKIP} {model.quoted(annotation)}: {model.quoted(word)} is not one of "
+                f"{model.listed(MUTATORS)}",
+            )
+    return frozenset(words)
+
+
+def _parse_delivery(annotation: str | None) -> Delivery | None:
+    if annotation is None:
+        return None
+    word = annotation.strip()
+    if word == "env":
+        return "env"
+    if word == "file":
+        return "file"
+    raise model.RefusedError(
+        "annotation",
+        f"annotation {names.DELIVERY} {model.quoted(annotation)} is not one of {model.listed(_DELIVERIES)}",
+    )
