@@ -154,7 +154,7 @@ def _offers(  # noqa: PLR0913 - one argument a fact
     known: dict[tuple[int, int], tuple[ask.Offer, resources.Amounts, ask.Offer, bool]] = {}
     offers = {}
     for node in nodes:
-        said = volcano_wire.offered(node)
+        said = volcano_wire.decode_offer(node)
         if said is None:
             continue
         bound = seen.free(node.name) if node.name in seen.nodes else _NOT_SEEN
@@ -165,7 +165,7 @@ def _offers(  # noqa: PLR0913 - one argument a fact
             fits = _fits(found, wanted) or (strict and _fits(said, wanted))
             kept = known[pair] = (said, bound, found, fits)  # holds both, so that their ids stay theirs
         found, fits = kept[2:]
-        offer = found if fits or not evicting else volcano_wire.emptied(node) or found
+        offer = found if fits or not evicting else volcano_wire.decode_offer_without_pods(node) or found
         others = elsewhere.get(node.name)
         offers[node.name] = offer if others is None else _less_elsewhere(offer, others)
     return offers
@@ -219,4 +219,4 @@ def requested(task: volcano_wire.Task) -> resources.Amounts:
     """What Volcano counts the task at, without the resources it asks none of."""
     if task.request is None:
         return resources.requests_of(task.pod.spec) if task.pod else {}
-    return {name: amount for name, amount in volcano_wire.amounts(task.request).items() if amount > 0}
+    return {name: amount for name, amount in volcano_wire.convert_amounts(task.request).items() if amount > 0}

@@ -24,7 +24,7 @@ class Site:
         for name in (N, OTHER):
             self.state.fleet.upsert_node(node(name, "leaf", rails_each=rails_each))
         given = policy(required=required, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
         for scope in ("red", "blue", ""):
             self.verbs.volcano_close(b"{}", scope)
 
@@ -191,7 +191,7 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     mine, theirs = site.created("mine"), site.created("theirs")
     site.event("red", mine, N)
     site.scores("blue", theirs)
-    told = site.verbs.explanations.of("train", "theirs")
+    told = site.verbs.explanations.explain("train", "theirs")
     refused = next(row for row in told.nodes if row["node"] == N)
     assert "busy" in refused["refused"] or "promised" in refused["refused"]
     assert "train/mine" in str(refused)
