@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from extender import asks, explanations, gang_tracker, kube_wire, sessions, trace_steps, unseen, volcano_wire
+from extender import (
+    explanations,
+    gang_tracker,
+    inferred_bindings,
+    kube_wire,
+    scheduling_requests,
+    sessions,
+    trace_steps,
+    volcano_wire,
+)
 from extender import state as states
 from railwright.fabric import resources, views, workload
 from railwright.fabric.placement import ask, decide, ledger
@@ -51,7 +60,7 @@ class Schedulers:
 
     def _reset(self) -> None:
         self.forget_sessions()
-        self._unseen = unseen.Unseen()
+        self._inferred_bindings = inferred_bindings.InferredBindings()
         self.explanations = explanations.Explanations()
         self.gangs = gang_tracker.Gangs(self._state, self._engine, self.explanations.get_evaluation)
 
@@ -73,10 +82,10 @@ class Schedulers:
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
         filter_call = self._build_filter_call(request, kube_wire.read_constraints(body))
-        self._unseen.asked(filter_call, self._state.fleet)
+        self._inferred_bindings.record_call(filter_call, self._state.fleet)
         result = self._steps.filter(request)
-        left = filter_call.offered if len(result.kept) == len(filter_call.offered) else frozenset(result.kept)
-        self._unseen.left(msgspec.structs.replace(filter_call, left=left))
+        feasible = filter_call.offered if len(result.kept) == len(filter_call.offered) else frozenset(result.kept)
+        self._inferred_bindings.record_feasible(msgspec.structs.replace(filter_call, feasible=feasible))
         self._observe("filter", len(nodes), result.unknown)
         self._record_filter_result("kube-scheduler", request, result)
         return kube_wire.encode_filter_result(result.kept, result.busy, result.never), bool(nodes) and not result.kept
@@ -87,7 +96,7 @@ class Schedulers:
         request = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        with self._unseen.counted(self._state.ledger, self._state.fleet, self._clock()):
+        with self._inferred_bindings.assume_inferred(self._state.ledger, self._state.fleet, self._clock()):
             scores = self._decide("kube-scheduler", "prioritize", request).scores
         return kube_wire.encode_priorities(scores)
 
@@ -153,13 +162,13 @@ class Schedulers:
     def _find_conflict(self, entry: ledger.Entry, pod: views.Pod | None, scope: str) -> str:
         if entry.state is not ledger.State.ALLOCATED or pod is None:
             return ""
-        return asks.given_away(
+        return scheduling_requests.find_conflict(
             entry, pod, self._policy(), self._state, scope=scope, inferred=self._get_inferred(entry.uid)
         )
 
     def _get_inferred(self, uid: str) -> Mapping[str, resources.Amounts]:
         """Return by node the requests of pods, except `uid`, that kube-scheduler is very likely placing there."""
-        return self._unseen.taken(self._state.fleet, self._clock(), but=uid)
+        return self._inferred_bindings.sum_requests(self._state.fleet, self._clock(), except_uid=uid)
 
     def _build_entry(self, task: volcano_wire.Task) -> ledger.Entry:
         pod = task.pod
@@ -169,12 +178,12 @@ class Schedulers:
             gang=workload.gang_of(pod, task.job) if pod else workload.GangKey(task.job),
             rank=workload.rank_of(pod) if pod else workload.Rank(role=1, index=0, name=task.name),
             node=task.node_name,
-            requests=asks.requested(task),
+            requests=scheduling_requests.get_requests(task),
             state=ledger.State.PIPELINED if task.status == volcano_wire.PIPELINED else ledger.State.ALLOCATED,
             since=self._clock(),
         )
 
-    def _build_filter_call(self, request: ask.Ask, constraints: kube_wire.Constraints) -> unseen.Asked:
+    def _build_filter_call(self, request: ask.Ask, constraints: kube_wire.Constraints) -> inferred_bindings.FilterCall:
         entry = ledger.Entry(
             uid=request.uid,
             key=request.key,
@@ -185,7 +194,7 @@ class Schedulers:
             state=ledger.State.UNCONFIRMED,
             since=self._clock(),
         )
-        return unseen.Asked(
+        return inferred_bindings.FilterCall(
             entry=entry,
             scheduler=request.spec.scheduler_name,
             spec=ask.slim(request.spec),

@@ -6,7 +6,7 @@ Defines the names of the steps and the attributes of each. Does not depend on Op
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from extender import asks, kube_wire, volcano_wire
+from extender import kube_wire, scheduling_requests, volcano_wire
 from railwright.fabric import placed_pods
 from railwright.fabric.placement import ask, decide, ledger
 from railwright.serving import tracing as traces
@@ -39,8 +39,8 @@ def build_steps(tracing: traces.Tracing, engine: decide.Desk, assumed: ledger.Le
             "decode", volcano_wire.read_predicate, lambda request: _list_task_attributes(request[0])
         ),
         read_event=tracing.step("decode", volcano_wire.read_event, _list_task_attributes),
-        from_kube=tracing.noted(asks.from_kube, _list_request_attributes),
-        from_volcano=tracing.noted(asks.from_volcano, _list_request_attributes),
+        from_kube=tracing.noted(scheduling_requests.from_kube, _list_request_attributes),
+        from_volcano=tracing.noted(scheduling_requests.from_volcano, _list_request_attributes),
         filter=tracing.step("filter", engine.screen, _list_filter_attributes),
         prioritize=tracing.step("prioritize", engine.decide, _list_decision_attributes),
         allocate=tracing.step("events", assumed.allocate),

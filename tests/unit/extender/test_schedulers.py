@@ -136,7 +136,9 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     event = body("volcano-allocate")
     door.state.fleet.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
     said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
-    assert said.startswith("railwright: rail0 of gpu-5 was given by another scheduler meanwhile: 0 nvidia.com/mlx5_0")
+    assert said.startswith(
+        "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
+    )
     assert len(door.state.ledger) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
     assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'

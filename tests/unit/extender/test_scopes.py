@@ -105,7 +105,7 @@ def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
     assert len(site.state.ledger) == 0
     assert site.predicate("blue", theirs, N) == 2, "its session began before"
     assert site.scores("blue", theirs)[N] == 0
-    assert "was given by another scheduler meanwhile" in site.event("blue", theirs, N)
+    assert "was allocated by another scheduler in the meantime" in site.event("blue", theirs, N)
 
 
 def test_what_is_taken_back_is_free_for_the_other(site):
