@@ -1,4 +1,4 @@
-"""The extender's only wiring: settings, sources, state, verbs, routes, server."""
+"""Builds and runs the extender from its settings: sources, state, handlers, routes, server."""
 
 import asyncio
 import datetime as dt
@@ -8,145 +8,167 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from extender import app, gang_events, gangs, gaps, leading, publication, rail_gauges, schedulers, viewing, watched
+from extender import (
+    app,
+    dashboard_port,
+    endpoints,
+    gang_events,
+    gang_tracker,
+    leadership,
+    rail_gauges,
+    schedulers,
+    topology_labels,
+    watched,
+)
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.fabric.placement import ledger
 from railwright.serving import logs, metrics, probes, processes, server, settings, tracing, tuning
 
-_EXPIRE_EVERY_SECONDS = 1.0
-_LOOK_EVERY_SECONDS = 1.0  # at what became of the gangs
+_EXPIRE_INTERVAL_SECONDS = 1.0
+_CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the extender until it is told to stop; returns the exit code."""
+    """Run the extender until a signal stops it. Return the exit code."""
     options = settings.parse("extender", argv, os.environ)
     logs.configure()
 
-    async def wired(run: processes.Run) -> int:
+    async def serve_in_process(run: processes.Run) -> int:
         return await serve(options, run)
 
-    return processes.start(options, wired)
+    return processes.start(options, serve_in_process)
 
 
 async def serve(options: settings.Settings, run: processes.Run) -> int:
-    """One extender on these settings."""
+    """Run one extender process."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
-    groups, page = gang_events.PodGroups(), viewing.Dashboard(options, state)
+    pod_groups, dashboard = gang_events.PodGroups(), dashboard_port.Dashboard(options, state)
     try:
-        at = _place(options)
+        address = _get_pod_address(options)
         traces = tracing.chosen(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=[groups.beside(each) for each in watched.wanted(state, pods=page.pods)],
+            wanted=[pod_groups.add_recorder(watch) for watch in watched.wanted(state, pods=dashboard.pods)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except (errors.ClusterError, tracing.MissingError) as error:
-        told = error.sentence if isinstance(error, errors.ClusterError) else error
-        print(f"railwright extender: {told}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        message = error.sentence if isinstance(error, errors.ClusterError) else error
+        print(f"railwright extender: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return 2
 
-    def counted(verb: str, nodes: int, unknown: int) -> None:
+    def observe(verb: str, nodes: int, unknown: int) -> None:
         counters.extender_nodes.labels(verb).observe(nodes)
         counters.extender_unknown_nodes.inc(unknown)
 
-    verbs = schedulers.Schedulers(
-        state, lambda: origin.store.current, clock=time.monotonic, counted=counted, tracing=traces
+    handlers = schedulers.Schedulers(
+        state, lambda: origin.store.current, clock=time.monotonic, observe=observe, tracing=traces
     )
     checks.add("policy", origin.policy_problem)
-    # a fleet not heard of for so long would place gangs on what is no longer there
+    # a stale cluster state would place gangs on resources that no longer exist
     checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
 
     async def expire() -> None:
         while True:
-            await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
-            verbs.warm()  # a standby too: it may have to answer in a moment
+            await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
+            handlers.warm()  # on a standby too, which may become the leader at any time
             counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
 
-    posting = _posting(origin, counters)
-    part = leading.Leading(verbs, counters)
-    look = _looking(verbs, counters, gang_events.telling(posting, groups), part)
-    unlabelled = gaps.Gaps(state, counters, policy=lambda: origin.store.current, incomplete=origin.cache_problem)
+    poster = _build_poster(origin, counters)
+    leader = leadership.Leadership(handlers, counters)
+    check_gangs = _build_gang_check(handlers, counters, gang_events.build_sink(poster, pod_groups), leader)
+    label_monitor = topology_labels.TopologyLabelMonitor(
+        state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
+    )
 
-    devices = rail_gauges.RailGauges(state, counters, lambda: origin.store.current)
+    rail_gauge_updater = rail_gauges.RailGauges(state, counters, lambda: origin.store.current)
 
     def refresh() -> None:
-        unlabelled.show()
+        label_monitor.update()
         counters.show_sources(**origin.readings())
-        counters.leader.set(part.now)
-        for each in ledger.State:
-            counters.ledger_entries.labels(each).set(state.ledger.count(each))
-        waiting, longest = verbs.gangs.waiting(time.monotonic())
+        counters.leader.set(leader.is_leader)
+        for entry_state in ledger.State:
+            counters.ledger_entries.labels(entry_state).set(state.ledger.count(entry_state))
+        waiting, longest_seconds = handlers.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
-        counters.gang_longest_wait_seconds.set(longest)
+        counters.gang_longest_wait_seconds.set(longest_seconds)
 
     post = origin.client.post if origin.client is not None else None
-    offered = part.gated(traces.routes(app.offered(verbs, post)))
-    running = server.Server(options, offered, checks, counters, refresh=refresh, stopping=part.resign)
+    gated_routes = leader.gate(traces.routes(app.build_routes(handlers, post)))
+    extender_server = server.Server(options, gated_routes, checks, counters, refresh=refresh, stopping=leader.resign)
     try:
-        telling = [posting.run] if posting else []
-        standing = _standing(part, origin, at, options, checks, running)
-        settled = functools.partial(tuning.freeze_when, lambda: not origin.cache_problem())
-        shown = [unlabelled.watch, devices.watch, *page.tasks(origin, lambda: origin.store.current, post)]
-        return await run(running, [*origin.tasks, expire, settled, look, *shown, *telling, *standing])
+        poster_tasks = [poster.run] if poster else []
+        election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
+        freeze_when_synced = functools.partial(tuning.freeze_when, lambda: not origin.cache_problem())
+        report_tasks = [
+            label_monitor.watch,
+            rail_gauge_updater.watch,
+            *dashboard.tasks(origin, lambda: origin.store.current, post),
+        ]
+        return await run(
+            extender_server,
+            [*origin.tasks, expire, freeze_when_synced, check_gangs, *report_tasks, *poster_tasks, *election_tasks],
+        )
     finally:
         await traces.close()
         if origin.client is not None:
             await origin.client.close()
 
 
-def _place(options: settings.Settings) -> leading.Place | None:
-    return leading.place(os.environ) if options.leader_elect else None
+def _get_pod_address(options: settings.Settings) -> leadership.PodAddress | None:
+    return leadership.get_pod_address(os.environ) if options.leader_elect else None
 
 
-def _standing(  # noqa: PLR0913, PLR0917 - one place where a candidate meets all it has to do with
-    part: leading.Leading,
+def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
+    leader: leadership.Leadership,
     origin: sources.Sources,
-    at: leading.Place | None,
+    address: leadership.PodAddress | None,
     options: settings.Settings,
     checks: probes.Probes,
-    running: server.Server,
+    extender_server: server.Server,
 ) -> Sequence[server.Task]:
-    """What one of several replicas does besides: stand for leader, and say where it is when it leads."""
-    if origin.client is None or at is None:
+    """Return the tasks of one of several replicas: the election, and publishing its endpoints while it leads."""
+    if origin.client is None or address is None:
         return ()
-    election = part.stand(origin.client, at, seconds=options.lease_seconds, eligible=lambda: not checks.failing())
-    ours = {"extender": options.listen.port, "ops": options.ops_listen.port}
+    election = leader.build_election(
+        origin.client, address, seconds=options.lease_seconds, eligible=lambda: not checks.failing()
+    )
+    container_ports = {"extender": options.listen.port, "ops": options.ops_listen.port}
     if options.dashboard_listen is not None:
-        ours["dashboard"] = options.dashboard_listen.port
-    published = publication.Publication(origin.client, at, ours, lambda: part.now)
-    part.tell(lambda leads: running.turn_away(not leads), lambda _: published.changed())
-    return (election.run, published.run)
+        container_ports["dashboard"] = options.dashboard_listen.port
+    publisher = endpoints.EndpointPublisher(origin.client, address, container_ports, lambda: leader.is_leader)
+    leader.notify(lambda is_leader: extender_server.turn_away(not is_leader), lambda _: publisher.wake())
+    return (election.run, publisher.run)
 
 
-def _looking(
-    verbs: schedulers.Schedulers,
+def _build_gang_check(
+    handlers: schedulers.Schedulers,
     counters: metrics.Metrics,
-    tell: Callable[[gangs.Outcome], None],
-    part: leading.Leading,
+    post_event: Callable[[gang_tracker.Outcome], None],
+    leader: leadership.Leadership,
 ) -> server.Task:
-    """Looks at what became of the gangs, for ever; counts it and tells it, while this process leads."""
+    """Return a task that checks gangs until cancelled, and counts and posts outcomes while this process leads."""
 
-    async def look() -> None:
+    async def check_gangs() -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY_SECONDS)
-            for outcome in verbs.gangs.look(time.monotonic()) if part.now else ():
-                tell(outcome)
-                if outcome.landed is not None:
+            await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
+            for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
+                post_event(outcome)
+                if outcome.placement is not None:
                     counters.gang_bandwidth_ratio.observe(outcome.bandwidth)
                     counters.gang_attained_ratio.observe(outcome.attained)
-                if not outcome.again:
-                    counters.gangs.labels(outcome.word).inc()
+                if not outcome.is_repeated:
+                    counters.gangs.labels(outcome.code).inc()
 
-    return look
+    return check_gangs
 
 
-def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
-    """Events, where there is a cluster to tell."""
+def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
+    """Return a poster of Events, or None without an API server."""
     if origin.client is None:
         return None
     return events.Events(

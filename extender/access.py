@@ -1,8 +1,8 @@
-"""Who may read an explanation: whoever may `get` pods in its namespace, as the API server itself says; and who may
-read the dashboard: whoever may `get` its path, as for metrics.
+"""Authorizes readers of explanations and of the dashboard (docs/interface.md 4.2).
 
-A bearer token is reviewed (TokenReview) and its user asked about (SubjectAccessReview). Without an API server there is
-nobody to ask, and only callers on this machine are answered.
+An explanation requires the right to `get` pods in its namespace. The dashboard requires the right to `get` its path, as
+metrics do. The API server reviews the bearer token (TokenReview) and the rights of its user (SubjectAccessReview).
+Without an API server, only callers on this machine are allowed.
 """
 
 import ipaddress
@@ -43,44 +43,48 @@ class _AccessReview(msgspec.Struct):
     status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
 
 
-async def denied(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
-    """None where the caller may get the pods of a namespace; else (status, reason)."""
-    wanted = {"resourceAttributes": {"namespace": namespace, "verb": "get", "version": "v1", "resource": "pods"}}
-    return await _denied(authorization, peer, post, wanted, f"get pods in namespace {namespace}")
+async def check_pod_access(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
+    """Return None if the caller may get the pods of a namespace, otherwise (HTTP status, reason)."""
+    attributes = {"resourceAttributes": {"namespace": namespace, "verb": "get", "version": "v1", "resource": "pods"}}
+    return await _check_access(authorization, peer, post, attributes, f"get pods in namespace {namespace}")
 
 
-async def denied_path(authorization: str, path: str, peer: str, post: Post | None) -> tuple[int, str] | None:
-    """None where the caller may get a path that is no resource, as for metrics; else (status, reason)."""
-    wanted = {"nonResourceAttributes": {"path": path, "verb": "get"}}
-    return await _denied(
-        authorization, peer, post, wanted, f"get {path}: a ClusterRole has to name this nonResourceURL"
+async def check_path_access(authorization: str, path: str, peer: str, post: Post | None) -> tuple[int, str] | None:
+    """Return None if the caller may get a non-resource path, otherwise (HTTP status, reason)."""
+    attributes = {"nonResourceAttributes": {"path": path, "verb": "get"}}
+    return await _check_access(
+        authorization, peer, post, attributes, f"get {path}: a ClusterRole has to name this nonResourceURL"
     )
 
 
-async def _denied(
-    authorization: str, peer: str, post: Post | None, wanted: Mapping[str, object], told: str
+async def _check_access(
+    authorization: str, peer: str, post: Post | None, attributes: Mapping[str, object], action: str
 ) -> tuple[int, str] | None:
     if post is None:
-        return None if _is_loopback(peer) else (403, "without an API server, explanations are for this machine only")
+        return None if _is_loopback(peer) else (403, "without an API server, only callers on this machine are allowed")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token ...)"'
     try:
-        return await _refused(token.strip(), post, wanted, told)
+        return await _review_token(token.strip(), post, attributes, action)
     except (errors.ClusterError, msgspec.MsgspecError) as error:
-        return 503, f"the API server did not say whether this token may read: {error}"
+        return 503, f"the API server did not review this token: {error}"
 
 
-async def _refused(token: str, post: Post, wanted: Mapping[str, object], told: str) -> tuple[int, str] | None:
+async def _review_token(
+    token: str, post: Post, attributes: Mapping[str, object], action: str
+) -> tuple[int, str] | None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
     status = msgspec.json.decode(answer, type=_TokenReview).status
     if not status.authenticated:
         return 401, "the API server does not know this token"
-    return await _forbidden(status.user, post, wanted, told)
+    return await _review_access(status.user, post, attributes, action)
 
 
-async def _forbidden(user: _User, post: Post, wanted: Mapping[str, object], told: str) -> tuple[int, str] | None:
+async def _review_access(
+    user: _User, post: Post, attributes: Mapping[str, object], action: str
+) -> tuple[int, str] | None:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -89,13 +93,13 @@ async def _forbidden(user: _User, post: Post, wanted: Mapping[str, object], told
             "uid": user.uid,
             "groups": user.groups or [],
             "extra": user.extra or {},
-            **wanted,
+            **attributes,
         },
     }
     answer = await post(_ACCESS_REVIEWS, msgspec.json.encode(review))
     if msgspec.json.decode(answer, type=_AccessReview).status.allowed:
         return None
-    return 403, f"{user.username} may not {told}"
+    return 403, f"{user.username} may not {action}"
 
 
 def _is_loopback(peer: str) -> bool:

@@ -1,4 +1,4 @@
-"""The extender's paths, each onto one verb of `schedulers`; and explanations for whoever may see the pod."""
+"""Maps the extender's paths to the handlers of `schedulers`, and serves explanations to authorized callers."""
 
 import asyncio
 import time
@@ -6,102 +6,104 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from extender import access, requests, schedulers
+from extender import access, decoding, schedulers
 from railwright.fabric import names
 from railwright.serving import routes
 
-_MALFORMED = (requests.MalformedError,)
-_LOOK_SECONDS = 0.05  # by then the watch mostly has what kube-scheduler knew when it asked
-_LOOKS_A_REQUEST = 3  # a busy machine is later
-_LOOKS_A_SECOND, _LOOKS_AT_ONCE = 4, 9  # kube-scheduler waits for us pod by pod: in the long run a fifth of its time
+_MALFORMED = (decoding.MalformedError,)
+_RETRY_SECONDS = 0.05  # within this time the watch usually catches up with kube-scheduler's own caches
+_RETRIES_PER_REQUEST = 3  # a busy machine needs more than one
+# kube-scheduler waits for filter pod by pod, so retries may take a fifth of its time in the long run
+_RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
-def offered(verbs: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
-    """All routes. `post` asks the API server who may read explanations; None where there is none."""
+def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
+    """Return all routes. `post` sends access reviews to the API server; None if there is none."""
     table = [
-        routes.Route("/scheduler/filter", _filter(verbs), malformed=_MALFORMED),
-        _kube("/scheduler/prioritize", verbs.prioritize),
+        routes.Route("/scheduler/filter", _build_filter(handlers), malformed=_MALFORMED),
+        _build_kube_route("/scheduler/prioritize", handlers.prioritize),
     ]
     for verb, handle in (
-        ("prioritize", verbs.volcano_prioritize),
-        ("predicate", verbs.volcano_predicate),
-        ("allocate", verbs.volcano_allocate),
-        ("deallocate", verbs.volcano_deallocate),
-        ("session-close", verbs.volcano_close),
+        ("prioritize", handlers.volcano_prioritize),
+        ("predicate", handlers.volcano_predicate),
+        ("allocate", handlers.volcano_allocate),
+        ("deallocate", handlers.volcano_deallocate),
+        ("session-close", handlers.volcano_close),
     ):
-        table.append(_volcano(f"/volcano/{verb}", handle))
-        table.append(_volcano(f"/volcano/{{scope}}/{verb}", handle))  # one scope a scheduler instance (ruling 25)
-    table.append(routes.Route("/explain/{namespace}/{pod}", _explain(verbs, post), method="GET"))
+        table.append(_build_volcano_route(f"/volcano/{verb}", handle))
+        # each Volcano instance has its own scope (docs/interface.md 4.3)
+        table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
+    table.append(routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"))
     return table
 
 
-def _kube(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
+def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
     return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
 
 
-class _Looks:
-    """How often nodes may be looked at again: a few at once, then so many a second (a token bucket)."""
+class _RetryBudget:
+    """Limits retries of filter: a token bucket."""
 
     def __init__(self) -> None:
-        self._left, self._at = float(_LOOKS_AT_ONCE), time.monotonic()
+        self._tokens, self._updated = float(_RETRY_BURST), time.monotonic()
 
     def take(self) -> bool:
-        """True where one more look may be taken now."""
+        """Take a token. True if there was one."""
         now = time.monotonic()
-        self._left = min(_LOOKS_AT_ONCE, self._left + (now - self._at) * _LOOKS_A_SECOND)
-        self._at = now
-        if self._left < 1:
+        self._tokens = min(_RETRY_BURST, self._tokens + (now - self._updated) * _RETRIES_PER_SECOND)
+        self._updated = now
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
-def _filter(verbs: schedulers.Schedulers) -> routes.Handle:
-    """Filter, with further looks where every node is refused.
+def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
+    """Return the handler of filter, which evaluates a request again if it rejects every node.
 
-    kube-scheduler tries a waiting pod again at the very event that helps it, often before our own watch has brought
-    that event. A pod refused then is not tried again before something else happens, for up to five minutes.
+    kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
+    delivered that event. It then does not retry a rejected pod before another event, for up to five minutes.
     """
-    looks = _Looks()
+    budget = _RetryBudget()
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
-        body, hopeless = verbs.judge(call.body)
-        return again(call.body) if hopeless and looks.take() else routes.Reply(body)
+        body, rejects_all = handlers.filter_nodes(call.body)
+        return retry(call.body) if rejects_all and budget.take() else routes.Reply(body)
 
-    async def again(body: bytes) -> routes.Reply:
-        left = _LOOKS_A_REQUEST
+    async def retry(body: bytes) -> routes.Reply:
+        retries_left = _RETRIES_PER_REQUEST
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            left -= 1
-            judged, hopeless = verbs.judge(body)
-            if not (hopeless and left and looks.take()):
-                return routes.Reply(judged)
+            await asyncio.sleep(_RETRY_SECONDS)
+            retries_left -= 1
+            response, rejects_all = handlers.filter_nodes(body)
+            if not (rejects_all and retries_left and budget.take()):
+                return routes.Reply(response)
 
     return answer
 
 
-def _volcano(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:
+def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, call.parameters.get("scope", "")))
 
     return routes.Route(path, answer, malformed=_MALFORMED, immediate=True)
 
 
-def _explain(verbs: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:
+def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:
     async def answer(call: routes.Call) -> routes.Reply:
         namespace, pod = call.parameters["namespace"], call.parameters["pod"]
         headers = call.headers
         authorization = headers.get("Authorization") or headers.get(names.PROXIED_AUTHORIZATION, "")
-        denial = await access.denied(authorization, namespace, call.peer, post)
+        denial = await access.check_pod_access(authorization, namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)
-        told = verbs.explanations.of(namespace, pod, verbs.gangs)
-        if told is None:
+        explanation = handlers.explanations.explain(namespace, pod, handlers.gangs)
+        if explanation is None:
             raise routes.HttpError(
                 404,
                 f"no decision on {namespace}/{pod} is kept (the last 1,000 are): it did not opt in, or no scheduler "
-                "has asked about it; look at its label and at the scheduler's extender configuration",
+                "has sent a request for it; check its label and the scheduler's extender configuration",
             )
-        return routes.Reply(msgspec.json.encode(told))
+        return routes.Reply(msgspec.json.encode(explanation))
 
     return answer

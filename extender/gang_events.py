@@ -1,8 +1,8 @@
-"""Events about gangs, on their PodGroup where they have one, else on their first pod: where people look first.
+"""Posts Events about gangs on their PodGroup, or on their first pod if they have no PodGroup.
 
-Owns the reason words and which outcomes become Events: a gang that cannot be placed, one whose pods were admitted under
-different versions of the policy, one that was placed worse than had been possible, and one that was placed as well as
-possible and still not at full bandwidth. Knows no plan; the sentences come with the outcomes.
+Defines the reasons, and which outcomes become Events: a gang that cannot be placed, one whose pods were admitted under
+different versions of the policy, one with a worse placement than was possible, and one with the best possible placement
+at less than full bandwidth. The outcomes bring the messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,76 +10,81 @@ from typing import Any
 
 import msgspec
 
-from extender import gangs
+from extender import gang_tracker
 from railwright.cluster import events, sinks, sources
 from railwright.fabric import workload
 from railwright.fabric.placement import account, landing, sizes
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"
-_WARNINGS = {gangs.UNPLACEABLE: UNPLACEABLE, landing.SPREAD: SPREAD, landing.DEGRADED: DEGRADED, gangs.MIXED: MIXED}
+_WARNINGS = {
+    gang_tracker.UNPLACEABLE: UNPLACEABLE,
+    landing.SPREAD: SPREAD,
+    landing.DEGRADED: DEGRADED,
+    gang_tracker.MIXED: MIXED,
+}
 
 
 class PodGroups:
-    """The PodGroups there are, by gang, as an Event refers to them."""
+    """References to the existing PodGroups for Events, by gang."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, events.Involved]] = {}  # API version -> gang
+        self._groups: dict[str, dict[str, events.Involved]] = {}  # API version -> gang
 
-    def beside(self, wanted: sources.Wanted) -> sources.Wanted:
-        """The same source, its PodGroups remembered here as well; any other kind as it is."""
-        if not wanted.kind.path.endswith("/podgroups"):
-            return wanted
-        version = "/".join(wanted.kind.path.split("/")[2:4])
-        known = self._known.setdefault(version, {})
-        return msgspec.structs.replace(wanted, sink=_Beside(wanted.sink, known, version))
+    def add_recorder(self, watch: sources.Wanted) -> sources.Wanted:
+        """Return a watch of PodGroups that also records them here. Return any other watch unchanged."""
+        if not watch.kind.path.endswith("/podgroups"):
+            return watch
+        version = "/".join(watch.kind.path.split("/")[2:4])
+        groups = self._groups.setdefault(version, {})
+        return msgspec.structs.replace(watch, sink=_RecordingSink(watch.sink, groups, version))
 
-    def of(self, gang: workload.GangKey) -> events.Involved | None:
-        """The PodGroup that makes a gang; None where none does."""
-        return next((known[gang] for known in self._known.values() if gang in known), None)
+    def find(self, gang: workload.GangKey) -> events.Involved | None:
+        """Return the PodGroup of a gang, or None."""
+        return next((groups[gang] for groups in self._groups.values() if gang in groups), None)
 
 
-class _Beside:
-    """Hands everything on to a sink, and remembers the PodGroups."""
+class _RecordingSink:
+    """Forwards everything to a sink, and records the PodGroups."""
 
-    def __init__(self, sink: sinks.Sink[Any], known: dict[str, events.Involved], version: str) -> None:
-        self._sink, self._known, self._version = sink, known, version
+    def __init__(self, sink: sinks.Sink[Any], groups: dict[str, events.Involved], version: str) -> None:
+        self._sink, self._groups, self._version = sink, groups, version
 
     def replace(self, objects: Sequence[sizes.Sized]) -> None:
-        self._known.clear()
-        for each in objects:
-            self._remember(each)
+        self._groups.clear()
+        for group in objects:
+            self._record(group)
         self._sink.replace(objects)
 
     def upsert(self, obj: sizes.Sized) -> None:
-        self._remember(obj)
+        self._record(obj)
         self._sink.upsert(obj)
 
     def remove(self, obj: sizes.Sized) -> None:
-        self._known.pop(_key(obj), None)
+        self._groups.pop(_get_key(obj), None)
         self._sink.remove(obj)
 
-    def _remember(self, group: sizes.Sized) -> None:
+    def _record(self, group: sizes.Sized) -> None:
         meta = group.metadata
-        self._known[_key(group)] = events.Involved(
+        self._groups[_get_key(group)] = events.Involved(
             kind="PodGroup", api_version=self._version, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
 
-def _key(group: sizes.Sized) -> str:
+def _get_key(group: sizes.Sized) -> str:
     return f"{group.metadata.namespace}/{group.metadata.name}"
 
 
-def telling(posting: events.Events | None, groups: PodGroups) -> Callable[[gangs.Outcome], None]:
-    """Turns outcomes into queued Events; into nothing where there is no cluster to tell."""
+def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[[gang_tracker.Outcome], None]:
+    """Return a function that queues an Event for an outcome, or does nothing without an API server."""
 
-    def tell(outcome: gangs.Outcome) -> None:
-        reason = _WARNINGS.get(outcome.word) or (LIMITED if outcome.bandwidth < account.FULL else "")
-        if posting is None or not reason:
+    def post(outcome: gang_tracker.Outcome) -> None:
+        reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < account.FULL else "")
+        if poster is None or not reason:
             return
-        about = groups.of(outcome.gang) or events.Involved(
+        involved = pod_groups.find(outcome.gang) or events.Involved(
             kind="Pod", api_version="v1", namespace=outcome.namespace, name=outcome.pod, uid=outcome.uid
         )
-        posting.post(about, warning=outcome.word in _WARNINGS, reason=reason, message=outcome.message)
+        poster.post(involved, warning=outcome.code in _WARNINGS, reason=reason, message=outcome.message)
 
-    return tell
+    return post

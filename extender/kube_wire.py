@@ -1,13 +1,13 @@
-"""kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1): Go spelling, no JSON tags.
+"""Decodes and encodes kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1).
 
-Knows nothing of how scores come about.
+The protocol's Go types have no JSON tags, so the keys are spelled as in Go.
 """
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from extender import requests
+from extender import decoding
 from railwright.fabric import placed_pods
 from railwright.fabric.placement import priorities
 
@@ -16,7 +16,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
-    """ExtenderArgs: a pod and the names of the nodes to judge."""
+    """ExtenderArgs: a pod and the names of candidate nodes."""
 
     pod: placed_pods.Pod | None = None
     nodes: msgspec.Raw = msgspec.Raw()
@@ -40,7 +40,7 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
 
 
 class _Constraints(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a pod's spec tells where kube-scheduler lets it go, as written."""
+    """The fields of a pod's spec by which kube-scheduler chooses candidate nodes, as raw JSON."""
 
     node_selector: msgspec.Raw = _NULL
     affinity: msgspec.Raw = _NULL
@@ -57,7 +57,7 @@ class _PodOfArguments(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 Constraints = tuple[bytes, ...]
-"""As in the pod's spec: node selector, affinity, spread constraints, tolerations."""
+"""Raw JSON of node selector, affinity, spread constraints and tolerations."""
 
 _decode = msgspec.json.Decoder(Arguments).decode
 _decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
@@ -65,35 +65,39 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(body: bytes) -> tuple[placed_pods.Pod, list[str]]:
-    """(pod, node names) of a filter or prioritize request. Raises requests.MalformedError."""
-    arguments = requests.decoded(_decode, body)
+    """Return (pod, node names) of a filter or prioritize request. Raises decoding.MalformedError."""
+    arguments = decoding.decode_body(_decode, body)
     if arguments.pod is None:
-        raise requests.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
+        raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
     if arguments.node_names is None:
         hint = (
             "set nodeCacheCapable: true for this extender"
             if bytes(arguments.nodes) not in _ABSENT
             else "expected a list"
         )
-        raise requests.MalformedError(f"NodeNames is missing: {hint}")
+        raise decoding.MalformedError(f"NodeNames is missing: {hint}")
     return arguments.pod, arguments.node_names
 
 
 def read_constraints(body: bytes) -> Constraints:
-    """What decides to which nodes kube-scheduler offers a pod; pods with equal constraints are offered the same nodes.
+    """Return the constraints of a pod. Pods with equal constraints get the same candidate nodes from kube-scheduler.
 
-    Raises requests.MalformedError.
+    Raises decoding.MalformedError.
     """
-    spec = requests.decoded(_decode_constraints, body).pod.spec
+    spec = decoding.decode_body(_decode_constraints, body).pod.spec
     return tuple(map(bytes, (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)))
 
 
-def filtered(kept: Iterable[str], busy: Mapping[str, str], never: Mapping[str, str]) -> bytes:
-    """The answer of filter: nodes kept, nodes busy now, nodes that can never hold the pod."""
-    return _encode(FilterResult(node_names=list(kept), failed_nodes=busy, failed_and_unresolvable_nodes=never))
+def encode_filter_result(
+    feasible: Iterable[str], unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]
+) -> bytes:
+    """Encode the answer of filter: feasible nodes, and the reasons of nodes rejected now or for good."""
+    return _encode(
+        FilterResult(node_names=list(feasible), failed_nodes=unschedulable, failed_and_unresolvable_nodes=unresolvable)
+    )
 
 
-def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize, of scores of 0..100; how they become integers is said in `priorities`."""
-    whole = priorities.Priorities(best=max(scores.values(), default=0.0))
-    return _encode(list(map(HostPriority, scores, map(whole.__getitem__, scores.values()))))
+def encode_priorities(scores: Mapping[str, float]) -> bytes:
+    """Encode the answer of prioritize from scores of 0..100. `priorities` converts them to integers."""
+    priorities_by_score = priorities.Priorities(best=max(scores.values(), default=0.0))
+    return _encode(list(map(HostPriority, scores, map(priorities_by_score.__getitem__, scores.values()))))

@@ -1,7 +1,7 @@
-"""Keeps the gauges of every rail's devices up to date: free, busy, dead; and what pods hold beyond what there is.
+"""Updates the gauges of every rail's devices by state (free, busy, dead), and of overcommitted devices.
 
-Owns when they are counted: all nodes are looked at, so it is done between requests, some nodes at a time, and a scrape
-reads what was counted last. What the states mean is `railwright.fabric.placement.rail_devices`'.
+Visits all nodes, so it counts between requests in batches of nodes. A scrape reads the last count.
+`railwright.fabric.placement.rail_devices` defines the states.
 """
 
 import asyncio
@@ -14,30 +14,31 @@ from railwright.fabric.placement import rail_devices, rails
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
-_EVERY_SECONDS = 15.0  # as often as Prometheus commonly asks
+_INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
 _LOG = logging.getLogger("railwright.extender")
 _FIX = (
-    "a NIC died under its pod, a device plugin restarts, or two schedulers gave a device at once: end a pod that fails"
+    "a NIC failed under its pod, a device plugin is restarting, or two schedulers allocated the same device: "
+    "delete a failing pod"
 )
-_AT_ONCE = 100  # nodes between two looks at the door: half a millisecond with eight rails
+_BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
 
 
 class RailGauges:
-    """The gauge, and what of it was set."""
+    """The gauges, and the label values that are set."""
 
     def __init__(
         self, state: states.State, counters: metrics.Metrics, policy: Callable[[], model.Policy | None]
     ) -> None:
         self._state, self._counters, self._policy = state, counters, policy
-        self._shown: set[tuple[str, str, str]] = set()
-        self._beyond: Mapping[tuple[str, str], int] = {}
-        self._seen: tuple[int, dict[str, Mapping[str, str]]] | None = None
+        self._labels: set[tuple[str, str, str]] = set()
+        self._overcommitted: Mapping[tuple[str, str], int] = {}
+        self._counted_version: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def watch(self) -> None:
         """Count until cancelled."""
         while True:
             await self.count()
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def count(self) -> None:
         """Count once, if anything has changed."""
@@ -47,44 +48,50 @@ class RailGauges:
             name: rail_devices.pools(rails.counted(fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
-        if (seen := (self._state.fleet.generation, pools)) == self._seen:
+        if (version := (self._state.fleet.generation, pools)) == self._counted_version:
             return
-        wanted = tuple({resource for each in pools.values() for resource in each})
-        found: Counter[tuple[str, rail_devices.State]] = Counter()
-        beyond: Counter[str] = Counter()
+        resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
+        device_counts: Counter[tuple[str, rail_devices.State]] = Counter()
+        overcommitted: Counter[str] = Counter()
         nodes = tuple(self._state.fleet.nodes.values())
-        for first in range(0, len(nodes), _AT_ONCE):
-            some = nodes[first : first + _AT_ONCE]
-            found.update(rail_devices.count(some, self._state.fleet, wanted))
-            beyond.update(rail_devices.overcommitted(some, self._state.fleet, wanted))
+        for first in range(0, len(nodes), _BATCH_NODES):
+            batch = nodes[first : first + _BATCH_NODES]
+            device_counts.update(rail_devices.count(batch, self._state.fleet, resources))
+            overcommitted.update(rail_devices.overcommitted(batch, self._state.fleet, resources))
             await asyncio.sleep(0)
-        self._seen = seen
-        self._tell({(name, rail): beyond[resource] for name, each in pools.items() for resource, rail in each.items()})
-        self._show(
+        self._counted_version = version
+        self._update_overcommitted(
             {
-                (name, rail, state): found[resource, state]
-                for name, each in pools.items()
-                for resource, rail in each.items()
+                (name, rail): overcommitted[resource]
+                for name, rail_by_resource in pools.items()
+                for resource, rail in rail_by_resource.items()
+            }
+        )
+        self._update_devices(
+            {
+                (name, rail, state): device_counts[resource, state]
+                for name, rail_by_resource in pools.items()
+                for resource, rail in rail_by_resource.items()
                 for state in rail_devices.State
             }
         )
 
-    def _tell(self, beyond: Mapping[tuple[str, str], int]) -> None:
-        """Show what is held beyond what is offered; a line of the log for each rail where that became more."""
-        for gone in self._beyond.keys() - beyond.keys():
-            self._counters.overcommitted_devices.remove(*gone)
-        for (fabric, rail), devices in beyond.items():
+    def _update_overcommitted(self, overcommitted: Mapping[tuple[str, str], int]) -> None:
+        """Update the gauge of overcommitted devices, and log each rail with an increase."""
+        for removed_labels in self._overcommitted.keys() - overcommitted.keys():
+            self._counters.overcommitted_devices.remove(*removed_labels)
+        for (fabric, rail), devices in overcommitted.items():
             self._counters.overcommitted_devices.labels(fabric, rail).set(devices)
-            if devices > self._beyond.get((fabric, rail), 0):
+            if devices > self._overcommitted.get((fabric, rail), 0):
                 _LOG.warning(
                     "devices are overcommitted",
                     extra={"fields": {"fabric": fabric, "rail": rail, "devices": devices, "fix": _FIX}},
                 )
-        self._beyond = beyond
+        self._overcommitted = overcommitted
 
-    def _show(self, amounts: dict[tuple[str, str, str], int]) -> None:
-        for gone in self._shown - amounts.keys():
-            self._counters.rail_devices.remove(*gone)
-        for labels, amount in amounts.items():
+    def _update_devices(self, counts_by_labels: dict[tuple[str, str, str], int]) -> None:
+        for removed_labels in self._labels - counts_by_labels.keys():
+            self._counters.rail_devices.remove(*removed_labels)
+        for labels, amount in counts_by_labels.items():
             self._counters.rail_devices.labels(*labels).set(amount)
-        self._shown = set(amounts)
+        self._labels = set(counts_by_labels)

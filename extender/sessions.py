@@ -1,38 +1,42 @@
-"""Whether this process has seen a scheduler's running session from its start.
+"""Tracks whether this process has observed a scheduler's running session from its start.
 
-Volcano announces a gang task by task within one session, and tells nobody of an earlier task again. An extender that
-starts in the middle of a gang cannot know where its first pods are, and would plan the rest as if they were nowhere.
-Answering one of the rest with an error takes the gang back; the next session, a moment later, places it whole.
+Volcano announces a gang task by task within one session, and never announces an earlier task again. An extender that
+starts in the middle of a gang does not know where its first pods are, and would plan the rest without them. An error
+for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
 from railwright.fabric import workload
 from railwright.fabric.placement import crew, fleet, ledger
 
-_KEPT = 1000  # scopes and gangs remembered; paths are the callers', so they must not grow without end
+_MAX_TRACKED = 1000  # scopes and gangs; a scope is part of a path that callers choose, so the number must be bounded
 
 
 class Sessions:
-    """The scopes whose sessions are known from their start, and the gangs that were sent back once."""
+    """The scopes that have had a session end since this process started, and the gangs rejected once."""
 
     def __init__(self) -> None:
-        self._ended: set[str] = set()
-        self._sent_back: set[workload.GangKey] = set()
+        self._observed_scopes: set[str] = set()
+        self._rejected_gangs: set[workload.GangKey] = set()
 
-    def ended(self, scope: str) -> None:
-        """A session of this scope has closed: the next one is seen whole."""
-        if len(self._ended) < _KEPT:
-            self._ended.add(scope)
+    def end(self, scope: str) -> None:
+        """Record the end of a session: the scope's next session is observed from its start."""
+        if len(self._observed_scopes) < _MAX_TRACKED:
+            self._observed_scopes.add(scope)
 
-    def sends_back(self, scope: str, entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
-        """True, once a gang, where mates that the running session has passed already are placed nobody knows where."""
-        if scope in self._ended or entry.state is not ledger.State.ALLOCATED or len(self._sent_back) >= _KEPT:
+    def check_rejection(self, scope: str, entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
+        """True (once for each gang) if earlier peers may have been placed before this process observed the session."""
+        if (
+            scope in self._observed_scopes
+            or entry.state is not ledger.State.ALLOCATED
+            or len(self._rejected_gangs) >= _MAX_TRACKED
+        ):
             return False
-        if entry.gang in self._sent_back or not _passed_unseen(entry, state, book):
+        if entry.gang in self._rejected_gangs or not _has_unplaced_predecessor(entry, state, book):
             return False
-        self._sent_back.add(entry.gang)
+        self._rejected_gangs.add(entry.gang)
         return True
 
 
-def _passed_unseen(entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
-    """True where a mate of a lower index is neither bound nor announced; Volcano goes by index, not role."""
-    return any(mate.rank.index < entry.rank.index for mate in crew.unplaced(entry.gang, state, book))
+def _has_unplaced_predecessor(entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
+    """True if a peer with a lower index is neither bound nor assumed. Volcano orders tasks by index, not by role."""
+    return any(peer.rank.index < entry.rank.index for peer in crew.unplaced(entry.gang, state, book))

@@ -1,7 +1,8 @@
-"""Volcano's extender protocol (pkg/scheduler/plugins/extender): lower-case wrappers around Go-named structs.
+"""Decodes and encodes Volcano's extender protocol (pkg/scheduler/plugins/extender).
 
-Decodes only the fields used, so that a body of tens of megabytes costs a scan and not a tree. Volcano counts
-milli-cores, bytes, and milli-units of every scalar but `pods`; here all of it becomes milli-units.
+Lower-case wrappers contain structs with Go's field names. Only the fields in use are decoded, so that a body of tens of
+megabytes is scanned and not built. Volcano counts CPU in milli-cores, memory in bytes, `pods` in units and every other
+scalar in milli-units; the functions here return milli-units of everything.
 """
 
 import functools
@@ -9,13 +10,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from extender import requests
+from extender import decoding
 from railwright.fabric import placed_pods, resources
 from railwright.fabric.placement import ask
 
 PIPELINED = 4  # api.Pipelined
-CODE_BUSY = 2  # fwk.Unschedulable: another pod leaving may help
-CODE_NEVER = 3  # fwk.UnschedulableAndUnresolvable: the node is no use to this pod
+CODE_BUSY = 2  # fwk.Unschedulable: the pod may fit once another pod leaves
+CODE_NEVER = 3  # fwk.UnschedulableAndUnresolvable: the pod never fits
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """api.TaskInfo, the fields a placement reads."""
+    """api.TaskInfo, the fields that placement uses."""
 
     uid: str = msgspec.field(default="", name="UID")
     job: str = msgspec.field(default="", name="Job")
@@ -39,15 +40,15 @@ class Task(msgspec.Struct, frozen=True):
     pod: placed_pods.Pod | None = msgspec.field(default=None, name="Pod")
 
 
-_MOST = 2.0**63  # Kubernetes has no larger amount; a float may be one that no integer is
+_MAX_AMOUNT = 2.0**63  # the largest amount in Kubernetes; JSON floats can be infinite
 
 _NULL = msgspec.Raw(b"null")
 
 
 class Node(msgspec.Struct, frozen=True):
-    """api.NodeInfo, the fields a placement reads: what is idle, being released, and promised.
+    """api.NodeInfo, the fields that placement uses.
 
-    Each is an api.Resource as written, for `offered`: most nodes of a request write the same.
+    Each is the raw JSON of an api.Resource, so that `decode_offer` decodes equal texts once.
     """
 
     name: str = msgspec.field(default="", name="Name")
@@ -79,117 +80,129 @@ _decode_close = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _encode = msgspec.json.Encoder().encode
 
 NOTHING = b"{}"
-EVENT_TAKEN = b'{"errorMessage":""}'
-EVENT_SENT_BACK = _encode(
-    {"errorMessage": "railwright has just started and has not seen where this gang's first pods are: place it anew"}
+EVENT_ACCEPTED = b'{"errorMessage":""}'
+EVENT_SESSION_UNKNOWN = _encode(
+    {
+        "errorMessage": "railwright restarted during this session and does not know where the gang's first pods are; "
+        "retry the gang"
+    }
 )
 
 
-def sent_back(reason: str) -> bytes:
-    """The answer to an event that makes Volcano take the placement back."""
+def encode_rejection(reason: str) -> bytes:
+    """Encode the answer to an event that makes Volcano roll the placement back."""
     return _encode({"errorMessage": reason})
 
 
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
-    """(task, nodes). Raises requests.MalformedError."""
-    message = requests.decoded(_decode_prioritize, body)
+    """Return (task, nodes). Raises decoding.MalformedError."""
+    message = decoding.decode_body(_decode_prioritize, body)
     if message.nodes is None:
-        raise requests.MalformedError("nodes is missing: expected {task, nodes} as Volcano sends them")
-    return _task(message.task), message.nodes
+        raise decoding.MalformedError("nodes is missing: expected {task, nodes} as Volcano sends them")
+    return _require_task(message.task), message.nodes
 
 
 def read_predicate(body: bytes) -> tuple[Task, Node]:
-    """(task, node). Raises requests.MalformedError."""
-    message = requests.decoded(_decode_predicate, body)
+    """Return (task, node). Raises decoding.MalformedError."""
+    message = decoding.decode_body(_decode_predicate, body)
     if message.node is None or not message.node.name:
-        raise requests.MalformedError("node is missing or has no Name: expected {task, node} as Volcano sends them")
-    return _task(message.task), message.node
+        raise decoding.MalformedError("node is missing or has no Name: expected {task, node} as Volcano sends them")
+    return _require_task(message.task), message.node
 
 
 def read_event(body: bytes) -> Task:
-    """The task of an allocate or deallocate event. Raises requests.MalformedError."""
-    task = _task(requests.decoded(_decode_event, body).task)
+    """Return the task of an allocate or deallocate event. Raises decoding.MalformedError."""
+    task = _require_task(decoding.decode_body(_decode_event, body).task)
     if not task.uid:
-        raise requests.MalformedError("task.UID is missing")
+        raise decoding.MalformedError("task.UID is missing")
     return task
 
 
 def read_close(body: bytes) -> None:
-    """A session-close body says nothing, but has to be JSON. Raises requests.MalformedError."""
-    requests.decoded(_decode_close, body)
+    """Check that a session-close body is a JSON object or null. Raises decoding.MalformedError."""
+    decoding.decode_body(_decode_close, body)
 
 
-def prioritized(scores: Mapping[str, float]) -> bytes:
-    """The answer of prioritize; never without nodeScore, or Volcano drops the task unsaid."""
+def encode_priorities(scores: Mapping[str, float]) -> bytes:
+    """Encode the answer of prioritize. `nodeScore` is mandatory: without it Volcano silently skips the task."""
     return _encode({"nodeScore": scores, "errorMessage": ""})
 
 
-def predicated(refusal: str, *, unresolvable: bool) -> bytes:
-    """The answer of predicate; its message key is `status` and an empty one means that the pod fits."""
+def encode_predicate_result(refusal: str, *, unresolvable: bool) -> bytes:
+    """Encode the answer of predicate. An empty `status` means that the pod fits."""
     if not refusal:
         return _encode({"status": "", "code": 0})
     return _encode({"status": refusal, "code": CODE_NEVER if unresolvable else CODE_BUSY})
 
 
-def amounts(given: Amounts | None) -> dict[str, int]:
-    """Volcano's Resource as milli-units of everything. Values may be negative where a node is over-committed."""
-    if given is None:
+def convert_amounts(volcano_amounts: Amounts | None) -> dict[str, int]:
+    """Convert an api.Resource to milli-units. Amounts are negative where a node is overcommitted."""
+    if volcano_amounts is None:
         return {}
-    result = {"cpu": _whole(given.milli_cpu or 0), "memory": _whole(given.memory or 0, resources.UNIT)}
-    for name, value in (given.scalars or {}).items():
-        result[name] = _whole(value, resources.UNIT if name == resources.PODS else 1)
+    result = {
+        "cpu": _round_amount(volcano_amounts.milli_cpu or 0),
+        "memory": _round_amount(volcano_amounts.memory or 0, resources.UNIT),
+    }
+    for name, value in (volcano_amounts.scalars or {}).items():
+        result[name] = _round_amount(value, resources.UNIT if name == resources.PODS else 1)
     return result
 
 
-def _whole(value: float, unit: int = 1) -> int:
-    return round(max(-_MOST, min(_MOST, value)) * unit)
+def _round_amount(value: float, unit: int = 1) -> int:
+    return round(max(-_MAX_AMOUNT, min(_MAX_AMOUNT, value)) * unit)
 
 
-def offered(node: Node) -> ask.Offer | None:
-    """What a node's scheduler holds free; None where it does not say. Raises requests.MalformedError.
+def decode_offer(node: Node) -> ask.Offer | None:
+    """Return the free resources of a node by Volcano's session, or None without `Idle`. Raises decoding.MalformedError.
 
-    Equal texts give one and the same offer.
+    Equal texts return the same object.
     """
-    return _offered(bytes(node.idle), bytes(node.releasing), bytes(node.pipelined))
+    return _decode_offer(bytes(node.idle), bytes(node.releasing), bytes(node.pipelined))
 
 
-@functools.lru_cache(maxsize=4096)  # different states of nodes; a text has a few hundred bytes
-def _offered(idle: bytes, releasing: bytes, pipelined: bytes) -> ask.Offer | None:
-    now, leaving, coming = (requests.decoded(_decode_amounts, text) for text in (idle, releasing, pipelined))
-    if now is None:
+@functools.lru_cache(maxsize=4096)  # distinct texts, of a few hundred bytes each
+def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> ask.Offer | None:
+    idle_amounts, releasing_amounts, pipelined_amounts = (
+        decoding.decode_body(_decode_amounts, text) for text in (idle, releasing, pipelined)
+    )
+    if idle_amounts is None:
         return None
     return ask.Offer(
-        free=amounts(now),
-        promised=_promised(now, leaving, coming) if leaving is not None and leaving.scalars else None,
+        free=convert_amounts(idle_amounts),
+        promised=_calculate_future_idle(idle_amounts, releasing_amounts, pipelined_amounts)
+        if releasing_amounts is not None and releasing_amounts.scalars
+        else None,
     )
 
 
-def _promised(now: Amounts, leaving: Amounts, coming: Amounts | None) -> dict[str, int]:
-    """What will be free once releasing pods are gone and pipelined ones have come (Volcano's FutureIdle)."""
-    total = amounts(now)
-    for given, sign in ((leaving, 1), (coming, -1)):
-        for name, amount in amounts(given).items():
+def _calculate_future_idle(
+    idle_amounts: Amounts, releasing_amounts: Amounts, pipelined_amounts: Amounts | None
+) -> dict[str, int]:
+    """Return Volcano's FutureIdle: idle plus releasing minus pipelined."""
+    total = convert_amounts(idle_amounts)
+    for volcano_amounts, sign in ((releasing_amounts, 1), (pipelined_amounts, -1)):
+        for name, amount in convert_amounts(volcano_amounts).items():
             total[name] = total.get(name, 0) + sign * amount
     return total
 
 
-def emptied(node: Node) -> ask.Offer | None:
-    """What would be free if every pod on the node went but those promised a place there; None where it does not say."""
-    return _emptied(bytes(node.allocatable), bytes(node.pipelined))
+def decode_offer_without_pods(node: Node) -> ask.Offer | None:
+    """Return what would be free with pipelined pods only, or None without `Allocatable`."""
+    return _decode_offer_without_pods(bytes(node.allocatable), bytes(node.pipelined))
 
 
 @functools.lru_cache(maxsize=4096)  # as above
-def _emptied(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
-    total, coming = (requests.decoded(_decode_amounts, text) for text in (allocatable, pipelined))
+def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
+    total, pipelined_amounts = (decoding.decode_body(_decode_amounts, text) for text in (allocatable, pipelined))
     if total is None:
         return None
-    left = amounts(total)
-    for name, amount in amounts(coming).items():
+    left = convert_amounts(total)
+    for name, amount in convert_amounts(pipelined_amounts).items():
         left[name] = left.get(name, 0) - amount
     return ask.Offer(free=left, emptied=True)
 
 
-def _task(task: Task | None) -> Task:
+def _require_task(task: Task | None) -> Task:
     if task is None:
-        raise requests.MalformedError("task is missing")
+        raise decoding.MalformedError("task is missing")
     return task

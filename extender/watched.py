@@ -1,7 +1,4 @@
-"""What placement is decided on: the kinds that are watched, or read from a snapshot, and the sinks they feed.
-
-Owns the table. Knows neither who reads the state nor how a watch is run.
-"""
+"""Lists the kinds that placement needs, watched or read from a snapshot, each with its sink."""
 
 from typing import Any
 
@@ -11,24 +8,25 @@ from railwright.fabric.placement import size_kinds
 
 
 def wanted(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.Wanted]:
-    """All kinds, each with its sink of this state; `pods` are told of bound and unbound pods beside it."""
-    known = states.Pods(state)
+    """Return a watch for each kind. `pods` is a second sink of pods."""
+    state_pods = states.Pods(state)
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
         (resources.NODES, "Node", states.Nodes(state)),
-        (resources.PLACED_PODS, "Pod", known if pods is None else sinks.Both(known, pods)),
+        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
         (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
         (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
     ]
-    table += [(kind, snapshot, states.Sizes(state, told)) for kind, snapshot, told in _SIZES]
-    large = (resources.NODES, resources.PLACED_PODS)  # a fleet is right about what it has been told
+    table += [(kind, snapshot, states.Sizes(state, size_kind)) for kind, snapshot, size_kind in _SIZES]
+    large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [
         sources.Wanted(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
         for kind, snapshot, sink in table
     ]
 
 
-# What tells the size of a gang: watched as, in a snapshot as, read as. Two versions of a kind are one in a snapshot.
+# Kinds that state the size of a gang: (watched kind, kind in a snapshot, reader). A snapshot does not distinguish
+# versions of a kind.
 _SIZES = (
     (resources.VOLCANO_POD_GROUPS, "PodGroup.scheduling.volcano.sh", size_kinds.VOLCANO_POD_GROUPS),
     (resources.PLUGINS_POD_GROUPS, "PodGroup.scheduling.x-k8s.io", size_kinds.PLUGINS_POD_GROUPS),

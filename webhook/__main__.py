@@ -1,4 +1,4 @@
-"""The webhook's only wiring: settings, sources, state, routes, server."""
+"""Builds and runs the webhook from its settings: sources, caches, routes, server."""
 
 import datetime as dt
 import os
@@ -12,23 +12,23 @@ from railwright.serving import logs, metrics, probes, processes, server, setting
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
-_NO_CLUSTER = 2  # exit code: usage, or a cluster that cannot be reached with what was given
+_NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the webhook until it is told to stop; returns the exit code."""
+    """Run the webhook until a signal stops it. Return the exit code."""
     options = settings.parse("webhook", argv, os.environ)
     logs.configure()
-    admission.prepare()  # before there are workers, which then share it
+    admission.prepare()  # before workers are forked, so that they share its memory
 
-    async def wired(run: processes.Run) -> int:
+    async def serve_in_process(run: processes.Run) -> int:
         return await serve(options, run)
 
-    return processes.start(options, wired)
+    return processes.start(options, serve_in_process)
 
 
 async def serve(options: settings.Settings, run: processes.Run) -> int:
-    """One webhook process on these settings."""
+    """Run one webhook process."""
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
@@ -37,17 +37,17 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=_wanted(state),
+            wanted=_list_watches(state),
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
     except (errors.ClusterError, tracing.MissingError) as error:
-        told = error.sentence if isinstance(error, errors.ClusterError) else error
-        print(f"railwright webhook: {told}", file=sys.stderr)  # noqa: T201 - before there is a server to log
+        message = error.sentence if isinstance(error, errors.ClusterError) else error
+        print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
-    posting = _posting(origin, counters)
+    poster = _build_poster(origin, counters)
 
-    async def settle() -> None:
+    async def freeze_when_synced() -> None:
         await tuning.freeze_when(lambda: not origin.cache_problem())
 
     state.watched = origin.client is not None
@@ -55,27 +55,27 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
     def refresh() -> None:
         counters.show_sources(**origin.readings())
         excluded = missed.ALWAYS_EXCLUDED | options.excluded_namespaces
-        without = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
-        counters.show_uninjected(without)
+        uninjected_counts = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
+        counters.show_uninjected(uninjected_counts)
 
     checks.add("policy", origin.policy_problem)
     checks.add("caches", origin.cache_problem)
-    shell = server.Server(
+    webhook_server = server.Server(
         options,
-        app.offered(state, lambda: origin.store.current, counters, pod_events.telling(posting), traces),
+        app.build_routes(state, lambda: origin.store.current, counters, pod_events.build_sink(poster), traces),
         checks,
         counters,
         refresh=refresh,
     )
     try:
-        return await run(shell, [*origin.tasks, settle, *([posting.run] if posting else [])])
+        return await run(webhook_server, [*origin.tasks, freeze_when_synced, *([poster.run] if poster else [])])
     finally:
         await traces.close()
         if origin.client is not None:
             await origin.client.close()
 
 
-def _wanted(state: states.State) -> list[sources.Wanted]:
+def _list_watches(state: states.State) -> list[sources.Wanted]:
     return [
         sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
         sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
@@ -85,18 +85,18 @@ def _wanted(state: states.State) -> list[sources.Wanted]:
     ]
 
 
-def _posting(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
-    """Events, where there is a cluster to tell; about the policy from here on."""
+def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
+    """Return a poster of Events that also posts those about the policy. None without an API server."""
     if origin.client is None:
         return None
-    posting = events.Events(
+    poster = events.Events(
         origin.client,
         "railwright-webhook",
         now=lambda: dt.datetime.now(dt.UTC),
         became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    origin.store.subscribe(policy_events.PolicyEvents(posting, lambda: origin.policy_map.uid))
-    return posting
+    origin.store.subscribe(policy_events.PolicyEvents(poster, lambda: origin.policy_map.uid))
+    return poster
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a handler hands back: the bytes for the API server, and what happened, for metrics and logs.
+"""The result of a handler: the bytes for the API server, and what metrics, logs and Events report about them.
 
-Owns the words of outcomes. Counting and logging happen after the answer, elsewhere.
+Defines the outcomes. Counting and logging happen after the response, in other modules.
 """
 
 import msgspec
@@ -10,25 +10,25 @@ from railwright.fabric import views
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
 
 
-class Notice(msgspec.Struct, frozen=True):
-    """What others than the caller should hear: the sentences of one pod, for the object that makes such pods."""
+class EventRecord(msgspec.Struct, frozen=True):
+    """Messages about one pod, to be posted as Events on the object that creates such pods."""
 
     namespace: str
     owner: views.OwnerReference
-    refused: bool
-    sentences: tuple[str, ...]
+    rejected: bool
+    messages: tuple[str, ...]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One review answered."""
+    """The answer to one review."""
 
     body: bytes
     outcome: str
-    kind: str = ""  # of the workload; "" for anything else
-    fabric: str = ""  # "" where none is concerned
+    kind: str = ""  # of the workload; "" for any other object
+    fabric: str = ""  # "" if no fabric is involved
     role: str = ""
-    reason: str = ""  # of a refusal, a short word
+    reason: str = ""  # reason code of a rejection
     operations: int = 0
     warnings: int = 0
     dry_run: bool = False
-    notice: Notice | None = None  # never on a dry run
+    event: EventRecord | None = None  # None on a dry run

@@ -1,6 +1,6 @@
-"""The webhook's paths, each onto one handler; and what is counted of an answer.
+"""Maps the webhook's paths to handlers, and counts their answers.
 
-Owns the meeting of handlers with the policy in force and the caches. Between body and answer of a pod stands no await.
+Passes each handler the policy in force and the caches. A pod's review is answered without an await.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,49 +8,48 @@ from collections.abc import Callable, Sequence
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
-from webhook import answer, bindings, pods, traced, wire, workloads
-from webhook import memory as memories
-from webhook import policies as validation
+from webhook import answer, bindings, pods, policy_validation, response_cache, trace_steps, wire, workloads
 from webhook import state as states
 
 _MALFORMED = (wire.MalformedError,)
-PolicyOf = Callable[[], policies.Policy | None]
-Tell = Callable[[answer.Notice], None]
+GetPolicy = Callable[[], policies.Policy | None]
+EventSink = Callable[[answer.EventRecord], None]
 
 
-def offered(
+def build_routes(
     state: states.State,
-    policy_of: PolicyOf,
+    get_policy: GetPolicy,
     counters: metrics.Metrics,
-    tell: Tell = lambda _: None,
+    post_event: EventSink = lambda _: None,
     tracing: traces.Tracing = traces.OFF,
 ) -> Sequence[routes.Route]:
-    """All routes. `tell` hears what is to be said beyond the answers, and must return at once."""
-    memory, steps, checking = memories.Memory(), traced.steps(tracing), validation.Validation()
-    admit = tracing.noted(pods.handle, traced.of_answer)
-    equip = tracing.noted(workloads.handle, traced.of_answer)
-    tell = tracing.step("events", tell)
+    """Return all routes. `post_event` must return at once."""
+    cache, steps = response_cache.ResponseCache(), trace_steps.build_steps(tracing)
+    validator = policy_validation.Validator()
+    handle_pod = tracing.noted(pods.handle, trace_steps.list_answer_attributes)
+    handle_workload = tracing.noted(workloads.handle, trace_steps.list_answer_attributes)
+    post_event = tracing.step("events", post_event)
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        given = admit(call.body, policy_of(), state.facts, memory, steps)
-        if not given.fabric:
+        reply = handle_pod(call.body, get_policy(), state.facts, cache, steps)
+        if not reply.fabric:
             counters.webhook_skipped.inc()
-        if given.notice is not None:
-            tell(given.notice)
-        return _reply(given, counters)
+        if reply.event is not None:
+            post_event(reply.event)
+        return _count(reply, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
-        return _reply(equip(call.body, policy_of(), state.facts), counters)
+        return _count(handle_workload(call.body, get_policy(), state.facts), counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
-        if bindings.concerns_us(request) and not state.pods.knows(*bindings.pod_of(request)):
-            await state.pods.wait(*bindings.pod_of(request), seconds=bindings.WAIT_SECONDS)
-        return _reply(bindings.handle(request, policy_of(), state), counters)
+        if bindings.is_binding_to_node(request) and not state.pods.has(*bindings.get_pod(request)):
+            await state.pods.wait(*bindings.get_pod(request), seconds=bindings.WAIT_SECONDS)
+        return _count(bindings.handle(request, get_policy(), state), counters)
 
     async def validate_policy(call: routes.Call) -> routes.Reply:
-        networks, offered = state.networks.resources, state.nodes.offered  # read only, so no copy is needed
-        return _reply(await checking.handle(call.body, call.query.get("timeout", ""), networks, offered), counters)
+        networks, offered = state.networks.resources, state.nodes.offered  # only read, so no copy is needed
+        return _count(await validator.handle(call.body, call.query.get("timeout", ""), networks, offered), counters)
 
     table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),
@@ -61,15 +60,16 @@ def offered(
     return tracing.routes(table)
 
 
-def _reply(given: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
-    if given.reason:
-        counters.webhook_refusals.labels(given.fabric, given.reason).inc()
-    if given.kind:
-        counters.webhook_workloads.labels(given.kind, given.outcome).inc()
-    elif given.fabric:
-        counters.injected(given.fabric, given.role, given.outcome)
-    if given.operations:
-        counters.webhook_patch_operations.observe(given.operations)
-    if given.warnings:
-        counters.webhook_warnings.inc(given.warnings)
-    return routes.Reply(given.body, outcome=given.outcome)
+def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
+    """Count an answer and return it as an HTTP reply."""
+    if reply.reason:
+        counters.webhook_refusals.labels(reply.fabric, reply.reason).inc()
+    if reply.kind:
+        counters.webhook_workloads.labels(reply.kind, reply.outcome).inc()
+    elif reply.fabric:
+        counters.injected(reply.fabric, reply.role, reply.outcome)
+    if reply.operations:
+        counters.webhook_patch_operations.observe(reply.operations)
+    if reply.warnings:
+        counters.webhook_warnings.inc(reply.warnings)
+    return routes.Reply(reply.body, outcome=reply.outcome)

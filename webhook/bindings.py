@@ -1,7 +1,7 @@
-"""POST /mutate/bindings: where a pod landed, written atomically with its node name. Never refuses.
+"""POST /mutate/bindings: writes a pod's placement atomically with its node name. Never rejects.
 
-Owns the lookups by the Binding's words; what is written is `railwright.fabric.injection.binding`'s. Everything comes
-from caches: a pod that is not in them yet is waited for shortly, by the caller.
+Looks up the pod and the node of a Binding; `railwright.fabric.injection.binding` builds the annotations. All data comes
+from caches. The caller waits briefly for a pod that the cache does not have yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,86 +12,95 @@ from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, state, wire
 
-WAIT_SECONDS = 0.25  # a watch is behind a Binding by milliseconds; the scheduler waits for this answer
+WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
 _READER = wire.Reader(wire.Binding, "Binding")
 
 
 def read(body: bytes) -> wire.Request[wire.Binding]:
-    """The request of a review. Raises wire.MalformedError."""
+    """Return the request of a review. Raises wire.MalformedError."""
     return _READER.read(body)
 
 
-def concerns_us(request: wire.Request[wire.Binding]) -> bool:
-    """True for the creation of a Binding to a node."""
-    bound = request.object
-    return request.operation == "CREATE" and bound is not None and bound.target.kind in {"", "Node"}
+def is_binding_to_node(request: wire.Request[wire.Binding]) -> bool:
+    """True for the creation of a Binding whose target is a node."""
+    target = request.object
+    return request.operation == "CREATE" and target is not None and target.target.kind in {"", "Node"}
 
 
-def pod_of(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
-    """Namespace, name and uid ("" if the scheduler gives none) of the pod that is bound."""
+def get_pod(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
+    """Return (namespace, name, uid) of the pod that is bound. The uid is "" if the scheduler does not send it."""
     metadata = request.object.metadata if request.object else views.ObjectMeta()
     name = metadata.name or request.name
     return (request.namespace or metadata.namespace, name, metadata.uid)
 
 
-def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, known: state.State) -> answer.Answer:
-    """The answer, out of the caches as they are."""
+def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, caches: state.State) -> answer.Answer:
+    """Answer a review from the caches without waiting."""
     bound = request.object
-    if policy is None or bound is None or not concerns_us(request):
-        return _answer(request, ())
-    namespace, name, uid = pod_of(request)
-    pending = known.pods.find(namespace, name, uid)
+    if policy is None or bound is None or not is_binding_to_node(request):
+        return _allow(request, ())
+    namespace, name, uid = get_pod(request)
+    pending = caches.pods.find(namespace, name, uid)
     if pending is None:
-        if known.pods.knows(namespace, name, uid):
-            return _answer(request, ())
-        told = f"pod {namespace}/{name} is not known to railwright yet: annotation {names.PLACEMENT} is not written"
-        return _answer(request, (told,))
-    return _placed(request, bound, pending, policy, known.facts(namespace), known.node(bound.target.name))
+        if caches.pods.has(namespace, name, uid):
+            return _allow(request, ())
+        warning = f"pod {namespace}/{name} is not known to railwright yet: annotation {names.PLACEMENT} is not written"
+        return _allow(request, (warning,))
+    return _write_placement(request, bound, pending, policy, caches.facts(namespace), caches.node(bound.target.name))
 
 
-def _placed(  # noqa: PLR0913, PLR0917 - the six things a placement follows from
+def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
     request: wire.Request[wire.Binding],
     bound: wire.Binding,
     pending: state.Pending,
     policy: policies.Policy,
-    known: facts.Facts,
+    cluster_facts: facts.Facts,
     node: views.Node | None,
 ) -> answer.Answer:
     if node is None:
-        return _answer(request, (_without_node(bound.target.name, pending.pod, policy, known),))
-    added = binding.annotations_for(pending.pod, policy, known, node)
-    if added is None:
-        return _answer(request, ())
-    if not added:
-        return _answer(request, ("the pod's annotations are at their limit of 256 KiB: its placement is not recorded",))
-    operations = [*_without_outdated(bound, pending, added), *patch.annotate(bound.metadata.annotations_or_none, added)]
-    body = wire.write(request.uid, wire.Verdict(operations=operations))
+        return _allow(request, (_format_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
+    annotations = binding.annotations_for(pending.pod, policy, cluster_facts, node)
+    if annotations is None:
+        return _allow(request, ())
+    if not annotations:
+        return _allow(request, ("the pod's annotations are at their limit of 256 KiB: its placement is not recorded",))
+    operations = [
+        *_remove_outdated(bound, pending, annotations),
+        *patch.annotate(bound.metadata.annotations_or_none, annotations),
+    ]
+    body = wire.write(request.uid, wire.Response(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
 
 
-def _without_node(name: str, pod: views.Pod, policy: policies.Policy, known: facts.Facts) -> str:
-    """What is missing on a pod that is bound to a node which no cache has."""
-    why = f"node {name} is not known to railwright yet" if name else "target.name of the Binding is empty"
-    if not binding.awaits_devices(pod, policy, known):
-        return f"{why}: annotation {names.PLACEMENT} is not written"
+def _format_missing_node(name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.Facts) -> str:
+    """Return the warning for a pod that is bound to a node that is not in the cache."""
+    cause = f"node {name} is not known to railwright yet" if name else "target.name of the Binding is empty"
+    if not binding.awaits_devices(pod, policy, cluster_facts):
+        return f"{cause}: annotation {names.PLACEMENT} is not written"
     return (
-        f"{why}: annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device "
-        "it sees; delete the pod so that it is bound anew"
+        f"{cause}: annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device "
+        "it sees; delete the pod so that it is bound again"
     )
 
 
-def _without_outdated(
-    bound: wire.Binding, pending: state.Pending, added: Mapping[str, str]
+def _remove_outdated(
+    bound: wire.Binding, pending: state.Pending, annotations: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Volcano sends along the annotations it knew when its session began, and the API server writes them onto the pod.
-    Those that have changed since are taken out, so that the change survives.
+    """Yield operations that remove outdated annotations from a Binding.
+
+    Volcano sends the annotations as they were when its session began, and the API server writes them to the pod.
+    Without these operations, changes made since then would be lost.
     """
     sent = bound.metadata.annotations
     for key, values in pending.outdated.items():
-        if key not in added and sent.get(key) in values and sent[key] != pending.pod.metadata.annotations.get(key):
-            yield {"op": "remove", "path": f"/metadata/annotations/{patch.escaped(key)}"}
+        if (
+            key not in annotations
+            and sent.get(key) in values
+            and sent[key] != pending.pod.metadata.annotations.get(key)
+        ):
+            yield {"op": "remove", "path": f"/metadata/annotations/{patch.escape(key)}"}
 
 
-def _answer(request: wire.Request[wire.Binding], warnings: tuple[str, ...]) -> answer.Answer:
-    body = wire.write(request.uid, wire.Verdict(warnings=warnings))
+def _allow(request: wire.Request[wire.Binding], warnings: tuple[str, ...]) -> answer.Answer:
+    body = wire.write(request.uid, wire.Response(warnings=warnings))
     return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))

@@ -1,7 +1,7 @@
-"""Events about pods, on the object that makes them: a refused pod is never stored, and its owner is where people look.
+"""Posts Events about pods on the object that creates them, because a rejected pod is never stored.
 
-Owns the reason words and which notices become Events. A pod nobody owns gets none: whoever created it has read the
-same sentence in the answer, and there is no stored object to hang it on. A plain success gets none either.
+Defines the reasons of the Events, and which records become Events. A pod without a controller gets no Event: its
+creator has read the same message in the response. A success without warnings gets no Event either.
 """
 
 from collections.abc import Callable
@@ -9,25 +9,25 @@ from collections.abc import Callable
 from railwright.cluster import events
 from webhook import answer
 
-REFUSED, WARNED = "FabricRefused", "FabricWarning"  # stable: people filter by them
+REFUSED, WARNED = "FabricRefused", "FabricWarning"  # stable: users filter by them
 
 
-def telling(posting: events.Events | None) -> Callable[[answer.Notice], None]:
-    """Turns notices into queued Events, an Event a sentence; into nothing where there is no cluster to tell."""
+def build_sink(poster: events.Events | None) -> Callable[[answer.EventRecord], None]:
+    """Return a function that queues one Event for each message, or does nothing without an API server."""
 
-    def tell(notice: answer.Notice) -> None:
-        if posting is None:
+    def post(record: answer.EventRecord) -> None:
+        if poster is None:
             return
-        owner = notice.owner
-        about = events.Involved(
+        owner = record.owner
+        involved = events.Involved(
             kind=owner.kind,
             api_version=owner.api_version,
-            namespace=notice.namespace,
+            namespace=record.namespace,
             name=owner.name,
             uid=owner.uid,
         )
-        reason = REFUSED if notice.refused else WARNED
-        for sentence in notice.sentences:
-            posting.post(about, warning=True, reason=reason, message=sentence)
+        reason = REFUSED if record.rejected else WARNED
+        for message in record.messages:
+            poster.post(involved, warning=True, reason=reason, message=message)
 
-    return tell
+    return post

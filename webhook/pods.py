@@ -1,6 +1,6 @@
-"""POST /mutate/pods: a review of a pod -> the review that answers it. Pure, given policy and facts.
+"""POST /mutate/pods: answers a review of a pod. Pure, given the policy and the cluster facts.
 
-Owns which operations concern us and how a plan reads to the caller: patch, warnings, audit annotations, refusal.
+Selects the operations that matter, and formats a plan as patch, warnings, audit annotations or rejection.
 """
 
 from collections.abc import Callable
@@ -9,80 +9,81 @@ from typing import NamedTuple
 from railwright.fabric import names, views
 from railwright.fabric.injection import facts, model, opt_in, plan
 from railwright.fabric.policy import model as policies
-from webhook import answer, patch, wire
-from webhook import memory as memories
+from webhook import answer, patch, response_cache, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
-_UNKNOWN = "unknown"  # a label value nobody knows is no metric and no audit word of ours
-_MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
-_MAX_AUDIT = 1024  # characters of one audit annotation; a fabric has few rails, a policy may give them long names
+_UNKNOWN = "unknown"  # replaces label values that the policy does not define, in metrics and audit annotations
+_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
+_MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
 
-FactsOf = Callable[[str], facts.Facts]
+GetFacts = Callable[[str], facts.Facts]
 
 
 class Steps(NamedTuple):
-    """The parts of an answer that take time, so that somebody can watch each."""
+    """The parts of an answer that take time, each of which can be traced."""
 
     decode: Callable[[bytes], wire.Request[views.Pod]]
     plan: Callable[[views.Pod, policies.Policy, facts.Facts], plan.Outcome]
-    patch: Callable[[views.Pod, model.Injection], memories.Kept]
+    patch: Callable[[views.Pod, model.Injection], response_cache.CachedResponse]
 
 
 def handle(
     body: bytes,
     policy: policies.Policy | None,
-    facts_of: FactsOf,
-    memory: memories.Memory | None = None,
+    get_facts: GetFacts,
+    cache: response_cache.ResponseCache | None = None,
     steps: Steps | None = None,
 ) -> answer.Answer:
-    """The answer. Raises wire.MalformedError for what is no review of a pod.
+    """Answer a review. Raises wire.MalformedError for anything but a review of a pod.
 
-    With a memory, alike pods are planned once; the answer is the same with and without.
+    With a cache, equal pods are planned once. The answer is the same with and without one.
     """
-    steps = steps or PLAIN
+    steps = steps or UNTRACED
     request = steps.decode(body)
     if request.operation != "CREATE" or request.sub_resource:
-        return _allowed(request)
+        return _allow(request)
     pod = request.object
     if pod is None:
         raise wire.MalformedError("request.object is missing; a CREATE has one")
-    known = facts_of(request.namespace)
+    cluster_facts = get_facts(request.namespace)
     if policy is None:
-        return _without_policy(request, pod, known)
-    key = memory.key(pod, policy, known) if memory is not None else None
-    if memory is not None and key is not None and (kept := memory.find(key)) is not None:
-        return _told(request, pod, kept)
-    outcome = steps.plan(pod, policy, known)
+        return _handle_without_policy(request, pod, cluster_facts)
+    key = cache.build_key(pod, policy, cluster_facts) if cache is not None else None
+    if cache is not None and key is not None and (cached := cache.find(key)) is not None:
+        return _build_answer(request, pod, cached)
+    outcome = steps.plan(pod, policy, cluster_facts)
     match outcome:
         case model.NotOptedIn():
-            undecided = opt_in.undecided(pod, policy.document, known)
-            return _unseen(request, pod) if undecided else _allowed(request, outcome.warnings)
+            undecided = opt_in.undecided(pod, policy.document, cluster_facts)
+            return _reject_unknown_namespace(request, pod) if undecided else _allow(request, outcome.warnings)
         case model.Refusal():
-            return _refused(request, pod, outcome)
+            return _reject(request, pod, outcome)
         case model.Injection():
-            made = steps.patch(pod, outcome)
-            if memory is not None and key is not None:
-                memory.keep(key, made)
-            return _told(request, pod, made)
+            response = steps.patch(pod, outcome)
+            if cache is not None and key is not None:
+                cache.add(key, response)
+            return _build_answer(request, pod, response)
 
 
-def _told(request: wire.Request[views.Pod], pod: views.Pod, kept: memories.Kept) -> answer.Answer:
+def _build_answer(
+    request: wire.Request[views.Pod], pod: views.Pod, cached: response_cache.CachedResponse
+) -> answer.Answer:
     return answer.Answer(
-        body=wire.addressed(request.uid, kept.response),
-        outcome=kept.outcome,
-        fabric=kept.fabric,
-        role=kept.role,
-        operations=kept.operations,
-        warnings=len(kept.warnings),
+        body=wire.wrap_response(request.uid, cached.response),
+        outcome=cached.outcome,
+        fabric=cached.fabric,
+        role=cached.role,
+        operations=cached.operations,
+        warnings=len(cached.warnings),
         dry_run=bool(request.dry_run),
-        notice=_notice(request, pod, kept.warnings) if kept.warnings else None,
+        event=_build_event(request, pod, cached.warnings) if cached.warnings else None,
     )
 
 
-def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
+def _build_response(pod: views.Pod, injection: model.Injection) -> response_cache.CachedResponse:
     operations = patch.operations(pod, injection.changes)
-    verdict = wire.Verdict(
+    response = wire.Response(
         operations=operations,
         warnings=injection.warnings,
         audit={
@@ -92,8 +93,8 @@ def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
             "changes": str(len(injection.changes)),
         },
     )
-    return memories.Kept(
-        response=wire.members(verdict),
+    return response_cache.CachedResponse(
+        response=wire.encode_fields(response),
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         fabric=injection.fabric,
         role=injection.role,
@@ -102,61 +103,65 @@ def _injected(pod: views.Pod, injection: model.Injection) -> memories.Kept:
     )
 
 
-PLAIN = Steps(decode=_READER.read, plan=plan.plan, patch=_injected)
+UNTRACED = Steps(decode=_READER.read, plan=plan.plan, patch=_build_response)
 
 
-def _without_policy(request: wire.Request[views.Pod], pod: views.Pod, known: facts.Facts) -> answer.Answer:
-    """Before a first policy was read, a labelled pod cannot be served and must not start half-equipped."""
-    if not opt_in.may_opt_in(pod, known.namespace_labels):
-        return _unseen(request, pod) if opt_in.may_be_undecided(pod, known) else _allowed(request)
-    where = plan.title(pod, request.namespace)
+def _handle_without_policy(
+    request: wire.Request[views.Pod], pod: views.Pod, cluster_facts: facts.Facts
+) -> answer.Answer:
+    """Reject pods that may opt in while there is no policy: they would start without their network."""
+    if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
+        may_be_undecided = opt_in.may_be_undecided(pod, cluster_facts)
+        return _reject_unknown_namespace(request, pod) if may_be_undecided else _allow(request)
+    title = plan.title(pod, request.namespace)
     message = (
-        f"Pod {where}: railwright has no policy in force yet: it may still be starting, so try again in a moment; if "
-        "that does not help, its policy is missing or wrong, and the operator sees why with `railwright check`"
+        f"Pod {title}: railwright has no policy in force yet: it may still be starting, so try again in a moment; if "
+        "that does not help, the policy is missing or invalid: the administrator finds the cause with "
+        "`railwright check`"
     )
-    return _refused(request, pod, model.Refusal("", "no-policy", message))
+    return _reject(request, pod, model.Refusal("", "no-policy", message))
 
 
-def _unseen(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
-    """A namespace so new that nobody can say whether it opts in; whoever makes the pod tries again in a moment."""
+def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
+    """Reject a pod of a namespace that the cache does not have yet. The creator retries within moments."""
     message = (
         f"Pod {plan.title(pod, request.namespace)}: the labels of namespace {request.namespace} are not known yet, so "
-        f"that it is not known whether label {names.FABRIC} there opts the pod in; try again, or set it on the pod"
+        f"label {names.FABRIC} there may or may not opt the pod in; try again, or set the label on the pod"
     )
-    return _refused(request, pod, model.Refusal("", "namespace-unknown", message))
+    return _reject(request, pod, model.Refusal("", "namespace-unknown", message))
 
 
-def _refused(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:
-    verdict = wire.Verdict(
+def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:
+    response = wire.Response(
         allowed=False,
         code=_FORBIDDEN,
         message=model.bounded(refusal.message, _MAX_MESSAGE),
         audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
     )
-    # without the pod's name, so that all pods of one owner are one Event
-    sentence = refusal.message.removeprefix(f"Pod {plan.title(pod, request.namespace)}: ")
+    # without the pod's name, so that all pods of one owner share one Event
+    event_message = refusal.message.removeprefix(f"Pod {plan.title(pod, request.namespace)}: ")
     return answer.Answer(
-        body=wire.write(request.uid, verdict),
+        body=wire.write(request.uid, response),
         outcome=answer.REFUSED,
         fabric=refusal.fabric or _UNKNOWN,
         role=refusal.role or _UNKNOWN,
         reason=refusal.reason,
         dry_run=bool(request.dry_run),
-        notice=_notice(request, pod, (sentence,), refused=True),
+        event=_build_event(request, pod, (event_message,), rejected=True),
     )
 
 
-def _notice(
-    request: wire.Request[views.Pod], pod: views.Pod, sentences: tuple[str, ...], *, refused: bool = False
-) -> answer.Notice | None:
-    """What the pod's owner is told; nothing on a dry run, which must leave no trace."""
+def _build_event(
+    request: wire.Request[views.Pod], pod: views.Pod, messages: tuple[str, ...], *, rejected: bool = False
+) -> answer.EventRecord | None:
+    """Return the record for the pod's owner. None without an owner, and on a dry run, which must have no effect."""
     owner = pod.metadata.controller
     if owner is None or request.dry_run:
         return None
-    told = tuple(model.bounded(sentence, _MAX_MESSAGE) for sentence in sentences[: wire.MAX_WARNINGS])
-    return answer.Notice(namespace=request.namespace, owner=owner, refused=refused, sentences=told)
+    limited = tuple(model.bounded(message, _MAX_MESSAGE) for message in messages[: wire.MAX_WARNINGS])
+    return answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited)
 
 
-def _allowed(request: wire.Request[views.Pod], warnings: tuple[str, ...] = ()) -> answer.Answer:
-    body = wire.write(request.uid, wire.Verdict(warnings=warnings))
+def _allow(request: wire.Request[views.Pod], warnings: tuple[str, ...] = ()) -> answer.Answer:
+    body = wire.write(request.uid, wire.Response(warnings=warnings))
     return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))

@@ -1,42 +1,42 @@
-"""Events on the policy ConfigMap: a policy that is not in force is told where its author looks.
+"""Posts Events on the policy's ConfigMap while the policy in it is invalid.
 
-Owns the wording. When a policy is read, and what is wrong with it, is `railwright.cluster.policies`'.
+Defines the messages. `railwright.cluster.policies` reads the policy and finds its errors.
 """
 
 from collections.abc import Callable
 
 from railwright.cluster import events, policies
 from railwright.fabric import names
-from webhook import policies as validation
+from webhook import policy_validation
 
 
 class PolicyEvents:
-    """Called by the store after every read; tells of what is wrong, and once that it is right again."""
+    """Subscriber of the policy store: posts the errors of an invalid policy, and one Event when it is valid again."""
 
-    def __init__(self, posting: events.Events, uid_of: Callable[[], str]) -> None:
-        """`uid_of` tells the uid of the ConfigMap last seen."""
-        self._posting = posting
-        self._uid_of = uid_of
-        self._wrong = False
+    def __init__(self, poster: events.Events, get_uid: Callable[[], str]) -> None:
+        """`get_uid` returns the uid of the ConfigMap as last observed."""
+        self._poster = poster
+        self._get_uid = get_uid
+        self._is_invalid = False
 
     def __call__(self, store: policies.PolicyStore) -> None:
-        """The store has changed."""
+        """Post what a change of the store requires."""
         if store.valid:
-            if self._wrong:
+            if self._is_invalid:
                 self._post(warning=False, reason="PolicyInForce", message="the policy is valid again")
-            self._wrong = False
+            self._is_invalid = False
             return
-        self._wrong = True
-        standing = "the last good policy stays in force" if store.current else "there is no policy in force"
-        told = "; ".join(validation.line(error) for error in store.errors)
-        self._post(warning=True, reason="PolicyInvalid", message=f"{standing}; {told}")
+        self._is_invalid = True
+        effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
+        error_list = "; ".join(policy_validation.format_error(error) for error in store.errors)
+        self._post(warning=True, reason="PolicyInvalid", message=f"{effect}; {error_list}")
 
     def _post(self, *, warning: bool, reason: str, message: str) -> None:
-        about = events.Involved(
+        involved = events.Involved(
             kind="ConfigMap",
             api_version="v1",
             namespace=names.NAMESPACE,
             name=names.POLICY_CONFIGMAP,
-            uid=self._uid_of(),
+            uid=self._get_uid(),
         )
-        self._posting.post(about, warning=warning, reason=reason, message=message)
+        self._poster.post(involved, warning=warning, reason=reason, message=message)

@@ -1,7 +1,6 @@
-"""What this server knows of the cluster: reducers that sources feed, and the facts handlers decide on.
+"""The webhook's caches of the cluster: sinks that sources feed, and the facts that handlers decide on.
 
-Owns which excerpt of each object is kept. One event loop owns it; handlers read it without waiting. Refuses to know
-where objects come from.
+Decides which parts of each object are stored. Not thread-safe: used by one event loop. Handlers read without waiting.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ class Namespaces:
         self.labels: dict[str, Mapping[str, str]] = {}
 
     def replace(self, objects: Sequence[views.Namespace]) -> None:
-        """The full list."""
-        self.labels = {each.metadata.name: each.metadata.labels for each in objects}
+        """Replace all namespaces."""
+        self.labels = {namespace.metadata.name: namespace.metadata.labels for namespace in objects}
 
     def upsert(self, obj: views.Namespace) -> None:
-        """One appeared or changed."""
+        """Add or update a namespace."""
         self.labels[obj.metadata.name] = obj.metadata.labels
 
     def remove(self, obj: views.Namespace) -> None:
-        """One is gone."""
+        """Remove a namespace."""
         self.labels.pop(obj.metadata.name, None)
 
 
 class Networks:
-    """The resource each NetworkAttachmentDefinition draws on; None until a source has told all of them.
+    """The resource of each NetworkAttachmentDefinition; None until the first full list.
 
-    `version` grows with every change that somebody could notice.
+    `version` grows with every change.
     """
 
     def __init__(self) -> None:
@@ -49,185 +48,185 @@ class Networks:
         self.version = 0
 
     def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
-        """The full list."""
-        self.resources = {_key(each.metadata): _resource(each) for each in objects}
+        """Replace all networks."""
+        self.resources = {_get_key(network.metadata): _get_resource(network) for network in objects}
         self.version += 1
 
     def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """One appeared or changed."""
+        """Add or update a network."""
         if self.resources is not None:
-            self.resources[_key(obj.metadata)] = _resource(obj)
+            self.resources[_get_key(obj.metadata)] = _get_resource(obj)
             self.version += 1
 
     def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """One is gone."""
+        """Remove a network."""
         if self.resources is not None:
-            self.resources.pop(_key(obj.metadata), None)
+            self.resources.pop(_get_key(obj.metadata), None)
             self.version += 1
 
 
 class Nodes:
-    """Nodes by name, and which resources some of them offers; None until a source has told all of them.
+    """Nodes by name, and the resources that at least one node offers, which are None until the first full list.
 
-    `version` grows when what is offered changes, which is seldom: a heartbeat is no change.
+    `version` grows when the offered resources change. Heartbeats do not change them.
     """
 
     def __init__(self) -> None:
         self.by_name: dict[str, views.Node] = {}
         self.offered: frozenset[str] | None = None
         self.version = 0
-        self._counts: Counter[str] = Counter()
-        self._of: dict[str, frozenset[str]] = {}
-        self._words = words.Words()
+        self._node_counts: Counter[str] = Counter()  # number of nodes by resource
+        self._resources: dict[str, frozenset[str]] = {}  # by node
+        self._interner = words.Words()
 
     def excerpt(self, node: views.Node) -> views.Node:
-        """The node, its labels and amounts in the words of the other nodes: most say the same of themselves."""
-        shared = self._words.all_of
-        metadata = msgspec.structs.replace(node.metadata, labels_or_none=shared(node.metadata.labels))
+        """Return the node with labels and quantities interned, because most nodes share them."""
+        intern = self._interner.all_of
+        metadata = msgspec.structs.replace(node.metadata, labels_or_none=intern(node.metadata.labels))
         status = msgspec.structs.replace(
             node.status,
-            allocatable_or_none=shared(node.status.allocatable),
-            capacity_or_none=shared(node.status.capacity),
+            allocatable_or_none=intern(node.status.allocatable),
+            capacity_or_none=intern(node.status.capacity),
         )
         return msgspec.structs.replace(node, metadata=metadata, status=status)
 
     def replace(self, objects: Sequence[views.Node]) -> None:
-        """The full list."""
-        self.by_name = {each.metadata.name: each for each in objects}
-        self._of = {each.metadata.name: _offers(each) for each in objects}
-        self._counts = Counter(resource for offers in self._of.values() for resource in offers)
-        self._show()
+        """Replace all nodes."""
+        self.by_name = {node.metadata.name: node for node in objects}
+        self._resources = {node.metadata.name: _list_resources(node) for node in objects}
+        self._node_counts = Counter(resource for resources in self._resources.values() for resource in resources)
+        self._update_offered()
 
     def upsert(self, obj: views.Node) -> None:
-        """One appeared or changed; most changes are heartbeats, which offer what was offered before."""
+        """Add or update a node. Most updates are heartbeats with unchanged resources."""
         self.by_name[obj.metadata.name] = obj
-        self._offer(obj.metadata.name, _offers(obj))
+        self._set_resources(obj.metadata.name, _list_resources(obj))
 
     def remove(self, obj: views.Node) -> None:
-        """One is gone."""
+        """Remove a node."""
         self.by_name.pop(obj.metadata.name, None)
-        self._offer(obj.metadata.name, frozenset())
+        self._set_resources(obj.metadata.name, frozenset())
 
-    def _offer(self, name: str, offers: frozenset[str]) -> None:
-        before = self._of.get(name, frozenset())
-        if offers == before:
+    def _set_resources(self, name: str, resources: frozenset[str]) -> None:
+        before = self._resources.get(name, frozenset())
+        if resources == before:
             return
-        self._of[name] = offers
-        if not offers:
-            del self._of[name]
-        self._counts.update(offers - before)
-        self._counts.subtract(before - offers)
-        self._counts = +self._counts  # drops those nobody offers any more
+        self._resources[name] = resources
+        if not resources:
+            del self._resources[name]
+        self._node_counts.update(resources - before)
+        self._node_counts.subtract(before - resources)
+        self._node_counts = +self._node_counts  # drops resources that no node offers any more
         if self.offered is not None:
-            self._show()
+            self._update_offered()
 
-    def _show(self) -> None:
-        offered = frozenset(self._counts)
+    def _update_offered(self) -> None:
+        offered = frozenset(self._node_counts)
         if offered != self.offered:
             self.offered = offered
             self.version += 1
 
 
 class HyperNodes:
-    """Volcano's HyperNodes, which name the domains of nodes under the preset `volcano`."""
+    """Volcano's HyperNodes, which define the domains of nodes under the preset `volcano`."""
 
     def __init__(self) -> None:
         self.tree = hypernodes.Tree()
 
     def replace(self, objects: Sequence[hypernodes.HyperNode]) -> None:
-        """The full list."""
+        """Replace all HyperNodes."""
         self.tree.replace(objects)
 
     def upsert(self, obj: hypernodes.HyperNode) -> None:
-        """One appeared or changed."""
+        """Add or update a HyperNode."""
         self.tree.upsert(obj)
 
     def remove(self, obj: hypernodes.HyperNode) -> None:
-        """One is gone."""
+        """Remove a HyperNode."""
         self.tree.remove(obj.metadata.name)
 
 
 class Pods:
-    """Pods that may have opted in and await a node, and the uids of all others; whoever waits is told of news.
+    """Pending pods that may have opted in, and the uids of all other pods.
 
-    A bound pod is bound for good, so that nothing but its uid is kept: of a large cluster only the pending pods.
+    Of a bound pod only the uid is stored, because its binding never changes.
     """
 
     def __init__(self) -> None:
         self.uninjected = uninjected.Uninjected()
         self._pending: dict[Key, Pending] = {}
-        self._others: dict[Key, str] = {}
-        self._news = asyncio.Event()
+        self._other_uids: dict[Key, str] = {}
+        self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
-        """The full list."""
+        """Replace all pods."""
         before = self._pending
-        self._pending, self._others = {}, {}
+        self._pending, self._other_uids = {}, {}
         self.uninjected.clear()
-        for each in objects:
-            self._take(each, before.get(_key(each.metadata)))
-        self._tell()
+        for pod in objects:
+            self._store(pod, before.get(_get_key(pod.metadata)))
+        self._wake_waiters()
 
     def upsert(self, obj: views.Pod) -> None:
-        """One appeared or changed."""
-        self._take(obj, self._pending.get(_key(obj.metadata)))
-        self._tell()
+        """Add or update a pod."""
+        self._store(obj, self._pending.get(_get_key(obj.metadata)))
+        self._wake_waiters()
 
     def remove(self, obj: views.Pod) -> None:
-        """One is gone."""
-        self._pending.pop(_key(obj.metadata), None)
-        self._others.pop(_key(obj.metadata), None)
-        self.uninjected.forget(*_key(obj.metadata))
+        """Remove a pod."""
+        self._pending.pop(_get_key(obj.metadata), None)
+        self._other_uids.pop(_get_key(obj.metadata), None)
+        self.uninjected.remove(*_get_key(obj.metadata))
 
     def find(self, namespace: str, name: str, uid: str) -> "Pending | None":
-        """A pod that may have opted in. With a uid, a pod of the same name that was there before is not it."""
-        found = self._pending.get((namespace, name))
-        return found if found is not None and uid in {"", found.pod.metadata.uid} else None
+        """Return a pending pod that may have opted in. A non-empty uid excludes an earlier pod of the same name."""
+        pending = self._pending.get((namespace, name))
+        return pending if pending is not None and uid in {"", pending.pod.metadata.uid} else None
 
-    def knows(self, namespace: str, name: str, uid: str) -> bool:
-        """True when a source has told of this very pod."""
-        known = self._others.get((namespace, name))
-        return (known is not None and uid in {"", known}) or self.find(namespace, name, uid) is not None
+    def has(self, namespace: str, name: str, uid: str) -> bool:
+        """True if the cache has this pod. A non-empty uid excludes an earlier pod of the same name."""
+        other_uid = self._other_uids.get((namespace, name))
+        return (other_uid is not None and uid in {"", other_uid}) or self.find(namespace, name, uid) is not None
 
     async def wait(self, namespace: str, name: str, uid: str, seconds: float) -> bool:
-        """Wait until the pod is known; False if it was not within that time."""
+        """Wait until the cache has the pod. Return False if it does not have it within that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.knows(namespace, name, uid):
-                    await self._news.wait()
-        return self.knows(namespace, name, uid)
+                while not self.has(namespace, name, uid):
+                    await self._changed.wait()
+        return self.has(namespace, name, uid)
 
-    def _take(self, pod: views.Pod, before: "Pending | None") -> None:
-        key = _key(pod.metadata)
-        self.uninjected.see(pod)
+    def _store(self, pod: views.Pod, before: "Pending | None") -> None:
+        key = _get_key(pod.metadata)
+        self.uninjected.upsert(pod)
         if not pod.spec.node_name and _may_opt_in(pod):
-            self._pending[key] = Pending(pod, _outdated(pod, before))
-            self._others.pop(key, None)
+            self._pending[key] = Pending(pod, _collect_outdated(pod, before))
+            self._other_uids.pop(key, None)
         else:
-            self._others[key] = pod.metadata.uid
+            self._other_uids[key] = pod.metadata.uid
             self._pending.pop(key, None)
 
-    def _tell(self) -> None:
-        """Wake all who wait now; who comes later waits for the next news."""
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_waiters(self) -> None:
+        """Wake all current waiters. Later waiters wait for the next change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A pod that awaits a node. `outdated`: values its annotations had before they were changed or removed."""
+    """A pod without a node. `outdated` maps annotations to values they had before they were changed or removed."""
 
     pod: views.Pod
     outdated: Mapping[str, frozenset[str]] = {}
 
 
 class State:
-    """All reducers, and the excerpt of them that one admission decides on."""
+    """All caches, and the facts that an admission reads from them."""
 
     def __init__(self) -> None:
-        self.watched = False  # True where a cluster feeds it, which has more to tell than a file
+        self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
         self.namespaces = Namespaces()
         self.networks = Networks()
         self.nodes = Nodes()
@@ -235,42 +234,42 @@ class State:
         self.hyper_nodes = HyperNodes()
 
     def node(self, name: str) -> views.Node | None:
-        """A node, with the domains its HyperNodes give it among its labels."""
-        found = self.nodes.by_name.get(name)
-        if found is None:
+        """Return a node, with the domains of its HyperNodes added to its labels."""
+        node = self.nodes.by_name.get(name)
+        if node is None:
             self.hyper_nodes.tree.forget(name)
             return None
-        domains = self.hyper_nodes.tree.values(name, found.metadata.labels)
+        domains = self.hyper_nodes.tree.values(name, node.metadata.labels)
         if not domains:
-            return found
-        metadata = msgspec.structs.replace(found.metadata, labels_or_none={**found.metadata.labels, **domains})
-        return msgspec.structs.replace(found, metadata=metadata)
+            return node
+        metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
+        return msgspec.structs.replace(node, metadata=metadata)
 
     def facts(self, namespace: str) -> facts.Facts:
-        """What is known now. Valid until the caller next waits: the maps in it are the caches themselves."""
+        """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
         return facts.Facts(
             namespace=namespace,
             namespace_labels=self.namespaces.labels.get(namespace),
             watched=self.watched,
             networks=self.networks.resources,
             offered=self.nodes.offered,
-            version=self.networks.version + self.nodes.version,  # each only grows, so equal sums are one state
+            version=self.networks.version + self.nodes.version,  # neither shrinks, so equal sums mean equal versions
         )
 
 
-def _key(metadata: views.ObjectMeta) -> Key:
-    return (sys.intern(metadata.namespace), metadata.name)  # one text for all pods of a namespace
+def _get_key(metadata: views.ObjectMeta) -> Key:
+    return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-def _resource(network: views.NetworkAttachmentDefinition) -> str | None:
+def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
     return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 
-def _offers(node: views.Node) -> frozenset[str]:
-    return frozenset(name for name, amount in node.status.allocatable.items() if _positive(amount))
+def _list_resources(node: views.Node) -> frozenset[str]:
+    return frozenset(name for name, amount in node.status.allocatable.items() if _is_positive(amount))
 
 
-def _positive(amount: views.Written) -> bool:
+def _is_positive(amount: views.Written) -> bool:
     try:
         return quantity.parse(amount) > 0
     except quantity.InvalidQuantityError:
@@ -278,7 +277,7 @@ def _positive(amount: views.Written) -> bool:
 
 
 def _may_opt_in(pod: views.Pod) -> bool:
-    """True where a label or a namespace's label may have opted the pod in. A record need not be there (ruling 5)."""
+    """True if the pod's label or its namespace's label may opt it in, with or without an injection record."""
     return (
         names.FABRIC in pod.metadata.labels
         or names.INJECTION in pod.metadata.annotations
@@ -286,14 +285,18 @@ def _may_opt_in(pod: views.Pod) -> bool:
     )
 
 
-def _outdated(pod: views.Pod, before: Pending | None) -> Mapping[str, frozenset[str]]:
+def _collect_outdated(pod: views.Pod, before: Pending | None) -> Mapping[str, frozenset[str]]:
+    """Return the earlier values of annotations that have been changed or removed since the pod was first stored."""
     if before is None or before.pod.metadata.uid != pod.metadata.uid:
         return {}
     now, then = pod.metadata.annotations, before.pod.metadata.annotations
     if now == then:
         return before.outdated
     changed = {key: frozenset({value}) for key, value in then.items() if now.get(key) != value}
-    return {key: before.outdated.get(key, _NONE) | changed.get(key, _NONE) for key in {**before.outdated, **changed}}
+    return {
+        key: before.outdated.get(key, _NO_VALUES) | changed.get(key, _NO_VALUES)
+        for key in {**before.outdated, **changed}
+    }
 
 
-_NONE: frozenset[str] = frozenset()
+_NO_VALUES: frozenset[str] = frozenset()

@@ -1,8 +1,7 @@
-"""Live pods that opted in and carry no record of an injection: what this whole project is there to prevent.
+"""Counts running or pending pods that opted in but have no injection record, by fabric.
 
-Owns the count by fabric, kept up with the watch; which pods count is `railwright.fabric.injection.missed`'s rule. They
-come from times without us: created before the installation, or while the webhook's configuration was deleted or let
-pods pass. Knows no metric and no sentence.
+Such pods were created before railwright was installed, or while the webhook configuration was missing or let pods pass.
+The watch keeps the count current. `railwright.fabric.injection.missed` decides which pods count.
 """
 
 import functools
@@ -15,77 +14,77 @@ from railwright.fabric.injection import missed
 from railwright.fabric.policy import model
 
 Key = tuple[str, str]  # namespace, name
-LabelsOf = Callable[[str], Mapping[str, str] | None]
-"""The labels of a namespace; None where it is not known."""
+GetLabels = Callable[[str], Mapping[str, str] | None]
+"""Returns the labels of a namespace, or None if it is unknown."""
 
-UNKNOWN = "unknown"  # a label that names no fabric of the policy: no label of a metric
-_NOWHERE: frozenset[str] = frozenset()
+UNKNOWN = "unknown"  # replaces labels that are no fabric of the policy, to bound the metric's label values
+_NO_NAMESPACES: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
-    """What decides, beside namespace and policy as they are when somebody counts, whether a pod opted in."""
+    """The fields of a pod that decide whether it opted in, given its namespace's labels and the policy."""
 
     namespace: str
     label: str | None
-    requested: frozenset[str] = frozenset()  # extended resources, read only where the pod has no label of its own
+    requested: frozenset[str] = frozenset()  # extended resources; read only if the pod has no label of its own
 
 
 class Uninjected:
-    """The pods without a record, by namespace and label; of a healthy cluster those whose namespace never opted in."""
+    """Pods without an injection record, by namespace and label, whether or not their namespace opted in."""
 
     def __init__(self) -> None:
-        self._of: dict[Key, _Candidate] = {}
+        self._candidates: dict[Key, _Candidate] = {}
         self._counts: Counter[_Candidate] = Counter()
 
     def clear(self) -> None:
-        """Forget all: a full list follows."""
-        self._of.clear()
+        """Remove all pods, before a full list is added."""
+        self._candidates.clear()
         self._counts.clear()
 
-    def see(self, pod: views.Pod) -> None:
-        """A pod appeared or changed."""
-        candidate = _candidate(pod)
+    def upsert(self, pod: views.Pod) -> None:
+        """Add or update a pod."""
+        candidate = _build_candidate(pod)
         key = pod.metadata.namespace, pod.metadata.name
-        self.forget(*key)
+        self.remove(*key)
         if candidate is not None:
-            self._of[key] = candidate = _shared(candidate)
+            self._candidates[key] = candidate = _intern(candidate)
             self._counts[candidate] += 1
 
-    def forget(self, namespace: str, name: str) -> None:
-        """A pod is gone."""
-        if (candidate := self._of.pop((namespace, name), None)) is not None:
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a pod."""
+        if (candidate := self._candidates.pop((namespace, name), None)) is not None:
             self._counts[candidate] -= 1
             if not self._counts[candidate]:
                 del self._counts[candidate]
 
     def count(
-        self, policy: model.Policy | None, labels_of: LabelsOf, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
+        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
     ) -> Mapping[str, int]:
-        """How many by fabric: every fabric of the policy, 0 among the numbers, and UNKNOWN for any other label.
+        """Return the number of pods for every fabric of the policy, and for UNKNOWN.
 
-        `excluded`: the namespaces that the webhook is not called for.
+        `excluded` are the namespaces that the webhook is not called for.
         """
         document = policy.document if policy else None
         pods_by_fabric = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
         accelerators = document.accelerators if document else None
         for candidate, pods in self._counts.items():
             if candidate.namespace not in excluded:
-                namespace_labels = labels_of(candidate.namespace)
+                namespace_labels = get_labels(candidate.namespace)
                 label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
                 if label is not None:
-                    pods_by_fabric[_fabric(label, document)] += pods
+                    pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
 
 
 @functools.lru_cache(maxsize=4096)
-def _shared(candidate: _Candidate) -> _Candidate:
-    """One object for all equal ones: there may be as many as pods."""
+def _intern(candidate: _Candidate) -> _Candidate:
+    """Return one object for all equal candidates, to save memory."""
     return candidate
 
 
-def _candidate(pod: views.Pod) -> _Candidate | None:
-    """What may opt the pod in; None where nothing does, or no record is missing on it."""
-    if not missed.lacks_injection(pod, _NOWHERE):
+def _build_candidate(pod: views.Pod) -> _Candidate | None:
+    """Return the pod's candidate, or None if the pod cannot have opted in or lacks no record."""
+    if not missed.lacks_injection(pod, _NO_NAMESPACES):
         return None
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
@@ -94,7 +93,7 @@ def _candidate(pod: views.Pod) -> _Candidate | None:
     return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 
-def _fabric(label: str, document: model.FabricPolicy | None) -> str:
+def _get_fabric(label: str, document: model.FabricPolicy | None) -> str:
     if document is None:
         return UNKNOWN
     if label == names.FABRIC_DEFAULT and label not in document.fabrics:

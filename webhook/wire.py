@@ -1,7 +1,7 @@
-"""AdmissionReview admission.k8s.io/v1: bytes -> what a handler reads, and a verdict -> bytes.
+"""Decodes AdmissionReview requests (admission.k8s.io/v1) and encodes the responses.
 
-Owns the envelope, its errors and the bounds of what is sent back. Decoding is typed and partial: what nobody reads
-(managedFields is 45 % of a pod's review) is skipped, never built. Refuses to know what a pod is for.
+Checks the envelope and limits the size of responses. Decoding is typed and partial: fields that no handler reads are
+skipped (managedFields is 45 % of a pod's review).
 """
 
 import base64
@@ -14,21 +14,21 @@ from railwright.fabric import views
 from railwright.fabric.injection import model
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
-MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops what goes over 4096 characters in all
+MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
 MAX_WARNING = 256  # characters of one warning
 
 T = TypeVar("T")
 
-# a string that is not UTF-8 is no DecodeError to msgspec, though no other body raises anything else
+# msgspec raises UnicodeDecodeError for strings that are not UTF-8, and RecursionError for deep nesting
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class MalformedError(ValueError):
-    """The body is not a review this path can answer; the text says why. HTTP 400."""
+    """Raised for a body that this path cannot answer, with the reason as text. Becomes HTTP 400."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
-    """Which kind an object is of."""
+    """The kind of an object."""
 
     group: str = ""
     version: str = ""
@@ -36,7 +36,7 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
-    """What the API server asks."""
+    """The request of a review, with a decoded object."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -49,7 +49,7 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """What the API server asks about a workload: only its kind tells which fields its objects have."""
+    """The request of a workload's review. Its objects stay encoded, because their fields depend on the kind."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -66,7 +66,7 @@ R = TypeVar("R", bound=Request[Any] | WorkloadRequest)
 
 
 class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
-    """The envelope."""
+    """An AdmissionReview."""
 
     api_version: str = ""
     kind: str = ""
@@ -74,21 +74,21 @@ class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a Binding binds to."""
+    """The target of a Binding."""
 
     kind: str = ""
     name: str = ""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A Binding: the pod by its metadata, the node by its target. Without metadata no annotation could be added."""
+    """A Binding. The metadata identify the pod, and the target is the node. Annotations need the metadata."""
 
     metadata: views.ObjectMeta
     target: Target = Target()
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What is answered. `operations` () is no patch at all; `code` and `message` are for refusals."""
+class Response(msgspec.Struct, frozen=True):
+    """The response to a review. Without `operations` it has no patch. `code` and `message` are for rejections."""
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()
@@ -99,19 +99,19 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Reader(Generic[T]):
-    """Reads reviews of one kind of object."""
+    """Decodes reviews of one kind of object."""
 
     def __init__(self, view: type[T], kind: str) -> None:
         self._kind = kind
-        self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type made at run time
+        self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type built at run time
 
     def read(self, body: bytes) -> Request[T]:
-        """The request of a review. Raises MalformedError."""
+        """Return the request of a review. Raises MalformedError."""
         try:
             review: Review[Request[T]] = self._decoder.decode(body)
         except _UNREADABLE as error:
-            raise MalformedError(_why(body, self._kind, error)) from None
-        request = _checked(review)
+            raise MalformedError(_describe_error(body, self._kind, error)) from None
+        request = _get_request(review)
         _check_kind(request.kind, self._kind)
         return request
 
@@ -120,61 +120,61 @@ _WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
 
 
 def read_workload(body: bytes) -> WorkloadRequest:
-    """The request of a review of any kind, its objects not decoded yet. Raises MalformedError."""
+    """Return the request of a review of any kind, with its objects still encoded. Raises MalformedError."""
     try:
         review = _WORKLOADS.decode(body)
     except _UNREADABLE as error:
-        raise MalformedError(_why(body, None, error)) from None
-    return _checked(review)
+        raise MalformedError(_describe_error(body, None, error)) from None
+    return _get_request(review)
 
 
-def write(uid: str, verdict: Verdict) -> bytes:
-    """The review that answers request `uid`."""
-    return addressed(uid, members(verdict))
+def write(uid: str, response: Response) -> bytes:
+    """Encode the review that answers request `uid`."""
+    return wrap_response(uid, encode_fields(response))
 
 
-def members(verdict: Verdict) -> bytes:
-    """The members of the response but its uid, which alone differs between alike requests."""
-    response: dict[str, Any] = {"allowed": verdict.allowed}
-    if not verdict.allowed:
-        response["status"] = {"code": verdict.code, "message": verdict.message}
-    elif verdict.operations:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(verdict.operations)).decode()
-    if verdict.warnings:
-        response["warnings"] = bounded(verdict.warnings)
-    if verdict.audit:
-        response["auditAnnotations"] = verdict.audit
-    return msgspec.json.encode(response)[1:-1]
+def encode_fields(response: Response) -> bytes:
+    """Encode the fields of a response without the uid and the braces: the uid alone differs between equal requests."""
+    fields: dict[str, Any] = {"allowed": response.allowed}
+    if not response.allowed:
+        fields["status"] = {"code": response.code, "message": response.message}
+    elif response.operations:
+        fields["patchType"] = "JSONPatch"
+        fields["patch"] = base64.b64encode(msgspec.json.encode(response.operations)).decode()
+    if response.warnings:
+        fields["warnings"] = limit_warnings(response.warnings)
+    if response.audit:
+        fields["auditAnnotations"] = response.audit
+    return msgspec.json.encode(fields)[1:-1]
 
 
-def addressed(uid: str, response: bytes) -> bytes:
-    """The review with these members of the response."""
-    return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(uid), response)
+def wrap_response(uid: str, fields: bytes) -> bytes:
+    """Build the review from a request's uid and the encoded fields of its response."""
+    return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(uid), fields)
 
 
 _HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 
 
-def bounded(warnings: Sequence[str]) -> list[str]:
-    """At most MAX_WARNINGS of at most MAX_WARNING characters; the last one says how many are missing."""
-    shown = [model.bounded(each, MAX_WARNING) for each in warnings]
-    if len(shown) <= MAX_WARNINGS:
-        return shown
-    rest = len(shown) - MAX_WARNINGS + 1
-    return [*shown[: MAX_WARNINGS - 1], f"and {rest} more warnings; they show once some of these are gone"]
+def limit_warnings(warnings: Sequence[str]) -> list[str]:
+    """Return at most MAX_WARNINGS of at most MAX_WARNING characters. The last one counts those left out."""
+    limited = [model.bounded(warning, MAX_WARNING) for warning in warnings]
+    if len(limited) <= MAX_WARNINGS:
+        return limited
+    rest = len(limited) - MAX_WARNINGS + 1
+    return [*limited[: MAX_WARNINGS - 1], f"and {rest} more warnings; fix these first to see them"]
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """The least of a review, to say what is wrong with one whose object does not decode."""
+    """A review without types, to describe the error of one that does not decode."""
 
     api_version: Any = None
     kind: Any = None
     request: Any = None
 
 
-def _checked(review: Review[R]) -> R:
-    """The request of a review in its envelope."""
+def _get_request(review: Review[R]) -> R:
+    """Check the envelope of a review and return its request."""
     _check_envelope(review.api_version, review.kind)
     request = review.request
     if request is None:
@@ -184,15 +184,15 @@ def _checked(review: Review[R]) -> R:
     return request
 
 
-def _why(body: bytes, kind: str | None, error: Exception) -> str:
-    """The first thing wrong with a body, from the outside inwards."""
+def _describe_error(body: bytes, kind: str | None, error: Exception) -> str:
+    """Return the outermost error of a body that does not decode."""
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
         _check_envelope(envelope.api_version, envelope.kind)
         if kind is not None and isinstance(envelope.request, dict):
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
-        pass  # the first error names the place already
+        pass  # `error` names the place already
     except _UNREADABLE:
         return f"the body is not JSON: {error}"
     except MalformedError as outer:
@@ -202,19 +202,19 @@ def _why(body: bytes, kind: str | None, error: Exception) -> str:
 
 def _check_envelope(api_version: Any, kind: Any) -> None:
     if kind != KIND:
-        raise MalformedError(f"kind is {_shown(kind)}; expected {KIND}")
+        raise MalformedError(f"kind is {_format_value(kind)}; expected {KIND}")
     if api_version != API_VERSION:
         raise MalformedError(
-            f"apiVersion is {_shown(api_version)}; expected {API_VERSION}: set admissionReviewVersions: [v1]"
+            f"apiVersion is {_format_value(api_version)}; expected {API_VERSION}: set admissionReviewVersions: [v1]"
         )
 
 
-def _check_kind(there: GroupVersionKind, kind: str) -> None:
-    if (there.group, there.version, there.kind) != ("", "v1", kind):
-        found = "/".join(part for part in (there.group, there.version, there.kind) if part)
-        raise MalformedError(f"request.kind is {_shown(found)}; this path takes v1 {kind}")
+def _check_kind(actual: GroupVersionKind, kind: str) -> None:
+    if (actual.group, actual.version, actual.kind) != ("", "v1", kind):
+        title = "/".join(part for part in (actual.group, actual.version, actual.kind) if part)
+        raise MalformedError(f"request.kind is {_format_value(title)}; this path takes v1 {kind}")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."

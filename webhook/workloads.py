@@ -1,8 +1,8 @@
-"""POST /mutate/workloads: a review of a workload -> the review that answers it, devices and mounts in its templates.
+"""POST /mutate/workloads: adds devices and mounts to the pod templates of a workload.
 
-Owns which reviews concern us, which templates of an update do, and how the plans of several templates become one
-answer. What a template gets is `railwright.fabric.injection.template_plan`'; whether an update of a template that
-cannot change only lacks what was added at creation is `railwright.fabric.injection.stored_templates`'.
+Selects the reviews and the templates that matter, and combines the plans of several templates into one answer.
+`railwright.fabric.injection.template_plan` plans a template. `railwright.fabric.injection.stored_templates` decides
+whether an update of an immutable template only lacks what railwright added at creation.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,75 +15,76 @@ from railwright.fabric.policy import model as policies
 from webhook import answer, patch, wire
 
 _FORBIDDEN = 403
-_MAX_MESSAGE = 4096  # characters: names in it are the user's, and not checked yet
-_MOST_TEMPLATES = 512  # equipped in one workload: each is planned like a pod, and the API server waits
+_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
+_MAX_TEMPLATES = 512  # injected in one workload: each is planned like a pod, and the API server waits
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = (
-    "railwright has no policy in force yet: no devices are added to the templates, and their pods are refused until it "
-    "has one; if it is not just starting, the operator sees why with `railwright check`"
+    "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
+    "it has one; if it is not just starting, the administrator finds the cause with `railwright check`"
 )
 
-FactsOf = Callable[[str], facts.Facts]
+GetFacts = Callable[[str], facts.Facts]
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """A review of a workload, read."""
+class _WorkloadReview(msgspec.Struct, frozen=True):
+    """A decoded review of a workload."""
 
     request: wire.WorkloadRequest
     workload: templates.Workload
     before: templates.Workload | None
-    applied: Mapping[str, templates.Template] = {}  # of the manifest that kubectl applied before, by title
+    applied: Mapping[str, templates.Template] = {}  # templates of kubectl's last-applied manifest, by title
 
     @property
     def title(self) -> str:
-        """How messages name the workload; at admission it may have no name yet."""
+        """Return the workload's name for messages. At admission it may have a `generateName` only."""
         metadata = self.workload.metadata
         name = metadata.name or f"{metadata.generate_name}*"
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-def handle(body: bytes, policy: policies.Policy | None, facts_of: FactsOf) -> answer.Answer:
-    """The answer. Raises wire.MalformedError for what is no review of a workload of ours."""
+def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> answer.Answer:
+    """Answer a review. Raises wire.MalformedError for anything but a review of a supported workload."""
     request = wire.read_workload(body)
-    kind = _kind(request.kind)
+    kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
-        return _answer(request, kind)
-    asked = _read(request, kind)
-    known = facts_of(request.namespace)
+        return _build_answer(request, kind)
+    review = _read(request, kind)
+    cluster_facts = get_facts(request.namespace)
     if request.operation == "UPDATE" and kind.frozen:
-        return _immutable(asked, policy, known)
-    concerned = templates.changed(asked.workload, asked.before)
+        return _handle_frozen(review, policy, cluster_facts)
+    changed_templates = templates.changed(review.workload, review.before)
     if policy is None:
-        return _without_policy(asked, concerned, known)
-    planned, equipped = [], 0
-    for template in concerned:
-        outcome = template_plan.plan_for(template, policy, known, asked.title)
+        return _handle_without_policy(review, changed_templates, cluster_facts)
+    plans, injected_count = [], 0
+    for template in changed_templates:
+        outcome = template_plan.plan_for(template, policy, cluster_facts, review.title)
         if isinstance(outcome, model.Refusal):
-            return _refused(request, kind, outcome)
-        planned.append(outcome)
-        equipped += outcome.injection is not None
-        if equipped > _MOST_TEMPLATES:
-            return _refused(request, kind, _too_many(asked))
-    return _planned(asked, planned)
+            return _reject(request, kind, outcome)
+        plans.append(outcome)
+        injected_count += outcome.injection is not None
+        if injected_count > _MAX_TEMPLATES:
+            return _reject(request, kind, _build_too_many(review))
+    return _combine_plans(review, plans)
 
 
-def _kind(given: wire.GroupVersionKind) -> kinds.Kind:
-    kind = kinds.find(given.group, given.version, given.kind)
+def _get_kind(requested: wire.GroupVersionKind) -> kinds.Kind:
+    """Return the kind of workload. Raises wire.MalformedError for an unsupported kind."""
+    kind = kinds.find(requested.group, requested.version, requested.kind)
     if kind is None:
-        told = model.quoted("/".join(part for part in (given.group, given.version, given.kind) if part))
-        allowed = model.listed(
-            f"{each.group}/{version}/{each.name}" for each in kinds.KINDS for version in each.versions
+        title = model.quoted("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
+        supported = model.listed(
+            f"{kind.group}/{version}/{kind.name}" for kind in kinds.KINDS for version in kind.versions
         )
         raise wire.MalformedError(
-            f"request.kind is {told}, whose pod templates railwright does not know; remove it from the rules of the "
-            f"webhook configuration that sends it: this path takes {allowed}"
+            f"request.kind is {title}, but railwright does not know the pod templates of this kind; remove it from the "
+            f"rules of the webhook configuration that sends it: this path takes {supported}"
         )
     return kind
 
 
-def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
+def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _WorkloadReview:
     if bytes(request.object) in _NULL:
         raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
@@ -94,130 +95,148 @@ def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _Asked:
             applied = stored_templates.applied_templates(before) if kind.frozen else applied
     except templates.UnreadableError as error:
         raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
-    return _Asked(request, workload, before, applied)
+    return _WorkloadReview(request, workload, before, applied)
 
 
-def _too_many(asked: _Asked) -> model.Refusal:
+def _build_too_many(review: _WorkloadReview) -> model.Refusal:
     message = (
-        f"{asked.title}: more than {_MOST_TEMPLATES} of its templates opt in to a fabric; "
-        "set `replicas` where templates are alike, or make several workloads of it"
+        f"{review.title}: more than {_MAX_TEMPLATES} of its templates opt in to a fabric; "
+        "use `replicas` for equal templates, or split it into several workloads"
     )
     return model.Refusal("", "templates", message)
 
 
-def _planned(asked: _Asked, planned: Sequence[template_plan.Planned]) -> answer.Answer:
-    operations = [operation for each in planned for operation in _operations(each.template, each.changes)]
-    injections = [each.injection for each in planned if each.injection is not None]
-    changes = sum(len(each.changes) for each in planned)
-    audit = {"fabric": ",".join(sorted({each.fabric for each in injections})), "changes": str(changes)}
-    warnings = [warning for each in planned for warning in each.warnings]
-    return _answer(
-        asked.request,
-        asked.workload.kind,
+def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Planned]) -> answer.Answer:
+    operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
+    injections = [plan.injection for plan in plans if plan.injection is not None]
+    changes = sum(len(plan.changes) for plan in plans)
+    audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
+    warnings = [warning for plan in plans for warning in plan.warnings]
+    return _build_answer(
+        review.request,
+        review.workload.kind,
         operations=operations,
-        warnings=(*keys.above(asked.workload, asked.before), *warnings, *_outvoted(asked)),
+        warnings=(*keys.above(review.workload, review.before), *warnings, *_warn_shadowed_labels(review)),
         audit=audit if injections else {},
     )
 
 
-def _operations(template: templates.Template, changes: Sequence[model.AnyChange]) -> list[patch.Operation]:
-    """The operations of one template, where it is in the workload."""
-    made = patch.operations(template.pod, changes, template.pointer)
+def _build_operations(template: templates.Template, changes: Sequence[model.AnyChange]) -> list[patch.Operation]:
+    """Return the operations of one template, with pointers into the workload."""
+    operations = patch.operations(template.pod, changes, template.pointer)
     if template.written.metadata is None and any(isinstance(change, model.SetLabel) for change in changes):
-        return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *made]
-    return made
+        return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *operations]
+    return operations
 
 
-def _outvoted(asked: _Asked) -> Iterator[str]:
-    """Templates whose own label keeps a changed label of the workload from counting: we may have copied it there."""
-    if asked.before is None or asked.workload.label == asked.before.label:
+def _warn_shadowed_labels(review: _WorkloadReview) -> Iterator[str]:
+    """Yield warnings for templates with an own label, if the workload's label changes.
+
+    The template's label takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's label.
+    """
+    if review.before is None or review.workload.label == review.before.label:
         return
-    for template in asked.workload.templates:
+    for template in review.workload.templates:
         own = template.pod.metadata.labels.get(names.FABRIC)
-        if own is not None and own != asked.workload.label:
+        if own is not None and own != review.workload.label:
             yield (
-                f"{template.title}: its own label {names.FABRIC} {model.quoted(own)} wins over that of the "
-                f"{asked.workload.kind.name}, which changed; change it there too"
+                f"{template.title}: its own label {names.FABRIC} {model.quoted(own)} takes precedence over the changed "
+                f"label of the {review.workload.kind.name}; change it in the template too"
             )
 
 
-def _immutable(asked: _Asked, policy: policies.Policy | None, known: facts.Facts) -> answer.Answer:
-    """An update of a workload whose templates cannot change.
+def _handle_frozen(
+    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.Facts
+) -> answer.Answer:
+    """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
-    A template that only lacks what was added at creation becomes the stored one again, so that `kubectl apply` of the
-    author's unchanged manifest succeeds. Any other change is left to the API of the kind to refuse.
+    A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
+    of an unchanged manifest succeeds. The API of the kind rejects any other change.
     """
     restored, warnings = [], []
-    devices = _devices(policy, known)
-    for stored, template in _changed_templates(asked):
-        if _lacks_only_additions(asked, template, stored, devices, known):
+    devices = _list_devices(policy, cluster_facts)
+    for stored, template in _find_changed_templates(review):
+        if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
-        elif policy is not None and _lacks(template, policy, known) and not _lacks(stored, policy, known):
+        elif (
+            policy is not None
+            and _would_change(template, policy, cluster_facts)
+            and not _would_change(stored, policy, cluster_facts)
+        ):
             warnings.append(
-                f"{template.title}: the template of a {asked.workload.kind.name} cannot change, and this update "
-                "changes more than to leave out what railwright added at creation; undo the other changes, or delete "
-                f"the {asked.workload.kind.name} and create it anew"
+                f"{template.title}: the template of a {review.workload.kind.name} cannot change, and this update "
+                "does more than remove what railwright added at creation; undo the other changes, or delete "
+                f"the {review.workload.kind.name} and create it again"
             )
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
-    audit = {"restored": model.bounded(model.listed(each.title for each, _ in restored), _MAX_AUDIT)}
-    return _answer(
-        asked.request,
-        asked.workload.kind,
+    audit = {"restored": model.bounded(model.listed(template.title for template, _ in restored), _MAX_AUDIT)}
+    return _build_answer(
+        review.request,
+        review.workload.kind,
         operations=operations,
         warnings=warnings,
         audit=audit if restored else {},
     )
 
 
-def _changed_templates(asked: _Asked) -> Iterator[tuple[templates.Template, templates.Template]]:
-    """Stored template and template of the update, for those that differ and that railwright may have added to."""
-    if asked.before is None:
+def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates.Template, templates.Template]]:
+    """Yield (stored template, template of the update) for templates that differ."""
+    if review.before is None:
         return
-    old = {each.title: each for each in asked.before.templates}
-    for template in templates.changed(asked.workload, asked.before)[:_MOST_TEMPLATES]:
+    old = {template.title: template for template in review.before.templates}
+    for template in templates.changed(review.workload, review.before)[:_MAX_TEMPLATES]:
         if template.title in old:
             yield old[template.title], template
 
 
 def _lacks_only_additions(
-    asked: _Asked,
+    review: _WorkloadReview,
     template: templates.Template,
     stored: templates.Template,
     devices: Collection[str],
-    known: facts.Facts,
+    cluster_facts: facts.Facts,
 ) -> bool:
-    if not opt_in.may_opt_in(template_plan.future(stored), known.namespace_labels):
+    if not opt_in.may_opt_in(template_plan.future(stored), cluster_facts.namespace_labels):
         return False
-    applied = asked.applied.get(template.title)
+    applied = review.applied.get(template.title)
     return stored_templates.lacks_only_additions(template, stored, applied, devices)
 
 
-def _devices(policy: policies.Policy | None, known: facts.Facts) -> Collection[str]:
-    """The resources that templates get under the policy in force; accelerators are the author's own."""
+def _list_devices(policy: policies.Policy | None, cluster_facts: facts.Facts) -> Collection[str]:
+    """Return the resources that railwright adds to templates under the policy. Never includes accelerators."""
     if policy is None:
         return frozenset()
     document = policy.document
-    of_rails = {rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource}
-    of_networks = {resource for resource in (known.networks or {}).values() if resource}
-    return (of_rails | of_networks) - set(document.accelerators)
+    rail_resources = {rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource}
+    network_resources = {resource for resource in (cluster_facts.networks or {}).values() if resource}
+    return (rail_resources | network_resources) - set(document.accelerators)
 
 
-def _lacks(template: templates.Template, policy: policies.Policy, known: facts.Facts) -> bool:
-    planned = template_plan.plan_for(template, policy, known, "")
-    return isinstance(planned, template_plan.Planned) and bool(planned.changes)
+def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.Facts) -> bool:
+    outcome = template_plan.plan_for(template, policy, cluster_facts, "")
+    return isinstance(outcome, template_plan.Planned) and bool(outcome.changes)
 
 
-def _without_policy(asked: _Asked, concerned: Sequence[templates.Template], known: facts.Facts) -> answer.Answer:
-    """Before a first policy was read only labels are copied: without them the pods would run without their network."""
-    operations = [each for template in concerned for each in _operations(template, template_plan.copied(template))]
-    waiting = any(opt_in.may_opt_in(template_plan.future(each), known.namespace_labels) for each in concerned)
-    warnings = (_NO_POLICY,) if waiting else ()
-    return _answer(asked.request, asked.workload.kind, operations=operations, warnings=warnings)
+def _handle_without_policy(
+    review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.Facts
+) -> answer.Answer:
+    """Only copy the workload's label while there is no policy: without it, pods would run without their network."""
+    operations = [
+        operation
+        for template in changed_templates
+        for operation in _build_operations(template, template_plan.copied(template))
+    ]
+    may_opt_in = any(
+        opt_in.may_opt_in(template_plan.future(template), cluster_facts.namespace_labels)
+        for template in changed_templates
+    )
+    warnings = (_NO_POLICY,) if may_opt_in else ()
+    return _build_answer(review.request, review.workload.kind, operations=operations, warnings=warnings)
 
 
-def _answer(
+def _build_answer(
     request: wire.WorkloadRequest,
     kind: kinds.Kind,
     *,
@@ -225,9 +244,9 @@ def _answer(
     warnings: Sequence[str] = (),
     audit: dict[str, str] | None = None,
 ) -> answer.Answer:
-    verdict = wire.Verdict(operations=operations, warnings=warnings, audit=audit or {})
+    response = wire.Response(operations=operations, warnings=warnings, audit=audit or {})
     return answer.Answer(
-        body=wire.write(request.uid, verdict),
+        body=wire.write(request.uid, response),
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         kind=kind.title,
         operations=len(operations),
@@ -236,12 +255,12 @@ def _answer(
     )
 
 
-def _refused(request: wire.WorkloadRequest, kind: kinds.Kind, refusal: model.Refusal) -> answer.Answer:
-    told = model.bounded(refusal.message, _MAX_MESSAGE)
+def _reject(request: wire.WorkloadRequest, kind: kinds.Kind, refusal: model.Refusal) -> answer.Answer:
+    message = model.bounded(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
-    verdict = wire.Verdict(allowed=False, code=_FORBIDDEN, message=told, audit=audit)
+    response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, audit=audit)
     return answer.Answer(
-        body=wire.write(request.uid, verdict),
+        body=wire.write(request.uid, response),
         outcome=answer.REFUSED,
         kind=kind.title,
         fabric=refusal.fabric,

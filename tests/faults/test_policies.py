@@ -133,7 +133,7 @@ async def test_21_a_garbled_policy_is_refused_whole_and_told_with_its_place(faul
         slowest = max(slowest, time.monotonic() - began)
         assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0, name
         assert await ready(plane, installed.webhook), name
-    assert "the last good policy stays in force" in await told(plane)
+    assert "the last valid policy stays in force" in await told(plane)
     described = await plane.kubectl("describe", "configmap", sites.CONFIGMAP, "-n", sites.NAMESPACE)
     assert "PolicyInvalid" in described
     await installed.policy(policy("4"))

@@ -71,7 +71,7 @@ async def serving(api, tmp_path, by):
         now=lambda: dt.datetime.now(dt.UTC),
         became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    table = app.offered(states.State(), lambda: by, counters, pod_events.telling(posting))
+    table = app.build_routes(states.State(), lambda: by, counters, pod_events.build_sink(posting))
     async with shell.running(table, tasks=[posting.run], counters=counters) as server:
         caller = await server.open()
 

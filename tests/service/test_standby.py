@@ -182,7 +182,7 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     leader, standby = await pair(town)
     status, connection, body = await standby.ask()
     assert (status, connection) == (503, "close")
-    assert f"{leader.name} leads; connect anew, to the Service railwright-extender" in body["error"]["reason"]
+    assert f"{leader.name} leads; reconnect to the Service railwright-extender" in body["error"]["reason"]
     async with town.session.get(f"{standby.url}/explain/prod/a") as answer:
         assert answer.status == 503
     assert (await leader.ready(), await standby.ready()) == (True, True)
@@ -234,4 +234,4 @@ async def test_variables_that_are_missing_are_named(tmp_path):
     )
     _, told = await process.communicate()
     assert process.returncode == 2
-    assert b"POD_NAMESPACE, POD_IP not set: give them from the downward API" in told
+    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in told

@@ -199,7 +199,7 @@ async def test_what_a_pods_owner_is_told_is_a_step_of_its_own(collector):
     told: list[object] = []
     trace, _, headers = caller()
     async with traced(collector.endpoint) as made:
-        table = app.offered(states.State(), fabric, metrics.Metrics("webhook"), told.append, made)
+        table = app.build_routes(states.State(), fabric, metrics.Metrics("webhook"), told.append, made)
         tree = pod(label="g")
         tree["metadata"]["ownerReferences"] = [
             {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}

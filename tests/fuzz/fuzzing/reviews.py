@@ -9,8 +9,7 @@ import jsonpatch
 
 from fuzzing import catalogue
 from railwright.fabric.injection import facts
-from webhook import memory as memories
-from webhook import pods, wire
+from webhook import pods, response_cache, wire
 
 EXECUTIONS = 5_000
 TOKENS = (
@@ -80,7 +79,7 @@ def _answer(data: bytes) -> dict | None:
     """The answer; the same with a memory, the first time and when it is remembered."""
     try:
         given = pods.handle(data, _POLICY, admitting.known)
-        remembered = memories.Memory()
+        remembered = response_cache.ResponseCache()
         for _ in range(2):
             assert pods.handle(data, _POLICY, _versioned, remembered) == given
     except wire.MalformedError as error:

@@ -26,7 +26,7 @@ class ApiServer:
 
 
 async def asked(server, authorization="Bearer t0ken"):
-    return await access.denied(authorization, "prod", "10.0.0.1", server.post)
+    return await access.check_pod_access(authorization, "prod", "10.0.0.1", server.post)
 
 
 async def test_a_known_user_who_may_get_pods_there_reads():
@@ -44,9 +44,9 @@ async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(head
     """The proxy keeps the standard header for itself."""
     server = ApiServer(KNOWN, ALLOWED)
     verbs = schedulers.Schedulers(
-        state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, counted=lambda *_: None
+        state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, observe=lambda *_: None
     )
-    route = next(each for each in app.offered(verbs, server.post) if each.path.startswith("/explain"))
+    route = next(each for each in app.build_routes(verbs, server.post) if each.path.startswith("/explain"))
     call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header: "Bearer t0ken"}, "10.0.0.1")
     with pytest.raises(routes.HttpError, match="no decision on prod/p"):
         await route.handle(call)
@@ -85,16 +85,16 @@ async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, 
     ("peer", "status"), [("127.0.0.1", None), ("::1", None), ("10.0.0.1", 403), ("", 403), ("host", 403)]
 )
 async def test_without_an_api_server_only_this_machine_reads(peer, status):
-    denial = await access.denied("", "prod", peer, None)
+    denial = await access.check_pod_access("", "prod", peer, None)
     assert (denial and denial[0]) == status
 
 
 async def test_the_dashboard_is_for_whoever_may_get_its_path():
     server = ApiServer(KNOWN, ALLOWED)
-    assert await access.denied_path("Bearer t0ken", "/dashboard", "10.0.0.1", server.post) is None
+    assert await access.check_path_access("Bearer t0ken", "/dashboard", "10.0.0.1", server.post) is None
     assert server.asked[1][1]["nonResourceAttributes"] == {"path": "/dashboard", "verb": "get"}
     assert "resourceAttributes" not in server.asked[1][1]
-    refused = await access.denied_path("Bearer t0ken", "/dashboard", "10.0.0.1", ApiServer(KNOWN, REFUSED).post)
+    refused = await access.check_path_access("Bearer t0ken", "/dashboard", "10.0.0.1", ApiServer(KNOWN, REFUSED).post)
     assert refused is not None
     assert refused[0] == 403
     assert "ann may not get /dashboard" in refused[1]

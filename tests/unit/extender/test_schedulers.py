@@ -12,7 +12,7 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
-from extender import kube_wire, requests, schedulers, state
+from extender import decoding, kube_wire, schedulers, state
 from railwright.fabric import names, views
 from railwright.fabric.placement.terms import locality
 from railwright.fabric.policy import model
@@ -34,7 +34,7 @@ class Door:
             self.state,
             lambda: self.policy,
             clock=lambda: self.now,
-            counted=lambda *row: self.counted.append(row),
+            observe=lambda *row: self.counted.append(row),
         )
 
 
@@ -136,7 +136,9 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     event = body("volcano-allocate")
     door.state.fleet.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
     said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
-    assert said.startswith("railwright: rail0 of gpu-5 was given by another scheduler meanwhile: 0 nvidia.com/mlx5_0")
+    assert said.startswith(
+        "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
+    )
     assert len(door.state.ledger) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
     assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
@@ -207,7 +209,7 @@ def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(door):
 
 
 def integers(**scores: float) -> dict[str, int]:
-    return {row["Host"]: row["Score"] for row in json.loads(kube_wire.prioritized(scores))}
+    return {row["Host"]: row["Score"] for row in json.loads(kube_wire.encode_priorities(scores))}
 
 
 def test_a_fraction_of_a_point_is_no_difference_and_what_matters_is_several():
@@ -321,7 +323,7 @@ def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
 def test_a_malformed_body_is_refused_with_its_reason(door, verb, given, reason):
     handler = getattr(door.verbs, verb)
     scope = ("",) if verb.startswith("volcano") else ()
-    with pytest.raises(requests.MalformedError, match=reason):
+    with pytest.raises(decoding.MalformedError, match=reason):
         handler(given, *scope)
 
 
@@ -339,11 +341,11 @@ def test_a_decision_is_explained_with_its_numbers():
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = given["Pod"]["metadata"]["name"]
     door.verbs.filter(raw(given))
-    told = door.verbs.explanations.of("prod", name)
+    told = door.verbs.explanations.explain("prod", name)
     assert told is not None
     refused = next(row for row in told.nodes if row["node"] == "gpu-1")
     assert refused["rails"][0] == "rail0 has 0 of 1 free, held by train/holder"
-    assert door.verbs.explanations.of("prod", "other") is None
+    assert door.verbs.explanations.explain("prod", "other") is None
 
 
 def test_only_the_last_thousand_decisions_are_kept(door):
@@ -351,8 +353,8 @@ def test_only_the_last_thousand_decisions_are_kept(door):
     for i in range(1001):
         given["Pod"]["metadata"]["name"] = f"p-{i}"
         door.verbs.filter(raw(given))
-    assert door.verbs.explanations.of("prod", "p-0") is None
-    assert door.verbs.explanations.of("prod", "p-1000") is not None
+    assert door.verbs.explanations.explain("prod", "p-0") is None
+    assert door.verbs.explanations.explain("prod", "p-1000") is not None
 
 
 def test_a_decision_on_thousands_of_nodes_is_kept_small():
@@ -373,7 +375,7 @@ def test_a_decision_on_thousands_of_nodes_is_kept_small():
     gc.collect()  # what is kept counts, not what waits for the collector
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert all(door.verbs.explanations.of("prod", f"job-{i}") for i in range(10))
+    assert all(door.verbs.explanations.explain("prod", f"job-{i}") for i in range(10))
     assert (after - before) / len(wires) < 30_000  # 1,000 of them in 30 MB
 
 
@@ -454,7 +456,7 @@ def test_of_many_holders_of_a_pool_a_few_are_named():
         door.state.fleet.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0"])
     door.verbs.filter(raw(given))
-    (row,) = door.verbs.explanations.of("prod", given["Pod"]["metadata"]["name"]).nodes
+    (row,) = door.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
     assert row["rails"][0] == f"rail0 has 0 of 20 free, held by {held} and others"
 
@@ -498,7 +500,7 @@ def test_a_node_named_twice_is_one_node(door):
     given["nodes"] = [given["nodes"][0]] * 8
     assert list(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
     task = given["task"]["Pod"]["metadata"]
-    told = door.verbs.explanations.of(task["namespace"], task["name"])
+    told = door.verbs.explanations.explain(task["namespace"], task["name"])
     assert told.nodes_judged == 1
     asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
     assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
@@ -564,7 +566,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     for name in ("gpu-0", "gpu-1"):
         door.state.fleet.upsert_pod(pod(f"on-{name}", on=name))
     door.verbs.filter(asked)
-    told = door.verbs.explanations.of("train", "p-0", door.verbs.gangs)
+    told = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
     assert told.outcome == "unplaceable"
     assert all("refused" in each for each in told.nodes)
 
@@ -575,7 +577,7 @@ def test_a_pod_is_not_said_to_be_held_off_by_itself():
     door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     predicate(door, given, "gpu-0")
     task = given["task"]["Pod"]["metadata"]
-    told = door.verbs.explanations.of(task["namespace"], task["name"])
+    told = door.verbs.explanations.explain(task["namespace"], task["name"])
     assert told.nodes[0]["rails"]
     assert "held by" not in str(told.nodes)
 

@@ -24,7 +24,7 @@ class Site:
         for name in (N, OTHER):
             self.state.fleet.upsert_node(node(name, "leaf", rails_each=rails_each))
         given = policy(required=required, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
         for scope in ("red", "blue", ""):
             self.verbs.volcano_close(b"{}", scope)
 
@@ -105,7 +105,7 @@ def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
     assert len(site.state.ledger) == 0
     assert site.predicate("blue", theirs, N) == 2, "its session began before"
     assert site.scores("blue", theirs)[N] == 0
-    assert "was given by another scheduler meanwhile" in site.event("blue", theirs, N)
+    assert "was allocated by another scheduler in the meantime" in site.event("blue", theirs, N)
 
 
 def test_what_is_taken_back_is_free_for_the_other(site):
@@ -191,7 +191,7 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     mine, theirs = site.created("mine"), site.created("theirs")
     site.event("red", mine, N)
     site.scores("blue", theirs)
-    told = site.verbs.explanations.of("train", "theirs")
+    told = site.verbs.explanations.explain("train", "theirs")
     refused = next(row for row in told.nodes if row["node"] == N)
     assert "busy" in refused["refused"] or "promised" in refused["refused"]
     assert "train/mine" in str(refused)

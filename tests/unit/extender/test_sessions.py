@@ -23,7 +23,7 @@ class Door:
         for index in range(4):
             self.state.fleet.upsert_pod(mate(index))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
     def allocate(self, index: int, on: str = "a-0", scope: str = "", **task: object) -> dict:
         body = json.dumps({"task": tasked(index) | {"NodeName": on, "Status": 2} | task}).encode()
@@ -60,7 +60,7 @@ def tasked(index: int) -> dict:
 def test_a_gang_whose_first_pods_were_placed_before_we_started_is_sent_back_once():
     door = Door()
     said = door.allocate(2)["errorMessage"]
-    assert "has not seen where this gang's first pods are" in said
+    assert "does not know where the gang's first pods are" in said
     assert not list(door.state.ledger)
     assert door.allocate(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
 
@@ -104,7 +104,7 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
 def test_a_session_that_runs_after_we_did_not_answer_for_a_while_is_not_known_from_its_start():
     door = Door()
     door.verbs.volcano_close(b"{}", "")
-    door.verbs.interrupted()
+    door.verbs.forget_sessions()
     assert door.allocate(2) != TAKEN
     assert door.allocate(2) == TAKEN, "once a gang"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from extender import requests, volcano_wire
+from extender import decoding, volcano_wire
 
 
 def nodes(*given: dict) -> list[volcano_wire.Node]:
@@ -15,7 +15,7 @@ def nodes(*given: dict) -> list[volcano_wire.Node]:
 def test_what_nodes_write_is_counted_in_milli_units_of_everything():
     idle = {"MilliCPU": 190000, "Memory": 2048, "ScalarResources": {"nvidia.com/gpu": 8000, "pods": 98}, "New": None}
     (node,) = nodes({"Name": "a", "Idle": idle})
-    offer = volcano_wire.offered(node)
+    offer = volcano_wire.decode_offer(node)
     assert offer.free == {"cpu": 190000, "memory": 2048000, "nvidia.com/gpu": 8000, "pods": 98000}
     assert offer.promised is None
 
@@ -23,26 +23,26 @@ def test_what_nodes_write_is_counted_in_milli_units_of_everything():
 def test_what_is_being_released_and_not_promised_to_another_comes_on_top():
     node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
     (found,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
-    assert volcano_wire.offered(found).promised["r"] == 2500
+    assert volcano_wire.decode_offer(found).promised["r"] == 2500
 
 
 def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():
     one, two, three = nodes(
         *({"Name": name, "Idle": {"MilliCPU": cpu}} for name, cpu in (("a", 1), ("b", 1), ("c", 2)))
     )
-    assert volcano_wire.offered(one) is volcano_wire.offered(two)
-    assert volcano_wire.offered(one) != volcano_wire.offered(three)
+    assert volcano_wire.decode_offer(one) is volcano_wire.decode_offer(two)
+    assert volcano_wire.decode_offer(one) != volcano_wire.decode_offer(three)
 
 
 @pytest.mark.parametrize("absent", [{}, {"Idle": None}])
 def test_a_node_that_does_not_say_what_is_idle_offers_nothing_of_its_own(absent):
     (node,) = nodes({"Name": "a", **absent, "Releasing": {"ScalarResources": {"r": 1}}})
-    assert volcano_wire.offered(node) is None
+    assert volcano_wire.decode_offer(node) is None
 
 
 @pytest.mark.parametrize("wrong", ["much", [], {"MilliCPU": "1"}, {"ScalarResources": {"r": "1"}}])
 @pytest.mark.parametrize("field", ["Idle", "Releasing", "Pipelined"])
 def test_nonsense_in_any_of_them_is_refused(field, wrong):
     (node,) = nodes({"Name": "a", "Idle": {"MilliCPU": 1}} | {field: wrong})
-    with pytest.raises(requests.MalformedError, match="not the expected JSON"):
-        volcano_wire.offered(node)
+    with pytest.raises(decoding.MalformedError, match="not the expected JSON"):
+        volcano_wire.decode_offer(node)

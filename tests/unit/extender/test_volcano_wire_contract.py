@@ -78,7 +78,7 @@ class Door:
         for each in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.fleet.upsert_node(each)
         chosen = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
     def prioritize(self, body: object, scope: str = "") -> dict:
         return json.loads(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope))

@@ -41,7 +41,7 @@ class Volcano:
         self.state.fleet.upsert_pod_group(sized("train", "gang", size))
         for rank in range(size):
             self.state.fleet.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
-        self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, observe=lambda *_: None)
         self.close()
 
     def session(self, idle: set[str]) -> list[str]:

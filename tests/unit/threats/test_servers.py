@@ -23,7 +23,7 @@ VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session
 
 def made(known: state.State) -> schedulers.Schedulers:
     by = policy(required=True, domains=[LEAF])
-    return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, counted=lambda *_: None)
+    return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, observe=lambda *_: None)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_t09_without_tls_the_extender_listens_to_its_own_host_or_is_told_twice()
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
-    offered = {route.path.rpartition("/")[2] for route in app.offered(verbs, None) if route.method == "POST"}
+    offered = {route.path.rpartition("/")[2] for route in app.build_routes(verbs, None) if route.method == "POST"}
     assert offered == VERBS
 
 

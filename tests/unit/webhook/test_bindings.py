@@ -220,6 +220,6 @@ def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives()
 async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
     known = caches()
     request = bindings.read(CAPTURED.read_bytes())
-    assert not await known.pods.wait(*bindings.pod_of(request), seconds=0.01)
+    assert not await known.pods.wait(*bindings.get_pod(request), seconds=0.01)
     known.pods.upsert(view(named(pod())))
-    assert await known.pods.wait(*bindings.pod_of(request), seconds=0)
+    assert await known.pods.wait(*bindings.get_pod(request), seconds=0)

@@ -94,7 +94,7 @@ def test_only_the_creation_of_pods_is_touched(request_):
 def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
     message = answer(review(pod()), None)["status"]["message"]
     assert "no policy in force yet: it may still be starting, so try again in a moment" in message
-    assert "the operator sees why with `railwright check`" in message
+    assert "the administrator finds the cause with `railwright check`" in message
     assert answer(review(pod(label=None)), None)["allowed"]
     assert answer(review(pod(label="none")), None)["allowed"]
 
@@ -213,8 +213,8 @@ def test_a_v1beta1_review_is_malformed_even_where_it_decodes():
 
 
 def test_warnings_are_bounded_in_number_and_length():
-    shown = wire.bounded([f"{n} {'x' * 300}" for n in range(20)])
+    shown = wire.limit_warnings([f"{n} {'x' * 300}" for n in range(20)])
     assert len(shown) == wire.MAX_WARNINGS
     assert max(map(len, shown)) == wire.MAX_WARNING
     assert "13 more" in shown[-1]
-    assert wire.bounded(["a"]) == ["a"]
+    assert wire.limit_warnings(["a"]) == ["a"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import kinds
-from webhook import memory, pods, wire
+from webhook import pods, response_cache, wire
 
 RESOURCE = "nvidia.com/mlx5_0"
 POLICY = fabric("    mounts: {sharedMemory: 1Gi}\n    preflight: {enabled: true}\n")
@@ -35,7 +35,7 @@ def container(resource: str, part: str, amount: object, other: object) -> dict:
 
 def admit(tree: dict) -> dict:
     """The response to a pod's review, asked twice as for two mates of a gang."""
-    remembered = memory.Memory()
+    remembered = response_cache.ResponseCache()
     body = admitting.review(tree, namespace="prod")
     first, second = (pods.handle(body, POLICY, lambda _: admitting.known(version=1), remembered).body for _ in range(2))
     assert first == second

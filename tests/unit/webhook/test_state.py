@@ -65,10 +65,10 @@ def test_pods_are_kept_only_where_they_may_have_opted_in():
     assert known.pods.find("a", "m", "") is not None
     assert known.pods.find("a", "m", "other") is None
     assert known.pods.find("a", "o", "2") is None
-    assert known.pods.knows("a", "o", "2")
-    assert not known.pods.knows("a", "o", "3")
+    assert known.pods.has("a", "o", "2")
+    assert not known.pods.has("a", "o", "3")
     known.pods.remove(msgspec.convert({"metadata": mine}, views.Pod))
-    assert not known.pods.knows("a", "m", "1")
+    assert not known.pods.has("a", "m", "1")
 
 
 def pending(uid: str = "1", containers: list | None = None, node: str | None = None, **annotations: str) -> views.Pod:
@@ -86,7 +86,7 @@ def test_a_pod_is_kept_for_its_devices_until_it_is_bound():
     assert known.pods.find("a", "p", "1") is not None
     known.pods.upsert(pending(containers=RAIL, node="n"))
     assert known.pods.find("a", "p", "1") is None
-    assert known.pods.knows("a", "p", "1")
+    assert known.pods.has("a", "p", "1")
     assert len(known.pods) == 0
     known.pods.upsert(pending(containers=[{"name": "c", "resources": {"limits": {"cpu": "1"}}}]))
     assert len(known.pods) == 0

@@ -18,7 +18,7 @@ def see(*trees: dict, by=None, namespaces=None):
     for number, tree in enumerate(trees):
         tree["metadata"].setdefault("name", f"p-{number}")
         tree["metadata"]["name"] += f"-{number}"
-        found.see(admitting.view(tree))
+        found.upsert(admitting.view(tree))
     return found.count(by or admitting.fabric(), (namespaces or {}).get)
 
 
@@ -60,7 +60,7 @@ def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabr
 
 def test_a_namespaces_label_counts_as_it_is_when_somebody_counts():
     found = uninjected.Uninjected()
-    found.see(admitting.view(admitting.pod(label=None)))
+    found.upsert(admitting.view(admitting.pod(label=None)))
     for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
         assert found.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
 
@@ -76,13 +76,13 @@ def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
         return found.count(admitting.fabric(), {}.get)["f"]
 
     for leave in (
-        lambda: found.see(admitting.view(phase(admitting.pod(), "Succeeded"))),
-        lambda: found.see(admitting.view(injected(admitting.pod()))),
-        lambda: found.forget("prod", "p"),
+        lambda: found.upsert(admitting.view(phase(admitting.pod(), "Succeeded"))),
+        lambda: found.upsert(admitting.view(injected(admitting.pod()))),
+        lambda: found.remove("prod", "p"),
         found.clear,
     ):
-        found.see(admitting.view(admitting.pod()))
-        found.see(admitting.view(admitting.pod()))
+        found.upsert(admitting.view(admitting.pod()))
+        found.upsert(admitting.view(admitting.pod()))
         assert now() == 1
         leave()
         assert now() == 0
@@ -90,7 +90,7 @@ def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
 
 def test_before_a_policy_every_label_is_unknown():
     found = uninjected.Uninjected()
-    found.see(admitting.view(admitting.pod()))
+    found.upsert(admitting.view(admitting.pod()))
     assert found.count(None, {}.get) == {"unknown": 1}
 
 
@@ -104,7 +104,7 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
 def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
     case = missed_pods.CASES[name]
     found, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
-    found.see(admitting.view(missed_pods.pod(case)))
+    found.upsert(admitting.view(missed_pods.pod(case)))
     labels = {case.namespace: case.namespace_labels}
     shown.show_uninjected(found.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
     fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
@@ -116,16 +116,16 @@ def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
 def test_a_pod_leaves_the_count_once_it_is_being_deleted():
     found = uninjected.Uninjected()
     tree = admitting.pod()
-    found.see(admitting.view(tree))
+    found.upsert(admitting.view(tree))
     assert found.count(admitting.fabric(), {}.get)["f"] == 1
     tree["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    found.see(admitting.view(tree))
+    found.upsert(admitting.view(tree))
     assert found.count(admitting.fabric(), {}.get)["f"] == 0
 
 
 def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
     known = states.State()
-    (watched,) = [each for each in webhook._wanted(known) if each.kind is resources.PODS]
+    (watched,) = [each for each in webhook._list_watches(known) if each.kind is resources.PODS]
     tree = phase(admitting.pod(), "Running")
     tree["spec"]["nodeName"] = "n"
     watched.sink.upsert(watched.excerpt(admitting.view(tree)))

@@ -32,7 +32,7 @@ def raw(tree: object) -> bytes:
     return json.dumps(tree).encode()
 
 
-def sent(verdict: wire.Verdict, uid: str = "u-1") -> dict:
+def sent(verdict: wire.Response, uid: str = "u-1") -> dict:
     answer = json.loads(wire.write(uid, verdict))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
@@ -133,29 +133,29 @@ def test_any_object_is_read_or_malformed_and_nothing_else(tree):
 
 
 def test_the_uid_is_echoed_and_without_operations_there_is_no_patch():
-    assert sent(wire.Verdict(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
+    assert sent(wire.Response(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
 
 
 def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"ü": "\u2028"}}]
-    response = sent(wire.Verdict(operations=operations))
+    response = sent(wire.Response(operations=operations))
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == operations
 
 
 def test_a_refusal_carries_code_and_message_and_never_a_patch():
-    verdict = wire.Verdict(allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}])
+    verdict = wire.Response(allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}])
     assert sent(verdict) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
 def test_audit_annotations_travel_with_either_verdict():
     for allowed in (True, False):
-        assert sent(wire.Verdict(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {"fabric": "roce"}
+        assert sent(wire.Response(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {"fabric": "roce"}
 
 
 @given(st.lists(st.text(max_size=600), max_size=40))
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
-    shown = wire.bounded(warnings)
+    shown = wire.limit_warnings(warnings)
     assert len(shown) <= 10
     assert all(len(each) <= 256 for each in shown)
     assert sum(map(len, shown)) <= 4096
@@ -164,12 +164,12 @@ def test_warnings_fit_what_the_api_server_passes_on(warnings):
 
 def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
     few = [f"warning {index}" for index in range(wire.MAX_WARNINGS)]
-    assert wire.bounded(few) == few
+    assert wire.limit_warnings(few) == few
     many = [f"warning {index}" for index in range(20)]
-    shown = wire.bounded(many)
+    shown = wire.limit_warnings(many)
     assert shown[:-1] == many[: wire.MAX_WARNINGS - 1]
     assert shown[-1].startswith(f"and {20 - wire.MAX_WARNINGS + 1} more warnings")
-    assert len(msgspec.json.encode(wire.bounded(["x" * 10_000]))) == wire.MAX_WARNING + 4
+    assert len(msgspec.json.encode(wire.limit_warnings(["x" * 10_000]))) == wire.MAX_WARNING + 4
 
 
 def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():

@@ -345,7 +345,7 @@ def test_a_changed_label_that_a_templates_own_outvotes_is_told(label):
     new["metadata"]["labels"] = {} if label is None else {FABRIC: label}
     given_ = update(DEPLOYMENT, new, old)
     assert "patch" not in given_
-    assert "its own label railwright.io/fabric 'f' wins" in given_["warnings"][0]
+    assert "its own label railwright.io/fabric 'f' takes precedence" in given_["warnings"][0]
 
 
 def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_told():

@@ -9,12 +9,12 @@ import objects_stub
 import pytest
 import yaml
 
-from extender import leading, publication
+from extender import endpoints, leadership
 from railwright.cluster import client as clients
 from railwright.fabric import names
 
 BASE = pathlib.Path(__file__).parents[3] / "manifests" / "base"
-AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
+AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 OURS = {"extender": 9000, "ops": 9001}
 
 
@@ -22,9 +22,9 @@ def documents(name: str, kind: str) -> list[dict]:
     return [each for each in yaml.safe_load_all((BASE / name).read_text()) if each["kind"] == kind]
 
 
-def service() -> publication.Service:
+def service() -> endpoints.Service:
     [found] = documents("extender.yaml", "Service")
-    return msgspec.convert({**found, "metadata": {**found["metadata"], "uid": "u"}}, publication.Service)
+    return msgspec.convert({**found, "metadata": {**found["metadata"], "uid": "u"}}, endpoints.Service)
 
 
 def granted(verb: str, resource: str) -> set[str]:
@@ -35,7 +35,7 @@ def granted(verb: str, resource: str) -> set[str]:
 
 
 def test_a_named_port_is_the_one_this_process_listens_on():
-    assert publication.ports(service(), OURS) == [{"name": "extender", "port": 9000, "protocol": "TCP"}]
+    assert endpoints.build_ports(service(), OURS) == [{"name": "extender", "port": 9000, "protocol": "TCP"}]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_a_named_port_is_the_one_this_process_listens_on():
     ],
 )
 def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
-    made = msgspec.convert({"spec": {"ports": [port]}}, publication.Service)
-    assert [each["port"] for each in publication.ports(made, OURS)] == ([number] if number else [])
+    made = msgspec.convert({"spec": {"ports": [port]}}, endpoints.Service)
+    assert [each["port"] for each in endpoints.build_ports(made, OURS)] == ([number] if number else [])
 
 
 def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
-    made = publication.endpoint_slice(service(), AT, publication.ports(service(), OURS))
+    made = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
     assert [each["addresses"] for each in made["endpoints"]] == [["10.0.0.1"]]
     assert made["addressType"] == "IPv4"
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == names.EXTENDER_SERVICE
@@ -63,30 +63,30 @@ def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed
 
 
 def test_the_endpoints_are_not_mirrored_into_a_second_slice():
-    made = publication.endpoints(service(), AT, publication.ports(service(), OURS))
+    made = endpoints.build_endpoints(service(), AT, endpoints.build_ports(service(), OURS))
     assert made["metadata"]["labels"]["endpointslice.kubernetes.io/skip-mirror"] == "true"
     assert made["subsets"][0]["addresses"][0]["ip"] == "10.0.0.1"
 
 
 def test_what_the_api_server_adds_is_no_difference_and_another_address_is():
-    wanted = publication.endpoint_slice(service(), AT, publication.ports(service(), OURS))
+    wanted = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
     present = json.loads(json.dumps(wanted))
     present["metadata"] |= {"uid": "x", "generation": 3}
     present["endpoints"][0]["nodeName"] = "n"
-    assert publication._covers(present, wanted)
+    assert endpoints._covers(present, wanted)
     present["endpoints"][0]["addresses"] = ["10.0.0.2"]
-    assert not publication._covers(present, wanted)
-    assert not publication._covers({**present, "endpoints": None}, wanted)
-    assert publication._covers({"endpoints": None}, {"endpoints": []})
+    assert not endpoints._covers(present, wanted)
+    assert not endpoints._covers({**present, "endpoints": None}, wanted)
+    assert endpoints._covers({"endpoints": None}, {"endpoints": []})
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.1", "fd00::1"])
 def test_the_role_grants_what_a_leader_writes_by_name(ip):
-    at = leading.Place(pod="extender-1", namespace="railwright-system", ip=ip)
-    made = publication.endpoint_slice(service(), at, [])
+    at = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip=ip)
+    made = endpoints.build_endpoint_slice(service(), at, [])
     for verb in ("get", "update"):
         assert made["metadata"]["name"] in granted(verb, "endpointslices")
-        assert granted(verb, "endpoints") == {publication.endpoints(service(), at, [])["metadata"]["name"]}
+        assert granted(verb, "endpoints") == {endpoints.build_endpoints(service(), at, [])["metadata"]["name"]}
         assert granted(verb, "leases") == {names.EXTENDER_SERVICE}
     assert granted("get", "services") == {names.EXTENDER_SERVICE}
     assert granted("create", "leases") == {names.EXTENDER_SERVICE}, "it is created by PUT, whose path has its name"
@@ -102,7 +102,7 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert deployment["spec"]["replicas"] == 2
     assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert "--leader-elect" in container["args"]
-    assert {each["name"] for each in container["env"]} == set(leading._PARTS.values())
+    assert {each["name"] for each in container["env"]} == set(leadership._PARTS.values())
     [budget] = documents("extender.yaml", "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
 
@@ -113,19 +113,19 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
     core = f"/api/v1/namespaces/{AT.namespace}"
     ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
     [given] = documents("extender.yaml", "Service")
-    after = leading.Place(pod="extender-2", namespace=AT.namespace, ip="10.0.0.2")
+    after = leadership.PodAddress(pod="extender-2", namespace=AT.namespace, ip="10.0.0.2")
     async with objects_stub.serving() as api:
 
         def overtaken(request):
             if request.path == ours and request.method == "GET" and holder == ["one"]:
                 holder[:] = ["two"]
-                api.keep(ours, publication.endpoint_slice(service(), after, publication.ports(service(), OURS)))
+                api.keep(ours, endpoints.build_endpoint_slice(service(), after, endpoints.build_ports(service(), OURS)))
 
         api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
         api.fault = overtaken
         client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
         try:
-            await publication.Publication(client, AT, OURS, lambda: holder == ["one"])._tried()
+            await endpoints.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
         finally:
             await client.close()
         assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
@@ -142,11 +142,11 @@ async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_
         api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
         client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
         try:
-            publishing = publication.Publication(client, AT, OURS, lambda: True)
-            await publishing._tried()
+            publishing = endpoints.EndpointPublisher(client, AT, OURS, lambda: True)
+            await publishing._try_write()
             assert ours not in api.kept
             api.fault = lambda _: None
-            await publishing._tried()
+            await publishing._try_write()
         finally:
             await client.close()
         assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [[AT.ip]]

@@ -3,13 +3,13 @@
 import pytest
 from placing import LEAF, node, pod, policy
 
-from extender import leading, schedulers, state
+from extender import leadership, schedulers, state
 from railwright.cluster import candidacy, errors, lease
 from railwright.fabric.placement import ledger
 from railwright.fabric.workload import GangKey, Rank
 from railwright.serving import metrics, routes, settings
 
-AT = leading.Place(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
+AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 CALL = routes.Call(b"", {}, {}, {}, "")
 
 
@@ -20,14 +20,14 @@ class Part:
         self.state = state.State(assume_seconds=30)
         self.state.fleet.upsert_node(node("a-0", "a", rails_each=1))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
         self.counters = metrics.Metrics("extender")
-        self.leading = leading.Leading(self.verbs, self.counters)
+        self.leading = leadership.Leadership(self.verbs, self.counters)
         self.turns: list[bool] = []
 
     def stand(self) -> None:
-        self.leading.stand(None, AT, seconds=3, eligible=lambda: True)  # type: ignore[arg-type] # it asks nobody
-        self.leading.tell(self.turns.append)
+        self.leading.build_election(None, AT, seconds=3, eligible=lambda: True)  # type: ignore[arg-type] # it asks nobody
+        self.leading.notify(self.turns.append)
 
     def hold(self, transitions: int, holder: str = "") -> None:
         """The Lease shows this holder, us unless another is named, in that term."""
@@ -47,23 +47,23 @@ class Part:
 
 def served(part: Part) -> list[routes.Route]:
     table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
-    return part.leading.gated(table)
+    return part.leading.gate(table)
 
 
 def test_an_extender_on_its_own_answers_always():
     part = Part()
-    assert part.leading.now
+    assert part.leading.is_leader
     [route] = served(part)
     assert route.handle(CALL) == routes.Reply(b"{}")
     part.leading.resign()
-    assert part.leading.now
+    assert part.leading.is_leader
 
 
 def test_a_standby_names_the_pod_that_leads_and_where_to_go():
     part = Part()
     part.stand()
     [route] = served(part)
-    with pytest.raises(routes.HttpError, match="nobody leads yet; connect anew, to the Service railwright-extender"):
+    with pytest.raises(routes.HttpError, match="nobody leads yet; reconnect to the Service railwright-extender"):
         route.handle(CALL)
     part.hold(1, "extender-2_0a1b2c3d")
     with pytest.raises(routes.HttpError, match="extender-2 leads") as refused:
@@ -80,7 +80,7 @@ def test_who_resigns_answers_nobody_from_then_on():
     part.stand()
     part.hold(0)
     part.leading.resign()
-    assert not part.leading.now
+    assert not part.leading.is_leader
     assert part.turns == [False, True, False]
 
 
@@ -103,19 +103,19 @@ def test_what_schedulers_told_is_forgotten_when_another_has_led_meanwhile_and_on
 
 
 def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
-    given = leading.timings(3.0)
+    given = leadership.build_timings(3.0)
     assert (given.duration, given.renew, given.retry) == (3.0, 2.0, 0.4)
 
 
 def test_the_lease_lasts_as_client_go_has_it_unless_a_faster_hand_over_is_asked_for():
     options = settings.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
-    given = leading.timings(options.lease_seconds)
+    given = leadership.build_timings(options.lease_seconds)
     assert (given.duration, given.renew, given.retry) == (15.0, 10.0, 2.0)
     assert given == lease.Timings()
 
 
 def test_every_missing_variable_is_named_with_where_it_comes_from():
     full = {"POD_NAME": "extender-1", "POD_NAMESPACE": "railwright-system", "POD_IP": "10.0.0.1"}
-    assert leading.place(full) == AT
-    with pytest.raises(errors.ConfigurationError, match="POD_NAME, POD_IP not set: give them from the downward API"):
-        leading.place({"POD_NAMESPACE": "x", "POD_IP": ""})
+    assert leadership.get_pod_address(full) == AT
+    with pytest.raises(errors.ConfigurationError, match="POD_NAME, POD_IP not set: set them from the downward API"):
+        leadership.get_pod_address({"POD_NAMESPACE": "x", "POD_IP": ""})

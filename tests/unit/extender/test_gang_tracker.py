@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from placing import LEAF, SPINE, leaves, node, pod, policy
 
-from extender import gang_events, gangs, schedulers, state
+from extender import gang_events, gang_tracker, schedulers, state
 from railwright.cluster import event_pace, resources, sources
 from railwright.fabric import views
 from railwright.fabric.placement import landing
@@ -27,7 +27,7 @@ class Site:
         for each in self.pods:
             self.state.fleet.upsert_pod(each)
         given = policy(domains=[LEAF, SPINE], **placement)
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
 
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
         given = json.loads(msgspec.json.encode(self.pods[rank]))
@@ -44,10 +44,10 @@ class Site:
 
     def look(self, after: float = 1.0):
         self.now += after
-        return [outcome.word for outcome in self.verbs.gangs.look(self.now)]
+        return [outcome.code for outcome in self.verbs.gangs.check(self.now)]
 
     def told(self, rank: int = 0):
-        return self.verbs.explanations.of("train", f"w-{rank}", self.verbs.gangs)
+        return self.verbs.explanations.explain("train", f"w-{rank}", self.verbs.gangs)
 
 
 def test_a_gang_placed_as_planned_is_compact_once():
@@ -90,46 +90,46 @@ def test_a_gang_half_bound_is_nothing_yet():
 
 def test_gangs_wait_until_all_of_their_pods_are_bound():
     site = Site(leaves(a=4), 4)
-    assert site.verbs.gangs.waiting(5.0) == (0, 0.0), "nobody has asked"
+    assert site.verbs.gangs.count_waiting(5.0) == (0, 0.0), "nobody has asked"
     site.place("a-00", "a-01", "a-02")
-    assert site.verbs.gangs.waiting(5.0) == (1, 5.0)
+    assert site.verbs.gangs.count_waiting(5.0) == (1, 5.0)
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [landing.COMPACT]
-    assert site.verbs.gangs.waiting(5.0) == (0, 0.0)
+    assert site.verbs.gangs.count_waiting(5.0) == (0, 0.0)
 
 
 def test_a_gang_that_cannot_be_placed_waits_on():
     site = Site(leaves(a=3), 4)
     site.ask(0)
-    assert site.look(after=gangs.WAITING_SECONDS) == [gangs.UNPLACEABLE]
-    assert site.verbs.gangs.waiting(60.0) == (1, 60.0)
+    assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
+    assert site.verbs.gangs.count_waiting(60.0) == (1, 60.0)
 
 
 def test_what_a_gang_attained_is_told_of_the_best_that_had_been_possible():
     compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
     compact.place("a-00", "a-01", "a-02", "a-03")
     spread.place("a-00", "a-01", "a-02", "b-00")
-    assert [each.verbs.gangs.look(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
+    assert [each.verbs.gangs.check(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
 
 
 def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.told().outcome == "unplaceable", "the explanation does not wait"
-    assert site.look(after=gangs.WAITING_SECONDS - 1) == []
-    (found,) = site.verbs.gangs.look(site.now + 1)
-    assert (found.word, found.pod, found.again) == (gangs.UNPLACEABLE, "w-0", False)
+    assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
+    (found,) = site.verbs.gangs.check(site.now + 1)
+    assert (found.code, found.pod, found.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
     assert found.message == "4 pods remain, each with rail0..rail3; the free nodes hold 3"
     assert site.look(after=30) == []
-    (found,) = site.verbs.gangs.look(site.now + gangs.AGAIN_SECONDS)
-    assert found.again
+    (found,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
+    assert found.is_repeated
 
 
 def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
     """Volcano tries each HyperNode; what does not fit into one may fit into the next."""
     site = Site(leaves(a=3, b=8), 4)
     site.ask(0, nodes=["a-00", "a-01", "a-02"])
-    assert site.look(after=gangs.WAITING_SECONDS + 1) == []
+    assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
 def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_waited():
@@ -137,7 +137,7 @@ def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_wai
     assert site.ask(0, "filter")["NodeNames"] == []
     assert site.told().outcome == "unplaceable"
     assert site.look(after=1) == []
-    assert site.look(after=gangs.WAITING_SECONDS) == [gangs.UNPLACEABLE]
+    assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
 
 
 def test_a_node_that_filter_let_pass_is_shown_without_a_score():
@@ -146,7 +146,7 @@ def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     told = site.told()
     assert told.outcome == "placeable"
     assert [row["node"] for row in told.nodes] == ["a-00", "bare"]
-    assert told.nodes[0]["reason"] == "not refused; no score was asked for"
+    assert told.nodes[0]["reason"] == "feasible; the scheduler requested no score"
 
 
 def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
@@ -163,13 +163,13 @@ def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     for each in site.pods:
         site.state.fleet.remove_pod(each.metadata.uid)
     site.ask(0, "filter")
-    assert site.look(after=gangs.WAITING_SECONDS + 1) == []
+    assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
 def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
     site = Site(leaves(a=3), 4)
     site.ask(0)
-    assert site.look(after=gangs.WAITING_SECONDS + 1) == [gangs.UNPLACEABLE]
+    assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == [gang_tracker.UNPLACEABLE]
     site.state.fleet.upsert_node(node("a-03", "a", spine="s-a"))
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [landing.COMPACT]
@@ -177,10 +177,10 @@ def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
 
 def test_no_more_gangs_are_kept_than_are_said():
     site = Site(leaves(a=2), 1)
-    for number in range(gangs.KEPT + 20):
+    for number in range(gang_tracker.MAX_TRACKED + 20):
         site.pods = [pod("w-0", group=f"g{number}")]
         site.ask(0)
-    assert len(site.verbs.gangs._kept) == gangs.KEPT
+    assert len(site.verbs.gangs._gangs) == gang_tracker.MAX_TRACKED
 
 
 class Posting:
@@ -196,20 +196,20 @@ class Posting:
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
     groups, posting = gang_events.PodGroups(), Posting()
     wanted = sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=Sink())
-    beside = groups.beside(wanted)
+    beside = groups.add_recorder(wanted)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert len(wanted.sink.seen) == 1, "the sink behind it hears it, too"
-    tell = gang_events.telling(posting, groups)
+    tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
-        tell(gangs.Outcome(gangs.UNPLACEABLE, gang, "train", "w-0", "u-0", "why", 0.0))
+        tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", "why", 0.0))
     assert [note[0] for note in posting.notes] == [
         event_pace.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
         event_pace.Involved("Pod", "v1", "train", "w-0", "u-0"),
     ]
     assert {note[1:] for note in posting.notes} == {(True, "GangUnplaceable", "why")}
     beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert groups.of(GANG) is None
+    assert groups.find(GANG) is None
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
 )
 def test_only_what_is_worth_a_look_becomes_an_event(word, bandwidth, said):
     posting = Posting()
-    gang_events.telling(posting, gang_events.PodGroups())(
-        gangs.Outcome(word, GANG, "train", "w-0", "u", "m", bandwidth)
+    gang_events.build_sink(posting, gang_events.PodGroups())(
+        gang_tracker.Outcome(word, GANG, "train", "w-0", "u", "m", bandwidth)
     )
     assert [(reason, warning) for _, warning, reason, _ in posting.notes] == ([said] if said else [])
 
@@ -267,14 +267,14 @@ def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_wi
     fabrics = {"roce": msgspec.structs.replace(roce, rails=rails)}
     given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=fabrics))
     state_ = site.state
-    verbs = schedulers.Schedulers(state_, lambda: given, clock=lambda: 0.0, counted=lambda *_: None)
+    verbs = schedulers.Schedulers(state_, lambda: given, clock=lambda: 0.0, observe=lambda *_: None)
     site.verbs = verbs
     site.ask(0)
-    assert not verbs.gangs.of("train/g", "").question.needs
+    assert not verbs.gangs.find("train/g", "").request.needs
     for rail in roce.rails:
         state_.pools["prod", rail.name] = rail.resource
     site.ask(0)
-    assert len(verbs.gangs.of("train/g", "").question.needs) == len(roce.rails)
+    assert len(verbs.gangs.find("train/g", "").request.needs) == len(roce.rails)
 
 
 OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) for letter in "ab")
@@ -291,8 +291,8 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
     site = Site(leaves(a=4), 4)
     admitted(site, OLD, OLD, NEW, "")
     site.ask(0)
-    (found,) = site.verbs.gangs.look(1.0)
-    assert (found.word, found.pod) == (gangs.MIXED, "w-0")
+    (found,) = site.verbs.gangs.check(1.0)
+    assert (found.code, found.pod) == (gang_tracker.MIXED, "w-0")
     assert found.message == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "
         "sha256:bbbbbbbbbbbb (w-2); what is injected may differ between them: recreate those that are not under the "
@@ -301,7 +301,7 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
     assert site.told().why == (found.message,)
     assert site.look() == []
     admitted(site, OLD, NEW, NEW, NEW)
-    assert site.look() == [gangs.MIXED], "another mixture"
+    assert site.look() == [gang_tracker.MIXED], "another mixture"
     admitted(site, NEW, NEW, NEW, NEW)
     assert site.look() == []
     assert site.told().why == ()

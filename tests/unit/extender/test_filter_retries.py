@@ -20,8 +20,8 @@ def cluster():
 def ask(cluster):
     """POST /scheduler/filter for a pod and the one node there is."""
     given = policy(required=True, domains=[LEAF])
-    verbs = schedulers.Schedulers(cluster, lambda: given, clock=time.monotonic, counted=lambda *_: None)
-    (handle,) = [route.handle for route in app.offered(verbs, None) if route.path == "/scheduler/filter"]
+    verbs = schedulers.Schedulers(cluster, lambda: given, clock=time.monotonic, observe=lambda *_: None)
+    (handle,) = [route.handle for route in app.build_routes(verbs, None) if route.path == "/scheduler/filter"]
     limits = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1")}
     pod = {
         "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
@@ -64,5 +64,5 @@ async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):
     for _ in range(8):
         before = asyncio.get_running_loop().time()
         assert await ask() == []
-        turns.append(asyncio.get_running_loop().time() - before >= app._LOOK_SECONDS)
+        turns.append(asyncio.get_running_loop().time() - before >= app._RETRY_SECONDS)
     assert turns.count(False) >= 6, "most are answered at once when the looks are used up"

@@ -23,7 +23,7 @@ class Asked:
             self.state.fleet.upsert_node(node(name, f"leaf-{index // 2}"))
         self.state.fleet.upsert_pod_group(sized("train", "g", SIZE))
         given = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, counted=lambda *_: None)
+        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
 
     def filter(self, each: views.Pod, names: list[str], **spec: object) -> list[str]:
         self.state.fleet.upsert_pod(each)
@@ -32,7 +32,7 @@ class Asked:
     def remaining(self, each: views.Pod, names: list[str]) -> int:
         """How many of its gang are still to be placed, as it is told when this pod is scored."""
         self.verbs.prioritize(body(each, names, {}))
-        told = self.verbs.explanations.of("train", each.metadata.name)
+        told = self.verbs.explanations.explain("train", each.metadata.name)
         assert told is not None
         return told.remaining
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric import views
 from railwright.fabric.injection import facts
-from webhook import memory, pods, state
+from webhook import pods, response_cache, state
 
 ONE = "[{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]"
 CAPABLE = "    security: {capabilities: [IPC_LOCK]}\n"
@@ -81,7 +81,7 @@ def versioned(known: facts.Facts, version: int) -> facts.Facts:
 @pytest.mark.parametrize("first", ["", *STEPS])
 def test_an_answer_with_a_memory_is_the_answer_without(first):
     """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
-    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
     for second in ("", *STEPS):
         body = admitting.review(after(first, second), namespace="prod")
         assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known), second
@@ -89,7 +89,7 @@ def test_an_answer_with_a_memory_is_the_answer_without(first):
 
 @given(st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=4), min_size=2, max_size=6))
 def test_whatever_pods_come_in_whatever_order(walks):
-    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
     for walk in walks:
         body = admitting.review(after(*walk), namespace="prod")
         assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known)
@@ -104,7 +104,7 @@ def after(*steps: str) -> dict:
 
 
 def test_mates_of_a_gang_are_planned_once():
-    kept = memory.Memory()
+    kept = response_cache.ResponseCache()
     known = versioned(KNOWN, 1)
     for rank in range(8):
         tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
@@ -114,7 +114,7 @@ def test_mates_of_a_gang_are_planned_once():
         token(tree, f"kube-api-access-{rank:05}", TOKEN)
         answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, kept)
         assert answer.outcome == "patched"
-    assert len(kept._kept) == 1
+    assert len(kept._responses) == 1
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
@@ -122,7 +122,7 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
-    kept, by = memory.Memory(), fabric(CAPABLE, rails=ONE)
+    kept, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
     first = pods.handle(body, by, caches.facts, kept)
@@ -141,11 +141,11 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
 
 
 def test_what_is_very_long_is_not_kept():
-    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, kept)
-    assert not kept._kept
+    assert not kept._responses
 
 
 def with_secret(token_of_secret: str, token_of_memory: str) -> dict:
@@ -172,7 +172,7 @@ def of_job(mounted: str) -> dict:
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
 def test_pods_that_a_short_key_would_mix_up(one, other):
-    kept, known = memory.Memory(), versioned(KNOWN, 1)
+    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
     without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
     assert [pods.handle(admitting.review(tree), BY, lambda _: known, kept) for tree in (one, other)] == without
     assert without[0].body != without[1].body

@@ -7,7 +7,7 @@ import admitting
 import pytest
 
 from railwright.cluster import policies as reading
-from webhook import policies
+from webhook import policy_validation
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
@@ -29,7 +29,7 @@ def answer(
         "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    checking = policies.Validation(read)
+    checking = policy_validation.Validator(read)
     return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster)).body)["response"]
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 
-from extender import gaps
 from extender import state as states
+from extender import topology_labels
 from railwright.fabric import hypernodes, views
 from railwright.fabric.placement import unlabelled
 from railwright.serving import metrics
@@ -81,7 +81,9 @@ class Shown:
         self.policy = policy(**placement)
         self.incomplete = ""
         self.counters = metrics.Metrics("extender")
-        self.gaps = gaps.Gaps(state, self.counters, policy=lambda: self.policy, incomplete=lambda: self.incomplete)
+        self.gaps = topology_labels.TopologyLabelMonitor(
+            state, self.counters, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
+        )
 
     def gauge(self) -> dict[str, float]:
         (family,) = self.counters.nodes_without_domain.collect()
@@ -97,33 +99,33 @@ def told(caplog):
 def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(told):
     state = fleet_with(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
     shown = Shown(state)
-    shown.gaps.show()
-    shown.gaps.show()
+    shown.gaps.update()
+    shown.gaps.update()
     state.fleet.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
-    shown.gaps.show()
+    shown.gaps.update()
     assert shown.gauge() == {LEAF: 7, SPINE: 0}
     ((level, message, fields),) = told()
     assert (level, message) == ("WARNING", "nodes without a domain")
     assert (fields["domain"], fields["nodes"], fields["first"]) == (LEAF, 7, ("n0", "n1", "n2", "n3", "n4"))
     for i in range(7):
         state.fleet.upsert_node(node(f"n{i}", "l1"))
-    shown.gaps.show()
+    shown.gaps.update()
     assert shown.gauge() == {LEAF: 0, SPINE: 0}
     assert [row[:2] for row in told()[1:]] == [("INFO", "every node has its domain")]
 
 
 def test_domains_of_an_old_policy_are_no_longer_shown(told):
     shown = Shown(fleet_with(node("a", "")))
-    shown.gaps.show()
+    shown.gaps.update()
     shown.policy = msgspec.structs.replace(policy(domains=["rack"]), digest="sha256:new")
-    shown.gaps.show()
+    shown.gaps.update()
     assert shown.gauge() == {"rack": 1}
 
 
 def test_nothing_is_told_of_half_a_cluster(told):
     shown = Shown(fleet_with(node("a", "")))
     shown.incomplete = "not read yet: nodes"
-    shown.gaps.show()
+    shown.gaps.update()
     assert shown.gauge() == {}
     assert told() == []
 
@@ -132,10 +134,10 @@ def test_faults_of_hypernodes_are_logged_once(told):
     state = fleet_with(node("a"), node("b"))
     state.fleet.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
     shown = Shown(state, domains=[], preset="volcano")
-    shown.gaps.show()
+    shown.gaps.update()
     state.fleet.upsert_node(node("c"))
-    shown.gaps.show()
-    problems = [fields for _, message, fields in told() if message == "HyperNodes were read over"]
+    shown.gaps.update()
+    problems = [fields for _, message, fields in told() if message == "invalid HyperNodes are ignored"]
     assert len(problems) == 1
     assert problems[0]["first"] == (
         "HyperNode l1 has the member gone, and there is no such node",

@@ -1,0 +1,77 @@
+"""Serves the dashboard on a port of the extender, from the state that this process decides on.
+
+Readers need the right to `get` the path /dashboard, as for metrics. Without --dashboard-listen nothing runs and nothing
+is stored for it.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from extender import access
+from extender import state as states
+from railwright.cluster import sinks, sources
+from railwright.dashboard import feed, port
+from railwright.fabric.overview import members, picture
+from railwright.fabric.policy import model
+from railwright.serving import server, settings, tls
+
+_STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute, so more than two are missing
+
+
+class Dashboard:
+    """The dashboard's port, and the data it needs in addition to the extender's state."""
+
+    def __init__(self, options: settings.Settings, state: states.State) -> None:
+        self._options, self._state = options, state
+        self._members = members.Members()
+
+    @property
+    def pods(self) -> sinks.Sink[Any] | None:
+        """Sink of pods, None without a dashboard."""
+        return self._members if self._options.dashboard_listen is not None else None
+
+    def tasks(
+        self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
+    ) -> Sequence[server.Task]:
+        """Return the dashboard's tasks. The first raises serving.listeners.ListenError if the port is not available."""
+        address, state = self._options.dashboard_listen, self._state
+        if address is None:
+            return ()
+        picture_builder = picture.Picture(state.fleet, state.ledger, self._members, policy, state.pools)
+        source = feed.Feed(
+            picture_builder,
+            source=_describe_source(self._options),
+            problems=lambda: _list_problems(origin),
+            away=origin.away,
+        )
+        certificate = _load_certificate(self._options, address)
+
+        async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
+            return await access.check_path_access(authorization, port.PATH, peer, post)
+
+        async def serve() -> None:
+            async with port.opened(address, source, guard, certificate.front if certificate else None) as bound_address:
+                sys.stderr.write(f"dashboard listening on {bound_address}\n")
+                sys.stderr.flush()
+                await asyncio.Event().wait()  # until the server cancels it at shutdown
+
+        return (serve, source.run, *([certificate.watch] if certificate else []))
+
+
+def _load_certificate(options: settings.Settings, address: settings.Address) -> tls.Source | None:
+    """Return the server's certificate, without client certificates. None on loopback, which needs no TLS."""
+    if address.is_loopback or options.tls_cert is None or options.tls_key is None:
+        return None
+    return tls.Source(tls.Files(options.tls_cert, options.tls_key))
+
+
+def _describe_source(options: settings.Settings) -> str:
+    return f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
+
+
+def _list_problems(origin: sources.Sources) -> Sequence[str]:
+    if away := origin.away():  # the cause of all other problems
+        return [away]
+    return [problem for problem in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if problem]

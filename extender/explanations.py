@@ -1,0 +1,200 @@
+"""Stores the last decisions, bounded in number and size, and explains them for `/explain`.
+
+Defines the explanation's JSON. The texts are built on request, by `verdicts` for nodes and by `account` and `landing`
+for gangs.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from extender import gang_tracker
+from railwright.fabric import resources, topology, workload
+from railwright.fabric.overview import reasons
+from railwright.fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
+from railwright.fabric.placement.terms import locality
+
+MAX_EXPLAINED = 1000  # pods, each with up to decide.ROWS rows that share evaluations with the placement engine
+MAX_LEAVES = 50
+PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
+
+_NO_GANG = locality.GangStanding(due=None, plan=(), rooms={}, mates={}, remaining=0, located=False)
+_NO_PLAN = verdicts.Wording(plan=planner.NOTHING, gang=_NO_GANG, terms=())
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The explanation of the last decision on a pod, as in `/explain`. Bandwidths are modelled, 0..1."""
+
+    pod: str
+    scheduler: str
+    fabric: str
+    gang: str
+    gang_size: int
+    remaining: int
+    needs: Sequence[str]
+    outcome: str  # placeable | unplaceable | compact | spread | degraded
+    why: Sequence[str]  # reasons why the plan is not better or the gang does not fit
+    leaves_planned: Sequence[str]
+    leaves_used: int
+    leaves_least: int
+    bandwidth: float
+    bound: float
+    exact: bool
+    complete: bool
+    landed: dict[str, Any] | None  # placement of the gang, once it is complete
+    nodes_judged: int
+    nodes: Sequence[dict[str, Any]]
+
+
+class _PodRecord(msgspec.Struct):
+    """The stored part of the decisions on one pod, without offers and the pod, which may have megabytes."""
+
+    pod: str
+    scheduler: str
+    fabric: str
+    gang: workload.GangKey
+    needs: Sequence[rails.Need]
+    candidates: int
+    size: int = 0
+    is_scored: bool = False
+    feasible: Sequence[str] = ()  # some of the nodes that passed the filter
+    wording: verdicts.Wording = _NO_PLAN
+    scored_rows: Sequence[verdicts.Row] = ()
+    rejected_rows: Sequence[verdicts.Row] = ()  # by filter or predicate
+
+
+class Explanations:
+    """The last decision on each of the last MAX_EXPLAINED pods."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, _PodRecord] = OrderedDict()
+
+    def record_decision(self, scheduler: str, request: ask.Ask, decision: decide.Decision) -> None:
+        """Record a decision, without building its texts."""
+        record = self._get_or_add(scheduler, request)
+        record.is_scored, record.size, record.candidates = True, decision.gang_size, len(request.nodes)
+        record.wording, record.scored_rows = decision.wording, decision.rows(decide.ROWS)
+
+    def record_filter_result(self, scheduler: str, request: ask.Ask, result: decide.Screening) -> None:
+        """Record a filter result. Volcano calls predicate once for each node, so results accumulate."""
+        record = self._get_or_add(scheduler, request)
+        is_single_node = len(request.nodes) == 1  # Volcano's predicate
+        record.feasible = (*result.kept[: decide.ROWS], *(record.feasible if is_single_node else ()))[: decide.ROWS]
+        if not record.is_scored:
+            record.candidates = len(request.nodes)
+        rejected = result.busy.keys() | result.never.keys()
+        if rejected and record.is_scored:  # older scores of rejected nodes are outdated
+            record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
+            record.is_scored = bool(record.scored_rows)
+        if rejected:
+            record.feasible = [name for name in record.feasible if name not in rejected]
+        new_rows = {row.node: row for row in result.rows}
+        candidate_names = set(request.nodes)
+        old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
+        record.rejected_rows = (*new_rows.values(), *old_rows)[: decide.ROWS]
+
+    def get_evaluation(self, pod: str, node: str) -> standing.Standing | None:
+        """Return a node's evaluation in the last decision on a pod (namespace/name), or None if it is not stored."""
+        record = self._records.get(pod)
+        return next((row.stands for row in record.scored_rows if row.node == node), None) if record else None
+
+    def explain(self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None) -> Explanation | None:
+        """Explain the last decision on a pod. Return None if none is stored."""
+        record = self._records.get(f"{namespace}/{name}")
+        if record is None:
+            return None
+        rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
+        unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
+        explained_rows = [(record.wording.verdict(row), row) for row in rows.values()]
+        explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
+        gang = tracked.find(record.gang, record.pod) if tracked is not None else None
+        return _build_explanation(
+            record, gang, [*map(_describe_feasible, unscored), *(reasons.of_node(*row) for row in explained_rows)]
+        )
+
+    def _get_or_add(self, scheduler: str, request: ask.Ask) -> _PodRecord:
+        record = self._records.get(request.key)
+        if record is None:
+            record = self._records[request.key] = _PodRecord(
+                pod=request.key,
+                scheduler=scheduler,
+                fabric=request.fabric_name,
+                gang=request.gang,
+                needs=request.needs,
+                candidates=len(request.nodes),
+            )
+            if len(self._records) > MAX_EXPLAINED:
+                self._records.popitem(last=False)
+        record.scheduler, record.fabric = scheduler, request.fabric_name
+        record.gang, record.needs = request.gang, request.needs
+        self._records.move_to_end(request.key)
+        return record
+
+
+def _build_explanation(
+    record: _PodRecord, tracked: gang_tracker.TrackedGang | None, nodes: Sequence[dict[str, Any]]
+) -> Explanation:
+    plan, gang = record.wording.plan, record.wording.gang
+    leaves = dict.fromkeys((*(leaf for leaf, peers in gang.mates.items() if peers and leaf), *plan.leaves))
+    return Explanation(
+        pod=record.pod,
+        scheduler=record.scheduler,
+        fabric=record.fabric,
+        gang=record.gang,
+        gang_size=record.size,
+        remaining=gang.remaining,
+        needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in record.needs],
+        outcome=_get_outcome(record, tracked),
+        why=_list_reasons(record, tracked),
+        leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
+        leaves_used=len(leaves),
+        leaves_least=plan.least_with_mates,
+        bandwidth=round(plan.bandwidth, 3),
+        bound=round(plan.bound, 3),
+        exact=plan.exact,
+        complete=plan.complete,
+        landed=_describe_placement(tracked),
+        nodes_judged=record.candidates,
+        nodes=nodes,
+    )
+
+
+def _get_outcome(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> str:
+    if not record.is_scored and not record.feasible:
+        return gang_tracker.UNPLACEABLE
+    if tracked is not None and tracked.outcome is not None and tracked.outcome.code != gang_tracker.UNPLACEABLE:
+        return tracked.outcome.code
+    fits = tracked.reasons.fits if tracked is not None else record.wording.plan.complete
+    return PLACEABLE if fits or not record.is_scored or not record.wording.gang.located else gang_tracker.UNPLACEABLE
+
+
+def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[str]:
+    if not record.is_scored and not record.feasible:
+        return ("every candidate node was rejected, each for the reason in its row",)
+    if tracked is None:
+        return ()
+    return (tracked.mixed, *tracked.reasons.why) if tracked.mixed else tracked.reasons.why
+
+
+def _describe_placement(tracked: gang_tracker.TrackedGang | None) -> dict[str, Any] | None:
+    if tracked is None or tracked.outcome is None or tracked.outcome.placement is None or tracked.planned is None:
+        return None
+    placement, planned = tracked.outcome.placement, tracked.planned
+    return {
+        "members": placement.members,
+        "leaves": {topology.name_of(leaf): count for leaf, count in [*placement.leaves.items()][:MAX_LEAVES]},
+        "leaves_used": len(placement.leaves),
+        "leaves_possible": len(planned.leaves),
+        "bandwidth": round(placement.bandwidth, 3),
+        "bandwidth_possible": round(planned.bandwidth, 3),
+        "why": placement.why,
+        "outside_plan": placement.outside[:MAX_LEAVES],
+        "told": landing.sentence(placement, planned),
+    }
+
+
+def _describe_feasible(name: str) -> dict[str, Any]:
+    """Return the row of a node that passed the filter without a score: a scheduler with one choice requests none."""
+    return {"node": name, "reason": "feasible; the scheduler requested no score"}

@@ -1,0 +1,271 @@
+"""Tracks the gangs that schedulers send requests for: the best possible plan, its limits, and the actual placement.
+
+Decides whether a gang was placed as well as possible, worse, or not at all. The decision uses the cluster's state and
+not a single call, because schedulers dry-run, and a gang may fit another HyperNode. A gang is unplaceable if its pods
+have waited for WAITING_SECONDS and a new plan over the entire cluster has no room for them. `gang_events` posts the
+outcomes. Times are arguments, in seconds.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from extender import state as states
+from railwright.fabric import topology, workload
+from railwright.fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing, versions
+
+MAX_TRACKED = 1000  # gangs, and pods without one
+WAITING_SECONDS = 10.0  # long enough for a scheduler's next two sessions
+REASONS_SECONDS = 1.0  # minimum between two diagnoses of a gang: each visits every leaf, and requests come pod by pod
+RECHECK_SECONDS = 60.0  # between two checks of an unplaceable gang
+_GANGS_PER_CHECK = 50  # checking 1000 gangs at once would delay answers
+UNPLACEABLE = "unplaceable"
+MIXED = "mixed"  # pods were admitted under different versions of the policy; independent of the placement
+
+GetEvaluation = Callable[[str, str], standing.Standing | None]
+"""Returns the evaluation of a node in the last decision on a pod (namespace/name)."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The outcome of a gang: its placement, or that it is unplaceable or has mixed policies."""
+
+    code: str  # landing.COMPACT, SPREAD, DEGRADED, UNPLACEABLE, or MIXED
+    gang: workload.GangKey
+    namespace: str
+    pod: str  # first affected pod of the gang
+    uid: str
+    message: str
+    bandwidth: float  # modelled, 0..1; 0 if not placed
+    placement: landing.Landing | None = None
+    attained: float = 0.0  # ratio to the best possible bandwidth; 0 if not placed
+    is_repeated: bool = False  # True if it was reported before
+
+
+class TrackedGang(msgspec.Struct):
+    """State of one gang, or of one pod without a gang."""
+
+    request: ask.Ask  # of one of its pods, without nodes and offers
+    since: float
+    check_after: float
+    plan: planner.Plan = planner.NOTHING
+    remaining: int = 0
+    reasons: account.Account = account.PLAIN
+    diagnosed_at: float = -math.inf  # time of `reasons`
+    planned: landing.Promise | None = None
+    session: int = 0
+    outcome: Outcome | None = None
+    mixed: str = ""  # last message about mixed policy versions
+
+
+class Gangs:
+    """The last MAX_TRACKED gangs with a request. Not thread-safe: used by one event loop."""
+
+    def __init__(self, state: states.State, engine: decide.Desk, get_evaluation: GetEvaluation) -> None:
+        self._state, self._engine, self._get_evaluation = state, engine, get_evaluation
+        self._gangs: OrderedDict[tuple[str, str], TrackedGang] = OrderedDict()  # by gang, or by pod
+        self._session = 0
+        self._next_index = 0
+
+    # --- called for requests of schedulers --------------------------------------------------------------------
+
+    def record_decision(self, request: ask.Ask, decision: decide.Decision, now: float) -> None:
+        """Record a decision on a pod."""
+        tracked = self._get_or_add(request, now)
+        plan, remaining = decision.plan, decision.gang.remaining
+        if self._needs_diagnosis(tracked, plan, remaining, now):
+            tracked.reasons = decision.reasons() if decision.gang.located else account.PLAIN
+            tracked.diagnosed_at = now
+        tracked.plan, tracked.remaining = plan, remaining
+        if plan.complete and self._is_better(tracked, request, plan, remaining):
+            peer_leaves = [leaf for leaf, count in decision.gang.mates.items() if count]
+            tracked.planned = landing.Promise(
+                leaves=tuple(dict.fromkeys((*peer_leaves, *plan.leaves))),
+                bandwidth=plan.bandwidth,
+                bound=plan.bound,
+                exact=plan.exact,
+                members=remaining,
+            )
+            tracked.session = self._session
+
+    def record_rejection(self, request: ask.Ask, now: float) -> None:
+        """Record that every candidate node of a pod was rejected."""
+        self._get_or_add(request, now)
+
+    def end_session(self) -> None:
+        """Record the end of a scheduler's session: plans from it may no longer be possible."""
+        self._session += 1
+
+    def _get_or_add(self, request: ask.Ask, now: float) -> TrackedGang:
+        key = _build_key(request.gang, request.key)
+        tracked = self._gangs.get(key)
+        if tracked is None or _get_inputs(tracked.request) != _get_inputs(request):
+            tracked = self._gangs[key] = TrackedGang(
+                request=_strip_request(request), since=now, check_after=now + WAITING_SECONDS
+            )
+            if len(self._gangs) > MAX_TRACKED:
+                self._gangs.popitem(last=False)
+        elif tracked.outcome is not None and tracked.outcome.code != UNPLACEABLE:
+            tracked.outcome, tracked.planned = None, None  # the gang has lost or gained a pod
+            tracked.since, tracked.check_after = now, now + WAITING_SECONDS
+        self._gangs.move_to_end(key)
+        return tracked
+
+    def _needs_diagnosis(self, tracked: TrackedGang, plan: planner.Plan, remaining: int, now: float) -> bool:
+        """True if the stored reasons do not apply to this plan."""
+        if account.continues(tracked.plan, tracked.remaining, plan, remaining):
+            return False
+        return tracked.plan.complete != plan.complete or now - tracked.diagnosed_at >= REASONS_SECONDS
+
+    def _is_better(self, tracked: TrackedGang, request: ask.Ask, plan: planner.Plan, remaining: int) -> bool:
+        """True if this plan is a better estimate of the gang's best placement than the stored one."""
+        old = tracked.planned
+        if old is None or remaining > old.members:
+            return True
+        if remaining < old.members:
+            return False
+        if not request.offers or tracked.session != self._session:
+            return True
+        return (plan.bandwidth, -len(plan.leaves)) > (old.bandwidth, -len(old.leaves))
+
+    # --- read by explanations and metrics ---------------------------------------------------------------------
+
+    def find(self, gang: workload.GangKey, pod: str) -> TrackedGang | None:
+        """Return the state of a gang, or of a pod (namespace/name) without a gang."""
+        return self._gangs.get(_build_key(gang, pod))
+
+    def count_waiting(self, now: float) -> tuple[int, float]:
+        """Return (number of gangs with unbound pods, seconds that the longest of them has waited)."""
+        waits = [now - tracked.since for tracked in self._gangs.values() if self._is_waiting(tracked)]
+        return len(waits), max(waits, default=0.0)
+
+    def _is_waiting(self, tracked: TrackedGang) -> bool:
+        if not tracked.request.gang or (tracked.outcome is not None and tracked.outcome.code != UNPLACEABLE):
+            return False
+        return any(not pod.node for pod in self._state.fleet.gang(tracked.request.gang).values())
+
+    # --- compared with the cluster ----------------------------------------------------------------------------
+
+    def check(self, now: float) -> Sequence[Outcome]:
+        """Check some of the gangs and return new outcomes. Call it about once a second."""
+        keys = list(self._gangs)
+        start = self._next_index if self._next_index < len(keys) else 0
+        batch = keys[start : start + _GANGS_PER_CHECK]
+        self._next_index = start + len(batch)
+        outcomes: list[Outcome] = []
+        has_checked = False
+        for key in batch:
+            tracked = self._gangs[key]
+            members = self._state.fleet.gang(tracked.request.gang)
+            if not tracked.request.gang or not members or (tracked.outcome and tracked.outcome.code != UNPLACEABLE):
+                continue
+            outcomes += self._check_mixed_policies(tracked, list(members.values()))
+            size = self._state.fleet.gang_size(tracked.request.gang, seen=len(members))
+            if len(members) >= size and all(pod.node for pod in members.values()):
+                outcomes += self._check_placement(tracked, list(members.values()))
+            elif now >= tracked.check_after and not has_checked:
+                has_checked = True  # one per call: a large gang takes a few milliseconds
+                tracked.check_after = now + RECHECK_SECONDS
+                outcomes += self._check_unplaceable(tracked, list(members.values()))
+        return outcomes
+
+    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+        """Report once for each mixture if pods were admitted under different versions of the policy."""
+        message = versions.sentence(versions.of(members), tracked.request.policy)
+        is_new, tracked.mixed = message and message != tracked.mixed, message
+        return (_build_outcome(MIXED, tracked.request.gang, members, message),) if is_new else ()
+
+    def _check_placement(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+        if tracked.planned is None or len(members) < 2:
+            return ()
+        evaluations = self._engine.towards(tracked.request)
+        devices = {*tracked.request.accelerators, *(need.resource for need in tracked.request.needs)}
+        workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
+        pod_places = [
+            landing.Place(
+                pod=pod.key.partition("/")[2],
+                node=pod.node,
+                leaf=evaluations.leaves.get(pod.node, topology.NOWHERE),
+                stands=self._get_evaluation(pod.key, pod.node),
+            )
+            for pod in sorted(workers, key=lambda pod: pod.rank)
+        ]
+        ratios = tracked.request.fabric.placement.oversubscription
+        placement = landing.of(pod_places, tracked.planned, evaluations.sizes, ratios, evaluations.profile.links)
+        first = min(members, key=lambda pod: pod.rank)
+        tracked.outcome = Outcome(
+            code=landing.outcome(placement, tracked.planned),
+            gang=tracked.request.gang,
+            namespace=tracked.request.namespace,
+            pod=first.key.partition("/")[2],
+            uid=first.uid,
+            message="; ".join((landing.sentence(placement, tracked.planned), *tracked.reasons.why[:1])),
+            bandwidth=placement.bandwidth,
+            placement=placement,
+            attained=placement.bandwidth / tracked.planned.bandwidth if tracked.planned.bandwidth > 0 else 1.0,
+        )
+        return (tracked.outcome,)
+
+    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+        """Report if the cluster has no room for the pods that wait."""
+        waiting = [pod for pod in members if not pod.node and self._state.ledger.entry(pod.uid) is None]
+        if not waiting:
+            return ()
+        first = min(waiting, key=lambda pod: pod.rank)
+        request = self._build_request(tracked.request, first)
+        decision = self._engine.decide(request)
+        if decision.plan.complete or not decision.gang.located:
+            tracked.outcome = None
+            return ()
+        tracked.plan, tracked.remaining, tracked.reasons = decision.plan, decision.gang.remaining, decision.reasons()
+        tracked.outcome = Outcome(
+            code=UNPLACEABLE,
+            gang=request.gang,
+            namespace=request.namespace,
+            pod=request.name,
+            uid=request.uid,
+            message="; ".join(tracked.reasons.why),
+            bandwidth=0.0,
+            is_repeated=tracked.outcome is not None,
+        )
+        return (tracked.outcome,)
+
+    def _build_request(self, previous: ask.Ask, pod: fleet.FleetPod) -> ask.Ask:
+        """Return the request of a waiting pod with all nodes as candidates."""
+        namespace, _, name = pod.key.partition("/")
+        needs = previous.needs
+        if pod.requests != previous.requests:
+            needs = rails.requested(pod.requests, previous.fabric.rails) or needs
+        return msgspec.structs.replace(
+            previous,
+            uid=pod.uid,
+            namespace=namespace,
+            name=name,
+            rank=pod.rank,
+            requests=previous.requests if pod.requests == previous.requests else pod.requests,
+            needs=needs,
+            nodes=tuple(self._state.fleet.nodes),
+        )
+
+
+def _build_outcome(code: str, gang: workload.GangKey, members: Sequence[fleet.FleetPod], message: str) -> Outcome:
+    """Return an outcome without a placement, for the first pod of a gang."""
+    first = min(members, key=lambda pod: pod.rank)
+    namespace, _, name = first.key.partition("/")
+    return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, message=message, bandwidth=0.0)
+
+
+def _get_inputs(request: ask.Ask) -> tuple[object, ...]:
+    """Return the inputs whose change invalidates the stored state: policy and rail resources."""
+    return request.policy, request.fabric.rails
+
+
+def _build_key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
+    """Return the key of a gang or pod. A pod without a gang may have the same name as a PodGroup."""
+    return (gang, "") if gang else ("", pod)
+
+
+def _strip_request(request: ask.Ask) -> ask.Ask:
+    """Return the request without the parts that may have megabytes: nodes, offers and unused fields of the pod."""
+    return msgspec.structs.replace(request, spec=ask.slim(request.spec), nodes=(), offers={})

@@ -1,0 +1,156 @@
+"""Infers where kube-scheduler has placed pods whose binding the watch has not delivered yet.
+
+kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is written.
+But it does not offer a full node to the next pod: if exactly one node was offered to the previous pod and not to the
+next, and nothing else explains that, the previous pod went there. Other explanations are: the two pods differ or belong
+to different schedulers, time has passed, the offer is a sample, another pod was observed on the node, or the node is
+not eligible any more. An inference is valid for seconds, and ends when another pod is observed in the same place. Gangs
+are planned with it, and Volcano does not get the same devices. It never removes nodes from kube-scheduler's own filter.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from railwright.fabric import resources, views
+from railwright.fabric.placement import eligibility, fleet, ledger
+
+_MAX_PODS = 1000  # pods; bounded, because a pod with one feasible node gets no prioritize call
+_MAX_SCHEDULERS = 64  # a cluster runs a few, but callers can send any name
+SINGLE_NODE_SECONDS = 0.5  # time in which a pod with one feasible node is assumed to be on its way there
+NEXT_POD_SECONDS = 1.0  # maximum time between successive pods; a node that is missing later may have other causes
+BINDING_SECONDS = 5.0  # a binding takes milliseconds, unless volumes are bound before it
+
+
+class FilterCall(msgspec.Struct, frozen=True):
+    """A filter call of a kube-scheduler for one pod."""
+
+    entry: ledger.Entry  # without a node; `since` is the time of the call
+    scheduler: str  # spec.schedulerName
+    spec: views.PodSpec
+    constraints: Hashable  # pods with equal ones and equal requests may go to the same nodes
+    offered: frozenset[str]
+    feasible: frozenset[str] = frozenset()  # offered nodes that passed our filter
+
+
+class InferredBindings:
+    """Pods that kube-schedulers have probably placed, but that were not observed bound."""
+
+    def __init__(self) -> None:
+        self._previous_calls: dict[str, FilterCall] = {}  # by scheduler
+        self._inferred: dict[str, ledger.Entry] = {}
+        self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
+
+    def record_call(self, call: FilterCall, cluster: fleet.Fleet) -> None:
+        """Record a filter call: its pod is not placed yet. Infer where the previous pod went."""
+        entry = call.entry
+        self._inferred.pop(entry.uid, None)
+        previous = self._previous_calls.pop(call.scheduler, None)
+        if (
+            previous is not None
+            and previous.entry.uid == entry.uid
+            and entry.since - previous.entry.since <= NEXT_POD_SECONDS
+        ):
+            return  # our own retry of the filter; kube-scheduler does not retry a pod so soon
+        if self._forget_retried_gang(entry) and previous is not None and previous.entry.gang == entry.gang:
+            return
+        if previous is None or not _is_comparable(previous, call):
+            return
+        missing = previous.feasible.difference(call.offered)
+        if len(missing) != 1:
+            return
+        (node,) = missing
+        if _could_take(cluster, node, call):
+            self._inferred[previous.entry.uid] = msgspec.structs.replace(previous.entry, node=node)
+            _trim(self._inferred, _MAX_PODS)
+
+    def record_feasible(self, call: FilterCall) -> None:
+        """Record the feasible nodes of a filter call."""
+        self._previous_calls[call.scheduler] = call
+        _trim(self._previous_calls, _MAX_SCHEDULERS)
+        if call.entry.gang:
+            self._tried_gangs[call.entry.uid] = call.entry.gang
+            _trim(self._tried_gangs, _MAX_PODS)
+
+    def sum_requests(self, cluster: fleet.Fleet, now: float, *, except_uid: str) -> Mapping[str, resources.Amounts]:
+        """Return by node the requests of pods, except one, that are very likely there but not observed bound."""
+        entries = [
+            entry for entry in self._inferred.values() if entry.uid != except_uid and _is_open(entry, cluster, now)
+        ]
+        for previous in self._previous_calls.values():
+            if (
+                previous.entry.uid != except_uid
+                and len(previous.feasible) == 1
+                and now - previous.entry.since <= SINGLE_NODE_SECONDS
+            ):
+                entry = msgspec.structs.replace(previous.entry, node=min(previous.feasible))
+                bound = cluster.pods.get(entry.uid)
+                entries += [] if bound is not None and bound.node else [entry]
+        amounts: dict[str, Counter[str]] = {}
+        for entry in entries:
+            amounts.setdefault(entry.node, Counter()).update(entry.requests)
+        return amounts
+
+    @contextmanager
+    def assume_inferred(self, assumed: ledger.Ledger, cluster: fleet.Fleet, now: float) -> Iterator[None]:
+        """Add the inferred pods to the assumed pods within the context. Forget inferences that no longer hold."""
+        self._inferred = {uid: entry for uid, entry in self._inferred.items() if _is_open(entry, cluster, now)}
+        assumed_entries = [entry for entry in self._inferred.values() if assumed.entry(entry.uid) is None]
+        for entry in assumed_entries:
+            assumed.allocate(entry, ledger.KUBE_SCOPE)
+        try:
+            yield
+        finally:
+            for entry in assumed_entries:
+                assumed.deallocate(entry.uid)
+
+    def _forget_retried_gang(self, entry: ledger.Entry) -> bool:
+        """Forget the gang's inferences if its pod is retried. True if it is.
+
+        A plugin that lets the pods of a gang wait until all have a node (Permit) releases all of them if one has none.
+        """
+        if entry.uid not in self._tried_gangs:
+            return False
+        self._tried_gangs = {uid: gang for uid, gang in self._tried_gangs.items() if gang != entry.gang}
+        self._inferred = {uid: other for uid, other in self._inferred.items() if other.gang != entry.gang}
+        return True
+
+
+def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
+    """True if the calls are successive, and would offer the same nodes but for the one that the first pod took."""
+    return (
+        0 <= call.entry.since - previous.entry.since <= NEXT_POD_SECONDS
+        and previous.constraints == call.constraints
+        and previous.entry.requests == call.entry.requests
+        and call.offered <= previous.offered
+    )
+
+
+def _could_take(cluster: fleet.Fleet, node: str, call: FilterCall) -> bool:
+    """True if the node has room for the pod by the observed state, which then does not explain its absence."""
+    node_info = cluster.nodes.get(node)
+    return (
+        node_info is not None
+        and eligibility.is_eligible(node_info, call.spec)
+        and _has_room(cluster, node, call.entry.requests)
+    )
+
+
+def _is_open(entry: ledger.Entry, cluster: fleet.Fleet, now: float) -> bool:
+    pod = cluster.pods.get(entry.uid)
+    waits = pod is not None and not pod.node and now - entry.since <= BINDING_SECONDS
+    return waits and entry.node in cluster.nodes and _has_room(cluster, entry.node, entry.requests)
+
+
+def _has_room(cluster: fleet.Fleet, node: str, requests: resources.Amounts) -> bool:
+    free = cluster.free(node)
+    return all(free[name] >= amount for name, amount in requests.items() if name in free)
+
+
+def _trim(entries_by_key: dict[str, Any], limit: int) -> None:
+    """Remove the oldest entry if there are too many."""
+    if len(entries_by_key) > limit:
+        del entries_by_key[next(iter(entries_by_key))]

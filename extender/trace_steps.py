@@ -1,0 +1,81 @@
+"""Trace attributes of a scheduler's call: the pod, the number of nodes and the decision, but no object or value.
+
+Defines the names of the steps and the attributes of each. Does not depend on OpenTelemetry.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from extender import kube_wire, scheduling_requests, volcano_wire
+from railwright.fabric import placed_pods
+from railwright.fabric.placement import ask, decide, ledger
+from railwright.serving import tracing as traces
+
+_NODES = "railwright.nodes"  # candidate nodes; `.kept` is the number of feasible ones
+_MAX_NAME = 253  # characters of a Kubernetes name
+
+
+class Steps(NamedTuple):
+    """The parts of the answers that take time, each of which can be traced."""
+
+    read: Callable[[bytes], tuple[placed_pods.Pod, list[str]]]
+    read_prioritize: Callable[[bytes], tuple[volcano_wire.Task, list[volcano_wire.Node]]]
+    read_predicate: Callable[[bytes], tuple[volcano_wire.Task, volcano_wire.Node]]
+    read_event: Callable[[bytes], volcano_wire.Task]
+    from_kube: Callable[..., ask.Ask | None]
+    from_volcano: Callable[..., ask.Ask | None]
+    filter: Callable[[ask.Ask], decide.Screening]
+    prioritize: Callable[[ask.Ask], decide.Decision]
+    allocate: Callable[[ledger.Entry, str], None]
+    deallocate: Callable[[str], bool]
+
+
+def build_steps(tracing: traces.Tracing, engine: decide.Desk, assumed: ledger.Ledger) -> Steps:
+    """Return the steps of an extender, each recorded in the trace."""
+    return Steps(
+        read=tracing.step("decode", kube_wire.read, _list_kube_attributes),
+        read_prioritize=tracing.step("decode", volcano_wire.read_prioritize, _list_prioritize_attributes),
+        read_predicate=tracing.step(
+            "decode", volcano_wire.read_predicate, lambda request: _list_task_attributes(request[0])
+        ),
+        read_event=tracing.step("decode", volcano_wire.read_event, _list_task_attributes),
+        from_kube=tracing.noted(scheduling_requests.from_kube, _list_request_attributes),
+        from_volcano=tracing.noted(scheduling_requests.from_volcano, _list_request_attributes),
+        filter=tracing.step("filter", engine.screen, _list_filter_attributes),
+        prioritize=tracing.step("prioritize", engine.decide, _list_decision_attributes),
+        allocate=tracing.step("events", assumed.allocate),
+        deallocate=tracing.step("events", assumed.deallocate),
+    )
+
+
+def _list_kube_attributes(request: tuple[placed_pods.Pod, Sequence[str]]) -> traces.Attributes:
+    pod, nodes = request
+    return {**_list_pod_attributes(pod.metadata.namespace, pod.metadata.name), _NODES: len(nodes)}
+
+
+def _list_prioritize_attributes(request: tuple[volcano_wire.Task, Sequence[volcano_wire.Node]]) -> traces.Attributes:
+    return {**_list_task_attributes(request[0]), _NODES: len(request[1])}
+
+
+def _list_task_attributes(task: volcano_wire.Task) -> traces.Attributes:
+    return _list_pod_attributes(task.namespace, task.name)
+
+
+def _list_request_attributes(request: ask.Ask | None) -> traces.Attributes:
+    return {traces.FABRIC: request.fabric_name} if request is not None else {traces.DECISION: "neutral"}
+
+
+def _list_pod_attributes(namespace: str, name: str) -> traces.Attributes:
+    return {traces.NAMESPACE: namespace[:_MAX_NAME], traces.POD: name[:_MAX_NAME]}
+
+
+def _list_filter_attributes(result: decide.Screening) -> traces.Attributes:
+    return {f"{_NODES}.kept": len(result.kept), traces.DECISION: "kept" if result.kept else "refused"}
+
+
+def _list_decision_attributes(decision: decide.Decision) -> traces.Attributes:
+    return {
+        traces.DECISION: "placeable" if decision.plan.complete else "unplaceable",
+        "railwright.gang.size": decision.gang_size,
+        "railwright.gang.leaves": len(decision.plan.leaves),
+    }

@@ -1,0 +1,57 @@
+"""Caches responses for equal pods, so that the later pods of a gang cost a look-up instead of a plan.
+
+A response is reused for the same policy, the same networks and nodes, and an equal key of
+`railwright.fabric.injection.likeness`. Rejections are not cached, because their messages name the pod.
+"""
+
+import msgspec
+
+from railwright.fabric import views
+from railwright.fabric.injection import facts, likeness
+from railwright.fabric.policy import model as policies
+
+_MAX_RESPONSES = 256  # a few KiB each; covers the gangs, roles and sizes that start within minutes
+
+
+class CachedResponse(msgspec.Struct, frozen=True):
+    """A response without the request's uid, and what metrics and Events report about it."""
+
+    response: bytes  # the fields of `response` after the uid
+    outcome: str
+    fabric: str
+    role: str
+    operations: int
+    warnings: tuple[str, ...]
+
+
+class ResponseCache:
+    """Holds the responses under the current policy and cluster facts. Not thread-safe: used by one event loop."""
+
+    def __init__(self) -> None:
+        self._policy: policies.Policy | None = None
+        self._version: int | None = None
+        self._rank_names: frozenset[str] = frozenset()
+        self._responses: dict[bytes, CachedResponse] = {}
+
+    def build_key(self, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.Facts) -> bytes | None:
+        """Return the pod's cache key, or None if its response must not be cached.
+
+        Clears the cache if the policy or the facts have changed.
+        """
+        if cluster_facts.version is None:
+            return None
+        if policy is not self._policy or cluster_facts.version != self._version:
+            self._responses.clear()
+            self._policy, self._version = policy, cluster_facts.version
+            self._rank_names = likeness.ranks(policy.document)
+        return likeness.key(pod, cluster_facts, self._rank_names)
+
+    def find(self, key: bytes) -> CachedResponse | None:
+        """Return the response to an earlier pod with this key."""
+        return self._responses.get(key)
+
+    def add(self, key: bytes, response: CachedResponse) -> None:
+        """Add a response. Clears a full cache first."""
+        if len(self._responses) >= _MAX_RESPONSES:
+            self._responses.clear()
+        self._responses[key] = response
