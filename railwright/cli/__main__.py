@@ -29,6 +29,7 @@ _COMPLETE = "__complete"  # what shells call, see cli.completion
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 findings, 2 usage, unreadable input, unwritable output."""
     given = sys.argv[1:] if argv is None else list(argv)
+    _open_closed_streams()
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -51,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # the shells' code for SIGINT
     return code
+
+
+def _open_closed_streams() -> None:
+    """Let standard streams that the caller has closed (`>&-`) lead nowhere; Python has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process
 
 
 def _discard_output() -> None:

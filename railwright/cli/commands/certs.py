@@ -42,7 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
         for host in getattr(arguments, "host", ()):
             issue.general_name(host)
         return asyncio.run(_action(arguments)(arguments))
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        return _fail(": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error))
+    except ValueError as error:
         return _fail(str(error))
 
 

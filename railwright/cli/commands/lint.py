@@ -59,9 +59,8 @@ def _policy(path: str | None) -> "policies.Policy | None":
     if isinstance(result, policies.Rejected):
         first = result.errors[0]
         place = path if first.line is None else f"{path}:{first.line}"
-        raise output.UnreadableError(
-            f"{place}: {first.path}: {first.message}; `railwright policy validate {path}` shows all errors"
-        )
+        told = ": ".join(filter(None, (place, first.path, first.message)))
+        raise output.UnreadableError(f"{told}; `railwright policy validate {path}` shows all errors")
     return result
 
 

@@ -12,8 +12,7 @@ def read(nodes_path: str, policy_path: str) -> sites.Site:
     if isinstance(policy, policies.Rejected):
         first = policy.errors[0]
         place = policy_path if first.line is None else f"{policy_path}:{first.line}"
-        raise output.UnreadableError(
-            f"{place}: {first.path}: {first.message}; `railwright policy validate {policy_path}` shows all errors"
-        )
+        told = ": ".join(filter(None, (place, first.path, first.message)))
+        raise output.UnreadableError(f"{told}; `railwright policy validate {policy_path}` shows all errors")
     found: list[views.Node] = snapshot_files.read(nodes_path, "--nodes", needs="Node")["Node"]
     return sites.given(found, policy.document, f"nodes of {output.visible(nodes_path)}")

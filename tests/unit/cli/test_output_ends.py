@@ -45,3 +45,33 @@ def test_a_full_disk_is_one_sentence_and_exit_code_two(command):
         done = run(command, full)
     said = "railwright: the output cannot be written: No space left on device; free some space\n"
     assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_caller_has_closed_leads_nowhere_and_the_exit_code_stays(closed, tmp_path):
+    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
+    for command, code in ((f"lint {tmp_path}/nccl.conf", 0), ("policy schema", 0), ("lint -", 2), ("lint /nowhere", 2)):
+        done = subprocess.run(  # the shell closes what Python would open
+            ["/bin/sh", "-c", f"exec {sys.executable} -m railwright.cli {command} {closed}"],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run(("certs", "issue", "--out", str(tmp_path / "file" / "out")), subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (2, f"railwright certs: {tmp_path}/file/out/ca.crt: Not a directory\n")
+
+
+def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):
+    (tmp_path / "policy.yaml").write_text("")
+    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
+    done = run(("lint", str(tmp_path / "nccl.conf"), "--policy", str(tmp_path / "policy.yaml")), subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert f"{tmp_path}/policy.yaml:1: is empty; a document is wanted;" in done.stderr
