@@ -1,7 +1,4 @@
-"""Kubernetes Events: what people see in `kubectl describe`. Posted beside the work, never in its way.
-
-Owns the form of an Event and its wording limits. How many are written, and when, is `event_pace`'s.
-"""
+"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. `event_pace` limits their rate."""
 
 import asyncio
 import datetime as dt
@@ -16,13 +13,13 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, event_pace
 
 Involved = event_pace.Involved
-WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # what becomes of a note
-_LOOK_SECONDS = 0.25  # between two looks at what has to wait
+WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a note
+_LOOK_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
 _GONE = 404
 _LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # it becomes part of a path
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; an owner's name may be anything
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; the name of an owner is arbitrary text
 _log = logging.getLogger("railwright.events")
 
 
@@ -37,14 +34,14 @@ class Events:
         now: Callable[[], dt.datetime],
         became: Callable[[str, int], None] = lambda _outcome, _count: None,
     ) -> None:
-        """`became` is told how many notes were WRITTEN, HELD_BACK, DROPPED or FAILED."""
+        """`became` is called with WRITTEN, HELD_BACK, DROPPED or FAILED and the number of notes."""
         self._client, self._component, self._now, self._became = client, component, now, became
         self._pace = event_pace.Pace()
         self._news = asyncio.Event()
         self._dropped = 0
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
-        """Queue an Event; returns at once and raises nothing."""
+        """Queue an Event; returns at once and never raises."""
         note = event_pace.Note(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
         if _tellable(involved) and self._pace.add(note):
             self._news.set()
@@ -53,7 +50,7 @@ class Events:
             self._became(DROPPED, 1)
 
     async def run(self) -> None:
-        """Post what is queued, for ever. An Event that cannot be posted is logged and forgotten."""
+        """Post queued Events until cancelled. An Event that cannot be posted is logged and dropped."""
         while True:
             write = self._pace.next(self._now())
             self._account()
@@ -90,7 +87,7 @@ class Events:
         self._pace.written(write, name, now)
 
     async def _counted(self, write: event_pace.Write, now: dt.datetime) -> bool:
-        """Write a new count; False where the Event is gone: the API server keeps them for an hour or so."""
+        """Update the count of an Event; False if it was deleted: the API server keeps Events for about an hour."""
         change = {"count": write.count, "lastTimestamp": _stamp(now)}
         path = f"{_path(write.note.involved)}/{write.name}"
         try:
@@ -124,7 +121,7 @@ class Events:
 
 
 def _tellable(involved: Involved) -> bool:
-    """False for a reference that is none: it came with a pod nobody has checked yet."""
+    """False for an invalid reference: it comes from a pod that was not validated yet."""
     parts = msgspec.structs.astuple(involved)
     return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
 

@@ -1,7 +1,7 @@
-"""Failures of an API server -> a cause and a fix in plain words. The one place that writes them, for every command.
+"""Describes failures of API requests by cause and fix. All commands use these messages.
 
-Owns wording. No sentence holds a path of a URL, a class of Python's or an address in memory, whatever a library, a
-proxy or a program in the API server's place has said. Faults of a kubeconfig are `kubeconfig_faults`'.
+No message contains a URL path, a Python class or a memory address, whatever a library, a proxy or another program has
+sent. `kubeconfig_faults` describes problems of a kubeconfig.
 """
 
 import errno
@@ -15,7 +15,7 @@ import aiohttp
 from railwright.cluster import errors
 
 _INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
-_LONGEST = 500  # characters of somebody else's words that a sentence repeats
+_LONGEST = 500  # characters quoted from another program's message
 _NETWORK = (
     "check the network, the VPN and firewalls between this machine and the cluster, and `server:` in the kubeconfig"
 )
@@ -43,35 +43,35 @@ _OWN_TROUBLE = (
 
 
 def unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:
-    """The error for a request that got no answer; `host` as in the kubeconfig."""
+    """Return the error for a request without a response; `host` as in the kubeconfig."""
     reason, fix = connection(host, error)
     return errors.UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
 
 
 def silent(host: str, path: str) -> errors.SilentError:
-    """The error for a watch on which nothing came in time."""
+    """Return the error for a watch that received nothing in time."""
     reason = f"{place(host)} sends nothing"
     return errors.SilentError(f"{path}: {reason}", reason=reason, fix=_NETWORK)
 
 
 def foreign(host: str, path: str, detail: str = "") -> errors.ForeignError:
-    """The error for an answer that no API server of Kubernetes gives."""
+    """Return the error for a response that is not a Kubernetes API server's."""
     reason = f"{place(host)} answers, but not as a Kubernetes API server does"
     return errors.ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
 
 
 def place(url: str) -> str:
-    """Scheme, host and port: what of a URL a person is told."""
+    """Return scheme, host and port of a URL, which are safe to print."""
     try:
         address = parse.urlsplit(url)
     except ValueError:
         return url
-    host = address.netloc.rpartition("@")[2]  # never a password
+    host = address.netloc.rpartition("@")[2]  # never print a password
     return f"{address.scheme}://{host}" if address.scheme and host else url or "the API server"
 
 
 def quotable(text: str) -> str:
-    """Somebody else's words, where a person can be shown them; "" where not."""
+    """Return another program's message in one line, or "" if it contains internals."""
     line = " ".join(text.split())[:_LONGEST]
     return "" if _INTERNAL.search(line) else line
 
@@ -80,7 +80,7 @@ def quotable(text: str) -> str:
 
 
 def connection(host: str, error: BaseException) -> tuple[str, str]:
-    """(reason, fix) for whatever kept an answer away."""
+    """Return (reason, fix) for a failed connection."""
     where = place(host)
     if isinstance(error, aiohttp.InvalidURL):
         return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
@@ -116,7 +116,7 @@ def _distrusted(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, s
 
 
 def _tls(error: BaseException) -> ssl.SSLError | None:
-    """The TLS failure inside an error, if that is what it is."""
+    """Return the TLS error inside `error`, or None."""
     seen: BaseException | None = error
     while seen is not None:
         for each in (getattr(seen, "os_error", None), seen):
@@ -158,7 +158,7 @@ def _broken(where: str, error: BaseException) -> tuple[str, str]:
 
 
 def answered(error: errors.ApiError) -> str:
-    """The sentence for an error status."""
+    """Return the message for an error status."""
     if error.foreign and error.status not in (401, 403):
         return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
     if error.status == 404:
@@ -175,10 +175,10 @@ def answered(error: errors.ApiError) -> str:
 
 def _absent(error: errors.ApiError) -> str:
     namespace, resource, name = _parts(error.path)
-    if error.message.startswith("namespaces "):  # of a write into a namespace that is not there
+    if error.message.startswith("namespaces "):  # a write into a missing namespace
         return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
     if not name:
-        return f"{error.where} does not know {resource or 'what was asked for'}; {_ADDRESS}, and the cluster's version"
+        return f"{error.where} does not know {resource or 'this path'}; {_ADDRESS}, and the cluster's version"
     where = f" in namespace {namespace}" if namespace else ""
     missing = f"there is no {resource} {name}{where}"
     if namespace.startswith("railwright") or name.startswith("railwright"):
@@ -187,7 +187,7 @@ def _absent(error: errors.ApiError) -> str:
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """(namespace, resource, name) of a path of the API; "" for what is not in it."""
+    """Return (namespace, resource, name) of an API path; "" for missing parts."""
     steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
     steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
     namespace = ""

@@ -1,7 +1,7 @@
-"""A kubeconfig that cannot be used -> what is wrong in it and what to do, found by reading it once more.
+"""Finds the problem of an unusable kubeconfig and its fix, by reading it again.
 
-Owns these sentences. The library that reads kubeconfigs answers many mistakes with whatever its loader happens to
-raise, so the files are looked at here once it has failed. Runs no credential plugin.
+The library that reads kubeconfigs raises arbitrary exceptions for many mistakes, so the files are inspected here
+after a failure. Runs no credential plugin.
 """
 
 import base64
@@ -31,7 +31,7 @@ class _Fault(Exception):  # noqa: N818 - ends the search, and never leaves this 
 
 
 class _Entry(NamedTuple):
-    """A named part of a kubeconfig and the folder its relative paths start from."""
+    """A named entry of a kubeconfig, and the directory of its relative paths."""
 
     name: str
     tree: Mapping[str, Any]
@@ -39,14 +39,14 @@ class _Entry(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """Several files as one, as kubectl merges them: the first entry of a name counts."""
+    """Several files merged as kubectl does: the first entry of a name counts."""
 
     sections: Mapping[str, Mapping[str, _Entry]]
     current: str
 
 
 def unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
-    """The error for a kubeconfig, or for the account of a pod (None), that could not be used because of `error`."""
+    """Return the error for a kubeconfig, or for a pod's account (None), that failed with `error`."""
     if kubeconfig is None:
         reason, fix = "there is no service account of a pod to use", "give --kubeconfig FILE outside a cluster"
         return errors.ConfigurationError(f"in-cluster account: {reason}", reason=reason, fix=fix)
@@ -59,7 +59,7 @@ def unusable(kubeconfig: str | None, context: str | None, error: BaseException |
 
 
 def check(kubeconfig: str, context: str | None) -> None:
-    """Raise ConfigurationError where a context, cluster, user or address is not there: loaders do not all mind."""
+    """Raise ConfigurationError for a missing context, cluster, user or address, which loaders do not all report."""
     try:
         for key, entry in _named(_merged([path for path in _paths(kubeconfig) if path.exists()]), context).items():
             if key == "cluster":
@@ -83,7 +83,7 @@ def _paths(kubeconfig: str) -> list[pathlib.Path]:
 
 
 def _look(kubeconfig: str, context: str | None, error: BaseException | None) -> None:
-    """Raise _Fault for the first thing that is wrong."""
+    """Raise _Fault for the first problem."""
     if isinstance(error, TimeoutError):
         raise _Fault(
             "its credential plugin does not end", "run the plugin by hand: it may be waiting for you to log in"
@@ -96,7 +96,7 @@ def _look(kubeconfig: str, context: str | None, error: BaseException | None) -> 
 
 
 def _named(merged: _Merged, chosen: str | None) -> Mapping[str, _Entry]:
-    """The cluster and the user, if any, of the context that was chosen."""
+    """Return the cluster, and the user if any, of the selected context."""
     found: dict[str, _Entry] = {}
     entry = _context(merged, chosen)
     for key, section in (("cluster", "clusters"), ("user", "users")):
@@ -211,7 +211,7 @@ def _user(entry: _Entry, error: BaseException | None) -> None:
 
 
 def _material(entry: _Entry, where: str, key: str) -> bytes | None:
-    """The PEM text under `key`, in the file or in the data; None where there is none."""
+    """Return the PEM text under `key`, from the file or the data; None if the key is absent."""
     data, path = entry.tree.get(f"{key}-data"), entry.tree.get(key)
     if data:
         try:

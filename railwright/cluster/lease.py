@@ -1,7 +1,7 @@
-"""One leader among replicas, by a Lease of the API server.
+"""Leader election among replicas by a Lease of the API server.
 
-Owns the requests, their deadlines and who is told. The rules are `candidacy`'s. `leading` is a look at the clock, so it
-is false in time even where this process was stopped for a while, or the API server does not answer.
+`candidacy` contains the rules; this module sends the requests, with deadlines, and reports changes. `leading`
+compares clocks, so it becomes False in time even if this process was suspended or the API server does not answer.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from railwright.cluster import client as clients
 Timings = candidacy.Timings
 _GROUP = "/apis/coordination.k8s.io/v1"
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
-_OVERTAKEN = frozenset({409, 422})  # the latter for one that was to be created and is there by now: it has no version
-_LEAVE_SECONDS = 1.0  # to give the Lease back; without that it ends by itself
+# 422 for a Lease that was to be created but exists by now: the request has no version
+_OVERTAKEN = frozenset({409, 422})
+_LEAVE_SECONDS = 1.0  # to release the Lease; otherwise it expires
 _log = logging.getLogger("railwright.cluster")
 
 
@@ -35,20 +36,20 @@ _decode = msgspec.json.Decoder(_Lease).decode
 
 
 def identity(pod: str) -> str:
-    """A name no other process has, nor this pod after a restart: `pod` and eight random characters."""
+    """Return a name unique to this process, also after a restart: `pod` and eight random characters."""
     return f"{pod}_{secrets.token_hex(4)}"
 
 
 def uptime() -> float:
-    """Seconds by a clock that no one sets, and that counts the time in which the machine was suspended."""
+    """Return seconds of a monotonic clock that includes the time in which the machine was suspended."""
     suspended = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if suspended is None else time.clock_gettime(suspended)
 
 
 class Election:
-    """One candidate. `run` keeps it standing; `leading` says whether it leads now."""
+    """One candidate. `run` takes part in the election; `leading` is True while it leads."""
 
-    def __init__(  # noqa: PLR0913 - what tests vary comes by name
+    def __init__(  # noqa: PLR0913 - parameters that tests vary are given by name
         self,
         client: clients.Client,
         namespace: str,
@@ -62,9 +63,9 @@ class Election:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         chance: random.Random | None = None,
     ) -> None:
-        """`changed` is called on the loop with True and False in turn, the latter as soon as the time is up.
+        """`changed` is called on the loop with True and False in turn, with False as soon as the lease ends.
 
-        Who is not `eligible` does not stand, and gives the Lease back.
+        A candidate that is not `eligible` does not take part, and releases the Lease.
         """
         self._client, self._changed, self._clock, self._now = client, changed, clock, now
         self._eligible = eligible
@@ -73,15 +74,15 @@ class Election:
         self._timings = timings or Timings()
         self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
-        self._kept: _Lease | None = None  # our own last write: the next one needs no look before
+        self._kept: _Lease | None = None  # our own last write, so the next one needs no read before it
         self._leaving = asyncio.Event()
-        self._bids = False  # a write of ours may have arrived, so the Lease may be ours
+        self._bids = False  # a write of ours may have succeeded, so we may hold the Lease
         self._shown = False
         self._told = ""
 
     @property
     def identity(self) -> str:
-        """What this candidate is called in the Lease."""
+        """Name of this candidate in the Lease."""
         return self._candidate.identity
 
     @property
@@ -91,23 +92,23 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last read; "" for nobody, or not known yet."""
+        """Holder of the Lease when it was last read; "" for nobody or unknown."""
         record = self._candidate.record
         return (record.holder_identity or "") if record else ""
 
     @property
     def term(self) -> int:
-        """How often the Lease had changed hands when it was last read: the same as long as nobody else led."""
+        """Number of changes of the holder when the Lease was last read; constant while nobody else led."""
         record = self._candidate.record
         return (record.lease_transitions or 0) if record else 0
 
     def resign(self) -> None:
-        """Lead no more, from now on; `run` gives the Lease back so that another takes it at once."""
+        """Stop leading now; `run` releases the Lease so that another candidate takes it at once."""
         self._leaving.set()
         self._step_down()
 
     async def run(self) -> None:
-        """Stand for ever; when cancelled, give the Lease back."""
+        """Take part in the election until cancelled, then release the Lease."""
         try:
             while not self._leaving.is_set():
                 if self._eligible():
@@ -123,7 +124,7 @@ class Election:
             await self._leave()
 
     async def _round(self) -> None:
-        """One attempt to lead, or to lead on."""
+        """Try once to acquire or renew the Lease."""
         try:
             await self._stand()
             self._told = ""
@@ -133,7 +134,7 @@ class Election:
         self._show()
 
     def _soon(self) -> asyncio.Timeout:
-        """For one call, so that a slow API server has a leader too. A leader's ends with its time: it is told then."""
+        """Return the timeout of one call: half the renewal time; for a leader at most until its lease ends."""
         seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
         return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
 
@@ -167,7 +168,7 @@ class Election:
         return lease
 
     async def _written(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
-        """The Lease with this record, if it is still what was read: else ApiError 409."""
+        """Write the record if the Lease is unchanged since it was read. Raises ApiError 409 otherwise."""
         kept = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
         body = msgspec.json.encode(
             {
@@ -177,7 +178,7 @@ class Election:
                 "spec": candidacy.tree(record, kept.spec),
             }
         )
-        # one that is not there is created by the same PUT, for which the right to create can be limited by name
+        # the same PUT creates a missing Lease, because RBAC can limit it by name
         return self._decoded(await self._client.put(self._path, body))
 
     def _decoded(self, answer: bytes) -> _Lease:
@@ -187,13 +188,13 @@ class Election:
             raise errors.UnreachableError(f"{self._path}: not a Lease: {error}") from error
 
     async def _leave(self) -> None:
-        """Give the Lease back, where it may be ours; whatever fails, it ends by itself."""
+        """Release the Lease if we may hold it; if this fails, it expires."""
         if not self._bids:
             return
         try:
             self._kept = None
             async with asyncio.timeout(_LEAVE_SECONDS):
-                lease = await self._read()  # a write whose answer was lost may have made it ours
+                lease = await self._read()  # a write with a lost response may have succeeded
                 record = candidacy.vacant(self._candidate, self._stamp())
                 if lease is not None and record is not None:
                     await self._written(lease, record)
@@ -204,7 +205,7 @@ class Election:
 
     async def _failed(self, error: Exception) -> None:
         if isinstance(error, errors.ApiError) and error.status in _OVERTAKEN:
-            return  # somebody was faster: the next look shows who
+            return  # another candidate was faster; the next poll shows which
         text = str(error) or f"{self._path}: no answer in time"
         if text != self._told:
             self._told = text
@@ -229,7 +230,7 @@ class Election:
         self._show()
 
     def _show(self) -> None:
-        """Tell of a change, once."""
+        """Report a change of leadership once."""
         leading = self.leading
         if leading == self._shown:
             return
@@ -245,4 +246,4 @@ class Election:
 def _fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
         return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
-    return "it is tried again; who leads stops when its time is up, and nobody leads until the API server answers"
+    return "retried automatically; the leader stops when its lease ends, and nobody leads until the API server answers"

@@ -1,10 +1,10 @@
-"""List and watch of one kind, for ever: the state machine that keeps a sink equal to the cluster.
+"""List and watch of one kind: the state machine that keeps a sink equal to the cluster.
 
-Owns every way a watch can end: resumed where it can be, listed anew where it must be (410, an unknown error in the
-stream), waited out with growing, jittered pauses where the API server is away. The sink keeps what it has meanwhile.
-A list comes in pages; one whose pages expire is read whole, as client-go does. A list that is streamed as a watch
-(WatchList) is not asked for: API servers before Kubernetes 1.34 refuse it by default, and pages do on all of them.
-A list after the first is fed as its differences, a slice at a time, so that whoever shares the loop gets its turns.
+A watch that ends is resumed if possible, and replaced by a new list if necessary (410, an unknown error in the
+stream). If the API server is unreachable, retries are delayed with exponential, jittered pauses; the sink keeps its
+objects. Lists are paged; if pages expire, the list is read in one request, as client-go does. WatchList is not used:
+API servers before Kubernetes 1.34 reject it by default, and all support pages. A list after the first is applied as
+differences, in slices, so that other tasks of the event loop can run in between.
 """
 
 import asyncio
@@ -21,27 +21,26 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
-PAGE = 500  # objects a list page: bounded memory here and in the API server
-LATER_PAGE = 50  # of a list while somebody is served: a page is read in one go, 350 kB of pods in about a millisecond
-WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as much again
-QUIET_SECONDS = 70.0  # bookmarks come each 60 s: longer silence is a dead connection
-ABSENT_SECONDS = 30.0  # how often to look whether an absent CRD has come
+PAGE = 500  # objects per list page: bounds memory here and in the API server
+# page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
+LATER_PAGE = 50
+WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
+QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
+ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
-LONGEST_ASKED_SECONDS = 300.0  # a server that asks for a longer pause than this is not believed
-_SHORTEST_WATCH_SECONDS = 1.0  # a watch that ended sooner, and brought nothing, did not work
-_MOST_DOUBLINGS = 16  # more makes no difference under the cap, and would overflow in the end
+LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
+_SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
+_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 _UNAUTHORIZED, _NOT_FOUND, _GONE = 401, 404, 410
-SLICE = (
-    10  # objects read between two turns of the loop: a tenth of a millisecond of pods of 7 kB, 0.3 where all changed
-)
-_OLDER_LISTS = 5  # so many lists in a row that are older than what is known: the cluster was put back to a backup
-_MOST_TOLD = 1000  # unreadable objects remembered, each told once
+SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
+_OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
+_MOST_TOLD = 1000  # maximum number of undecodable objects remembered, to log each once
 _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
 
 class _InStreamError(Exception):
-    """The server ended the watch with an ERROR event: it cannot be resumed, whatever the reason."""
+    """The server ended the watch with an ERROR event; the watch cannot be resumed."""
 
     def __init__(self, cause: errors.ApiError) -> None:
         super().__init__(str(cause))
@@ -49,13 +48,13 @@ class _InStreamError(Exception):
 
 
 class _OlderError(Exception):
-    """A list is older than what is known already: its server is behind. Nobody may be told of the past."""
+    """A list is older than the known state, because its server is behind. It is not applied."""
 
 
 class Reflector:
-    """One kind of one cluster, kept in one sink."""
+    """Keeps one sink equal to one kind of one cluster."""
 
-    def __init__(  # noqa: PLR0913 - what tests vary comes by name
+    def __init__(  # noqa: PLR0913 - parameters that tests vary are given by name
         self,
         client: clients.Client,
         kind: resources.Kind,
@@ -72,20 +71,20 @@ class Reflector:
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`skipped` is called with the kind for every object that could not be read and was left out.
+        """`skipped` is called with the kind for every object that could not be decoded.
 
-        `excerpt` gives what the sink needs of an object, which is all that is held while a list is read; its metadata
-        stays. `gradual`: the sink can do with a part of the first list, and is fed it as it comes instead of at once.
+        `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
+        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it page by page.
         """
         self.kind = kind
         self.synced = asyncio.Event()
-        self.failure: errors.ClusterError | None = None  # why nothing is heard now
+        self.failure: errors.ClusterError | None = None  # the current failure; None if the last request succeeded
         self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
         self._skipped, self._excerpt, self._gradual = skipped, excerpt, gradual
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
-        self._newest = 0  # the highest version heard of
-        self._older = 0  # lists in a row that were older than that
-        self._unread: dict[watch_wire.Key, str] = {}  # what was told of objects that cannot be read
+        self._newest = 0  # the highest resourceVersion seen
+        self._older = 0  # consecutive lists that were older
+        self._unread: dict[watch_wire.Key, str] = {}  # the logged errors of objects that cannot be decoded
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
         self._watch_seconds = watch_seconds
@@ -96,29 +95,29 @@ class Reflector:
 
     @property
     def objects(self) -> int:
-        """How many objects the sink has been given."""
+        """The number of objects in the sink."""
         return len(self._known)
 
     def age_seconds(self) -> float:
-        """Seconds since the API server was last heard of for this kind."""
+        """Return the seconds since the last contact with the API server for this kind."""
         return self._clock() - self._heard
 
     async def run(self) -> None:
-        """For ever; ends by cancellation only."""
+        """Run until cancelled."""
         version = ""
         while True:
             try:
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
-            except _InStreamError as error:  # the server's own words for: what follows is not what preceded
+            except _InStreamError as error:  # the events after it need not follow those before
                 version = ""
                 await self._refused(error.cause)
             except errors.ApiError as error:
                 if error.status in (_GONE, _NOT_FOUND):
                     version = ""
                 await self._refused(error)
-            except errors.UnreachableError as error:  # of the list; the watch handles its own
+            except errors.UnreachableError as error:  # of a list; the watch handles its own
                 await self._failed(error, "unreachable")
             except errors.ConfigurationError as error:  # a token file that is being replaced, a failing exec plugin
                 await self._failed(error, "credentials")
@@ -141,7 +140,7 @@ class Reflector:
             await self._failed(error, str(error.status), error.retry_after)
 
     async def _renewed(self) -> errors.ConfigurationError | None:
-        """Has the credentials read anew; what is wrong with them, if that cannot be done now."""
+        """Reload the credentials; return the error if this fails."""
         try:
             await self._client.renew()
         except errors.ConfigurationError as error:
@@ -149,19 +148,19 @@ class Reflector:
         return None
 
     async def _list(self) -> str:
-        """List and feed the sink; the version to watch from."""
+        """List, feed the sink, and return the version to watch from."""
         read = self._compared if self.synced.is_set() or self._gradual else self._replaced
         try:
             return await read(paged=True)
         except errors.ApiError as error:
             if error.status != _GONE:
                 raise
-        # the pages took longer than the API server remembers a version, and may take as long again
+        # the pages took longer than the API server keeps a version, and would again
         self._restarted(self.kind.name, "gone")
         return await read(paged=False)
 
     async def _replaced(self, *, paged: bool) -> str:
-        """Give the sink the whole list at once."""
+        """Give the sink the complete list at once."""
         found: list[Any] = []
         known: dict[watch_wire.Key, watch_wire.Identity] = {}
         reached = ""
@@ -178,7 +177,7 @@ class Reflector:
         return reached
 
     async def _compared(self, *, paged: bool) -> str:
-        """Feeds what a list has that is not known yet, as it comes, and at its end what it has no more."""
+        """Apply the differences between a list and the known objects, slice by slice, deletions last."""
         left = dict(self._known)
         reached = ""
         async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
@@ -186,7 +185,7 @@ class Reflector:
                 identity = watch_wire.decode_identified(raw).metadata
                 before = left.pop(identity.key, None)
                 if before == identity or (obj := self._read(identity, raw)) is None:
-                    continue  # what cannot be read stays as it was
+                    continue  # an object that cannot be decoded keeps its last state
                 if before is not None and before.uid != identity.uid:
                     self._forget(before)
                 self._take(identity, obj)
@@ -198,9 +197,9 @@ class Reflector:
         return reached
 
     async def _listed(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
-        """All objects of the cluster in slices, each with the list's version; others get the loop between two.
+        """Yield all objects in slices, each with the list's version; other tasks run between two slices.
 
-        An empty list is one empty slice. Raises _OlderError before anything is given.
+        An empty list yields one empty slice. Raises _OlderError before the first slice.
         """
         following = ""
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
@@ -217,14 +216,14 @@ class Reflector:
                 return
 
     def _accept(self, version: str) -> None:
-        """Raises _OlderError for a list that would take objects back in time."""
+        """Raise _OlderError for a list that would revert objects to an older state."""
         if watch_wire.number(version) < self._newest and self._older < _OLDER_LISTS:
             self._older += 1
             raise _OlderError(f"{self.kind.path}: the list is of version {version}, and {self._newest} was heard of")
         self._older, self._newest = 0, watch_wire.number(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
-        """An object; None for one that cannot be read, which is told and left out."""
+        """Return the decoded object, or None if it cannot be decoded, which is logged."""
         try:
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
@@ -238,10 +237,10 @@ class Reflector:
             return
         self._unread[identity.key] = text
         fields = {"kind": self.kind.name, "object": str(identity), "error": text}
-        _log.warning("object left out, it cannot be read; what was known of it stays", extra={"fields": fields})
+        _log.warning("object skipped: it cannot be decoded; its last known state stays", extra={"fields": fields})
 
     async def _watch(self, version: str) -> str:
-        """Feeds events until the stream ends; the version to resume from."""
+        """Apply events until the stream ends; return the version to resume from."""
         seconds = self._watch_seconds * (1 + self._chance.random() / 2)
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
@@ -255,20 +254,22 @@ class Reflector:
                     if line.strip():
                         version, fed = await self._fed(line), fed + 1
                         if fed % SLICE == 0:
-                            await asyncio.sleep(0)  # lines that came together are given without a turn between them
+                            # lines that arrived together are yielded without giving other tasks a turn
+                            await asyncio.sleep(0)
         except errors.SilentError:
-            return version  # nothing new is no fault; whether anybody is there is what the next request finds out
+            # silence without events is no failure; the next request shows whether the server is reachable
+            return version
         except errors.UnreachableError as error:
-            await self._failed(error, "unreachable")  # the version reached is kept: what was fed is not listed again
+            await self._failed(error, "unreachable")  # keeps the version, so applied events are not listed again
             return version
         if fed or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
             self._works()
         else:
-            await self._pause()  # a server that hangs up at once must not be asked in a tight loop
+            await self._pause()  # a server that closes connections at once must not be polled in a tight loop
         return version
 
     async def _fed(self, line: bytes) -> str:
-        """One event into the sink; its resource version."""
+        """Apply one event to the sink; return its resource version."""
         event = await watch_wire.decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
@@ -289,7 +290,7 @@ class Reflector:
         self._sink.upsert(obj)
 
     def _forget(self, gone: watch_wire.Identity) -> None:
-        """Tells the sink, which goes by the name: the object as it was need not be kept for that."""
+        """Remove an object from the sink, which identifies it by name: the full object is not kept for that."""
         self._known.pop(gone.key, None)
         self._unread.pop(gone.key, None)
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
@@ -300,15 +301,15 @@ class Reflector:
         self.synced.set()
 
     def _hear(self) -> None:
-        """The API server says something of this kind: a list, an event, or that there is nothing new from here on."""
+        """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
         self._heard = self._clock()
         self.failure = None
 
     async def _none_there(self) -> None:
-        """The CRD is absent: there are no such objects, until it comes."""
+        """Handle an absent CRD: there are no such objects until it is installed."""
         self._sink.replace([])
         self._known.clear()
-        self._newest = 0  # where it comes again, its versions may be those of another API server
+        self._newest = 0  # after a new installation, versions may start over
         self._complete("")
         self._works()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
@@ -317,7 +318,7 @@ class Reflector:
         return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
     def _works(self) -> None:
-        """The watch itself works. A list alone does not count: one relist after another is a storm, so pauses grow."""
+        """Reset the backoff. Only a working watch does: successive relists would be a storm, so their pauses grow."""
         self._failures = 0
         self._told = ""
 
@@ -330,13 +331,13 @@ class Reflector:
         await self._pause(asked)
 
     async def _pause(self, asked: float = 0.0) -> None:
-        """Exponential with full jitter, capped; on top of what the server asks for, so that not all come at once."""
+        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After."""
         longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
         await asyncio.sleep(min(asked, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
 
     def _tell(self, error: Exception) -> None:
-        """Logs a failure once, until it changes or the watch has worked again."""
+        """Log a failure once, until it changes or the watch works again."""
         text = str(error)
         if text == self._told:
             return
@@ -346,13 +347,13 @@ class Reflector:
 
 
 def _in_words_of(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
-    """The same identity, its texts those of the object: the sink keeps them anyway, and each once is enough."""
+    """Return the identity with the strings of `obj`, so that each string is stored once."""
     meta = obj.metadata
     return watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, identity.resource_version)
 
 
 def _batched(objects: Sequence[T]) -> list[Sequence[T]]:
-    """Slices in order; one empty slice where there is nothing."""
+    """Return slices in order; one empty slice for an empty sequence."""
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 
 
@@ -364,4 +365,4 @@ def _fix(error: Exception, kind: resources.Kind) -> str:
         401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
         403: role,
         404: f"the API server does not know {kind.path}: check the server's version, and that the kubeconfig is for it",
-    }.get(status, "the cache keeps what it has and the watch is tried again")
+    }.get(status, "the cache keeps its objects and the watch is retried")

@@ -41,12 +41,12 @@ class Asset(NamedTuple):
 
 def load() -> Mapping[str, Asset]:
     """Return the files by path; `/` is the page."""
-    found = {}
+    files = {}
     for entry in importlib.resources.files("railwright.dashboard").joinpath("page").iterdir():
         name = entry.name
         content_type = _TYPES.get(name[name.rfind(".") :])
         if content_type is not None:
             body = entry.read_bytes()
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            found["/" if name == "index.html" else f"/page/{name}"] = Asset(body, content_type, etag)
-    return found
+            files["/" if name == "index.html" else f"/page/{name}"] = Asset(body, content_type, etag)
+    return files

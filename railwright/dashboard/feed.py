@@ -34,7 +34,7 @@ class Feed:
         self.readers = 0
         self._source, self._problems, self._away, self._pace = source, problems, away, pace_seconds
         self._deltas = deltas.Deltas()
-        self._changed, self._wanted = asyncio.Event(), asyncio.Event()
+        self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
     @property
     def version(self) -> int:
@@ -47,13 +47,13 @@ class Feed:
         if self.readers >= READERS:
             raise CrowdedError(f"{READERS} readers are connected already: close one of the dashboard's pages")
         self.readers += 1
-        self._wanted.set()
+        self._has_readers.set()
         try:
             yield
         finally:
             self.readers -= 1
             if not self.readers:
-                self._wanted.clear()
+                self._has_readers.clear()
 
     async def after(self, version: int | None, seconds: float) -> deltas.Delta | None:
         """Return the change since `version` (None: everything), or None if there is none within `seconds`."""
@@ -68,7 +68,7 @@ class Feed:
     async def run(self) -> None:
         """Refresh until cancelled, while there are readers."""
         while True:
-            await self._wanted.wait()
+            await self._has_readers.wait()
             for _ in self.picture.refresh():
                 await asyncio.sleep(0)  # yield to the server's real work
             overview = self.picture.overview(source=self._source, problems=self._problems(), away=self._away())

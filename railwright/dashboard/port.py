@@ -24,10 +24,10 @@ from railwright.serving import connections, limits, listeners, routes, settings
 
 _LOG = logging.getLogger(__name__)
 PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
-_ASKED_AT_ONCE = 4  # concurrent token reviews: unauthenticated clients must not keep the API server busy through us
-_WHYS_A_SECOND, _WHYS_AT_ONCE = 5, 10  # each is a decision over all nodes, which takes milliseconds of the event loop
-_LONGEST_QUERY = 2048
-_LONGEST_VERSION = 18  # digits; Python refuses to parse numbers of thousands of digits
+_MAX_REVIEWS = 4  # concurrent token reviews: unauthenticated clients must not keep the API server busy through us
+_EXPLAIN_RATE, _EXPLAIN_BURST = 5, 10  # each is a decision over all nodes, which takes milliseconds of the event loop
+_MAX_QUERY = 2048
+_MAX_VERSION_DIGITS = 18  # digits; Python refuses to parse numbers of thousands of digits
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +49,8 @@ class Port:
         self._feed, self._guard, self._times, self._loopback = source, guard, times, loopback
         self._assets = assets.load()
         self._epoch = secrets.token_hex(4)  # invalidates versions from before a restart of the server
-        self._asking = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._whys = _Bucket(_WHYS_A_SECOND, _WHYS_AT_ONCE)
+        self._asking = asyncio.Semaphore(_MAX_REVIEWS)
+        self._explain_bucket = _Bucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -62,10 +62,10 @@ class Port:
         try:
             return await self._handle(request)
         except routes.HttpError as error:
-            answer = _response(routes.error_body(error.status, error.reason), routes.JSON, error.status)
-            answer.headers.update(error.headers)
-            answer.force_close()  # a body may not have been read
-            return answer
+            response = _build_response(routes.error_body(error.status, error.reason), routes.JSON, error.status)
+            response.headers.update(error.headers)
+            response.force_close()  # a body may not have been read
+            return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._loopback and not _is_loopback_host(request.headers.get("Host", "")):
@@ -73,7 +73,7 @@ class Port:
         if request.method not in ("GET", "HEAD"):
             raise routes.HttpError(405, "this port is read-only: use GET", {"Allow": "GET, HEAD"})
         if (asset := self._assets.get(request.path)) is not None:
-            return _asset(asset, request)
+            return _build_asset_response(asset, request)
         if request.path == "/api/stream" and request.method == "GET":
             await self._admit(request)
             return await self._stream(request)
@@ -91,38 +91,38 @@ class Port:
             raise routes.HttpError(status, reason, {"WWW-Authenticate": "Bearer"} if status == 401 else None)
 
     def _why(self, request: web.BaseRequest) -> web.Response:
-        if len(request.query_string) > _LONGEST_QUERY:
-            raise routes.HttpError(414, f"the query has more than {_LONGEST_QUERY} characters")
-        if not self._whys.take():
+        if len(request.query_string) > _MAX_QUERY:
+            raise routes.HttpError(414, f"the query has more than {_MAX_QUERY} characters")
+        if not self._explain_bucket.take():
             raise routes.HttpError(429, "too many requests at once: retry in a second", {"Retry-After": "1"})
         query = dict(parse.parse_qsl(request.query_string))
-        told = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
-        if told is None:
+        explanation = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
+        if explanation is None:
             raise routes.HttpError(404, "no such gang, pod or node: it may have been deleted")
-        return _response(msgspec.json.encode(told), routes.JSON)
+        return _build_response(msgspec.json.encode(explanation), routes.JSON)
 
     # --- the stream -------------------------------------------------------------------------------------------
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             with self._feed.reading():
-                return await self._told(request)
+                return await self._send_stream(request)
         except feed.CrowdedError as error:
             raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
 
-    async def _told(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(headers={**assets.SECURITY, **_LIVE})
+    async def _send_stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**assets.SECURITY, **_STREAM_HEADERS})
         response.force_close()
         await response.prepare(request)
         version = self._version(request.headers.get("Last-Event-ID", ""))
         until = time.monotonic() + self._times.renew
         try:
-            await self._written(response, b"retry: 1000\n\n")
+            await self._write(response, b"retry: 1000\n\n")
             while not self._closing.is_set() and time.monotonic() < until:
-                delta = await self._news(version)
-                await self._written(response, _BEAT if delta is None else self._event(delta))
+                delta = await self._next_delta(version)
+                await self._write(response, _HEARTBEAT if delta is None else self._event(delta))
                 version = version if delta is None else delta.version
-            await self._written(response, b"event: again\ndata: {}\n\n")
+            await self._write(response, b"event: again\ndata: {}\n\n")
         except TimeoutError:
             _LOG.info("disconnected a slow reader of the dashboard", extra={"fields": {"peer": request.remote}})
             if request.transport is not None:
@@ -131,7 +131,7 @@ class Port:
             pass  # the page was closed
         return response
 
-    async def _news(self, version: int | None) -> deltas.Delta | None:
+    async def _next_delta(self, version: int | None) -> deltas.Delta | None:
         """Return the next change, or None if a heartbeat is due or the port closes."""
         waiting = asyncio.ensure_future(self._feed.after(version, self._times.beat))
         closing = asyncio.ensure_future(self._closing.wait())
@@ -148,16 +148,16 @@ class Port:
     def _version(self, last: str) -> int | None:
         """Return the version that the reader has, or None if it is unknown or from before a restart."""
         epoch, _, number = last.partition("-")
-        ours = epoch == self._epoch and len(number) <= _LONGEST_VERSION
+        ours = epoch == self._epoch and len(number) <= _MAX_VERSION_DIGITS
         return int(number) if ours and number.isascii() and number.isdigit() else None
 
-    async def _written(self, response: web.StreamResponse, text: bytes) -> None:
+    async def _write(self, response: web.StreamResponse, text: bytes) -> None:
         async with asyncio.timeout(self._times.slow):
             await response.write(text)
 
 
-_BEAT = b"event: beat\ndata: {}\n\n"
-_LIVE: Mapping[str, str] = {
+_HEARTBEAT = b"event: beat\ndata: {}\n\n"
+_STREAM_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # otherwise nginx buffers events
@@ -182,22 +182,22 @@ class _Bucket:
         return True
 
 
-def _asset(asset: assets.Asset, request: web.BaseRequest) -> web.Response:
+def _build_asset_response(asset: assets.Asset, request: web.BaseRequest) -> web.Response:
     same = request.headers.get("If-None-Match") == asset.etag
-    answer = _response(
+    response = _build_response(
         b"" if same or request.method == "HEAD" else asset.body, asset.content_type, 304 if same else 200
     )
-    answer.headers["ETag"] = asset.etag
-    answer.headers["Cache-Control"] = "no-cache"
-    return answer
+    response.headers["ETag"] = asset.etag
+    response.headers["Cache-Control"] = "no-cache"
+    return response
 
 
-def _response(body: bytes, content_type: str, status: int = 200) -> web.Response:
-    answer = web.Response(body=body, status=status, headers=assets.SECURITY)
-    answer.headers["Content-Type"] = content_type
-    answer.headers["Cache-Control"] = "no-store"
-    answer.headers["Server"] = "railwright"  # otherwise aiohttp sends its own version and Python's
-    return answer
+def _build_response(body: bytes, content_type: str, status: int = 200) -> web.Response:
+    response = web.Response(body=body, status=status, headers=assets.SECURITY)
+    response.headers["Content-Type"] = content_type
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Server"] = "railwright"  # otherwise aiohttp sends its own version and Python's
+    return response
 
 
 def _is_loopback_host(header: str) -> bool:
@@ -215,7 +215,7 @@ def _is_loopback_host(header: str) -> bool:
 # --- the open port ------------------------------------------------------------------------------------------------
 
 
-class _LongWay:
+class _NoFastPath:
     """Disables the fast path of connections.Connections."""
 
     closing = False
@@ -252,7 +252,7 @@ async def opened(
     """Open the port at `at`; yields the actual address. Raises listeners.ListenError."""
     with contextlib.closing(listeners.bind(at)) as bound:
         port = Port(source, guard, times, loopback=at.is_loopback)
-        accepted = connections.Connections(port.handle, _LongWay(), _BOUNDS, lambda _status: None)
+        accepted = connections.Connections(port.handle, _NoFastPath(), _BOUNDS, lambda _status: None)
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,

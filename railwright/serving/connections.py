@@ -56,7 +56,7 @@ class Connections(web.Server):
         rejected: Rejected,
         admits: Admits = lambda _transport: True,
     ) -> None:
-        super().__init__(self._begun)
+        super().__init__(self._handle_request)
         self.admits = admits
         self._handle = handle
         self.short = short
@@ -78,7 +78,7 @@ class Connections(web.Server):
         for connection in self.connections:
             connection.force_close()
 
-    async def _begun(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
         protocol = request.protocol
         if isinstance(protocol, _Connection):
             protocol.headers_arrived()
@@ -134,7 +134,7 @@ class _Connection(web.RequestHandler):
         self._waiter = None  # nobody must be woken before the fast path has been tried
         self._parse(data)
         self._waiter = waiter
-        if self._messages and len(self._messages) == 1 and (self._answered() or self._awaits()):
+        if self._messages and len(self._messages) == 1 and (self._answer_fast() or self._start_awaiting_body()):
             return
         if data:
             self._idle = False
@@ -159,7 +159,7 @@ class _Connection(web.RequestHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
-    def _answered(self) -> bool:
+    def _answer_fast(self) -> bool:
         """True if the single queued request has been answered."""
         message, payload = self._messages[0]
         if self.transport is None or not isinstance(message, http.RawRequestMessage):
@@ -172,12 +172,12 @@ class _Connection(web.RequestHandler):
             self._parser.message_consumed()
         self.transport.write(answer)
         self._disarm()
-        self._stay()
+        self._keep_alive()
         if self._extent.exceeded:
             self._await_headers()
         return True
 
-    def _awaits(self) -> bool:
+    def _start_awaiting_body(self) -> bool:
         """True if the single queued request will be answered when the rest of its body has arrived."""
         message, payload = self._messages[0]
         if self.transport is None or not isinstance(message, http.RawRequestMessage) or self._reading_paused:
@@ -187,7 +187,7 @@ class _Connection(web.RequestHandler):
             return False
 
         def whole(body: bytes) -> None:
-            self._read_on(self)
+            self._switch_reader(self)
             self._complete(message, body)
 
         try:
@@ -196,14 +196,14 @@ class _Connection(web.RequestHandler):
             self.force_close()
             return True
         self._messages.popleft()
-        self._parser = self._unused_parser()  # the current parser waits for bytes that it will not receive
+        self._parser = self._build_parser()  # the current parser waits for bytes that it will not receive
         self._rest, self._idle, self._awaited = self._loop.create_future(), False, length
         self._owner.short.promise(length)
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
             self._keepalive_handle = None
         self._arm(self._owner.limits.body_seconds)
-        self._read_on(rest)
+        self._switch_reader(rest)
         return True
 
     def _complete(self, message: http.RawRequestMessage, body: bytes) -> None:
@@ -212,27 +212,27 @@ class _Connection(web.RequestHandler):
         if self._rest is None or self.transport is None:
             return
         self.transport.write(self._owner.short.completed(message, body, self._peer))
-        self._settle(self._rest)
+        self._end_wait(self._rest)
         self._idle = True
         if self._owner.short.closing or self._close or self._force_close:
             self.force_close()
         else:
-            self._stay()
+            self._keep_alive()
 
-    def _settle(self, rest: asyncio.Future[None]) -> None:
+    def _end_wait(self, rest: asyncio.Future[None]) -> None:
         """End the wait for a body."""
         rest.set_result(None)
         self._rest = None
         self._owner.short.promise(-self._awaited)
 
-    def _read_on(self, protocol: asyncio.BaseProtocol) -> None:
+    def _switch_reader(self, protocol: asyncio.BaseProtocol) -> None:
         """Let `protocol` read; uvloop checks the type of protocol only when reading starts."""
         if self.transport is not None:
             self.transport.pause_reading()
             self.transport.set_protocol(protocol)
             self.transport.resume_reading()
 
-    def _unused_parser(self) -> http.HttpRequestParser:
+    def _build_parser(self) -> http.HttpRequestParser:
         """Return a new parser, configured as aiohttp does for a connection."""
         return http.HttpRequestParser(
             self,
@@ -254,7 +254,7 @@ class _Connection(web.RequestHandler):
                     await asyncio.shield(self._rest)
         await super().shutdown(timeout)
 
-    def _stay(self) -> None:
+    def _keep_alive(self) -> None:
         """Keep the connection open for the next request, until the keep-alive timeout."""
         self._keepalive = True
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
@@ -278,7 +278,7 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._disarm()
         if self._rest is not None:
-            self._settle(self._rest)
+            self._end_wait(self._rest)
         super().connection_lost(exc)
 
     def handle_error(

@@ -40,7 +40,7 @@ def check(request: web.BaseRequest, max_body: int) -> None:
     if headers.get("Expect", "100-continue").lower() != "100-continue":
         raise routes.HttpError(417, "only Expect: 100-continue is supported")
     if (length := request.content_length) is not None and length > max_body:
-        raise _too_large(max_body)
+        raise _build_too_large_error(max_body)
 
 
 async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory) -> bytes:
@@ -54,19 +54,19 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
         request.writer.output_size = 0  # as aiohttp's own expect handler does: the response has not started
     if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
         return request.content.read_nowait()  # most bodies arrive with their headers, so no timer is needed
-    announced = request.content_length or 0
-    if not memory.has_room(announced):
-        raise _no_room()
-    memory.promised += announced
+    declared_length = request.content_length or 0
+    if not memory.has_room(declared_length):
+        raise _build_no_memory_error()
+    memory.promised += declared_length
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _collected(request, limits.max_body, memory)
+            return await _collect_body(request, limits.max_body, memory)
     except TimeoutError:
         raise routes.HttpError(408, late(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
         raise routes.HttpError(400, f"the body does not match its headers: {type(error).__name__}") from None
     finally:
-        memory.promised -= announced
+        memory.promised -= declared_length
 
 
 def late(limits: Limits) -> str:
@@ -74,23 +74,23 @@ def late(limits: Limits) -> str:
     return f"the body did not arrive within {limits.body_seconds:g} s"
 
 
-async def _collected(request: web.BaseRequest, max_body: int, memory: memories.Memory) -> bytes:
+async def _collect_body(request: web.BaseRequest, max_body: int, memory: memories.Memory) -> bytes:
     parts: list[bytes] = []
     size = 0
     while part := await request.content.readany():
         parts.append(part)
         size += len(part)
         if size > max_body:
-            raise _too_large(max_body)
+            raise _build_too_large_error(max_body)
         if request.content_length is None and not memory.has_room(size):  # the number of chunks is unknown in advance
-            raise _no_room()
+            raise _build_no_memory_error()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _no_room() -> routes.HttpError:
+def _build_no_memory_error() -> routes.HttpError:
     reason = "not enough memory to buffer this request: retry, or raise the container's memory limit"
     return routes.HttpError(429, reason, {"Retry-After": "1"})
 
 
-def _too_large(max_body: int) -> routes.HttpError:
+def _build_too_large_error(max_body: int) -> routes.HttpError:
     return routes.HttpError(413, f"the body is larger than {max_body} bytes, the limit set by --max-body")

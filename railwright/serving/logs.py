@@ -35,34 +35,34 @@ class JsonFormatter(logging.Formatter):
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _cut(_message(record), MESSAGE_LIMIT),
+            "message": _truncate(_format_message(record), MESSAGE_LIMIT),
         }
         fields = getattr(record, "fields", None)
         if fields:
-            line["fields"] = _plain(fields, 0)
+            line["fields"] = _simplify(fields, 0)
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = self.formatException(record.exc_info)[-TRACE_LIMIT:]
         # ASCII output escapes control characters, terminal sequences and lone surrogates
         return json.dumps(line, ensure_ascii=True)
 
 
-def _message(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - a wrong format string must not lose the line
         return str(record.msg)
 
 
-def _plain(value: object, depth: int) -> Any:
+def _simplify(value: object, depth: int) -> Any:
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if depth < DEPTH_LIMIT and isinstance(value, Mapping):
-        kept = list(value.items())[:ITEMS_LIMIT]
-        return {_cut(str(key), TEXT_LIMIT): _plain(each, depth + 1) for key, each in kept}
+        items = list(value.items())[:ITEMS_LIMIT]
+        return {_truncate(str(key), TEXT_LIMIT): _simplify(item, depth + 1) for key, item in items}
     if depth < DEPTH_LIMIT and isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
-        return [_plain(each, depth + 1) for each in list(value)[:ITEMS_LIMIT]]
-    return _cut(str(value), TEXT_LIMIT)
+        return [_simplify(item, depth + 1) for item in list(value)[:ITEMS_LIMIT]]
+    return _truncate(str(value), TEXT_LIMIT)
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

@@ -22,8 +22,8 @@ class Memory:
         """True if a body of `length` bytes may be accepted."""
         if length <= SMALL:
             return True
-        limit = _number(self._folder / "memory.max")  # "max" if there is no limit
-        used = _number(self._folder / "memory.current")
+        limit = _read_number(self._folder / "memory.max")  # "max" if there is no limit
+        used = _read_number(self._folder / "memory.current")
         if limit is None or used is None:
             return True
         return used - self._reclaimable() + self.promised + length <= limit * SHARE
@@ -34,11 +34,11 @@ class Memory:
             text = (self._folder / "memory.stat").read_text("ascii")
         except (OSError, UnicodeDecodeError):
             return 0
-        found = [line.split()[1] for line in text.splitlines() if line.startswith("inactive_file ")]
-        return int(found[0]) if found and found[0].isdecimal() else 0
+        matches = [line.split()[1] for line in text.splitlines() if line.startswith("inactive_file ")]
+        return int(matches[0]) if matches and matches[0].isdecimal() else 0
 
 
-def _number(path: pathlib.Path) -> int | None:
+def _read_number(path: pathlib.Path) -> int | None:
     try:
         text = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):

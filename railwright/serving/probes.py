@@ -33,7 +33,7 @@ class Probes:
 
     def failures(self) -> Mapping[str, str | None]:
         """Return the reason of every check, None if it passes. A change is logged once."""
-        results: dict[str, str | None] = {name: _asked(check) for name, check in self._checks.items()}
+        results: dict[str, str | None] = {name: _run_check(check) for name, check in self._checks.items()}
         if self.draining:
             results["draining"] = "this server is shutting down"
         if results.keys() != self._last.keys() or any(bool(results[n]) != bool(self._last[n]) for n in results):
@@ -67,7 +67,7 @@ def ready_reply(failures: Mapping[str, str | None]) -> routes.Reply:
     return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)
 
 
-def _asked(check: Check) -> str | None:
+def _run_check(check: Check) -> str | None:
     try:
         reason = check()
         return model.bounded(reason, _MAX_REASON) if reason else reason

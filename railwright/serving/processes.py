@@ -49,8 +49,8 @@ def start(options: settings.Settings, main: Main) -> int:
     _LOG.info("starting", extra={"fields": settings.describe(options)})
     try:
         if options.workers > 1:
-            return _supervised(options, main)
-        return _looped(main(lambda shell, tasks: shell.run(tasks)))
+            return _run_supervised(options, main)
+        return _run_loop(main(lambda shell, tasks: shell.run(tasks)))
     except (listeners.ListenError, tls.CertificateError, _StartError) as error:
         _LOG.critical("cannot start", extra={"fields": {"reason": str(error)}})
         return 1
@@ -66,7 +66,7 @@ class _Health(msgspec.Struct):
     checks: dict[str, str | None]
 
 
-def _looped(main: Coroutine[Any, Any, int]) -> int:
+def _run_loop(main: Coroutine[Any, Any, int]) -> int:
     with asyncio.Runner(loop_factory=tuning.loop_factory()) as runner:
         return runner.run(main)
 
@@ -74,25 +74,25 @@ def _looped(main: Coroutine[Any, Any, int]) -> int:
 # --- the parent ---------------------------------------------------------------------------------------
 
 
-def _supervised(options: settings.Settings, main: Main) -> int:
+def _run_supervised(options: settings.Settings, main: Main) -> int:
     try:
         directory = tempfile.TemporaryDirectory(prefix="railwright-")
     except OSError as error:
         raise _StartError(f"--workers requires a writable directory for the counters, such as /tmp: {error}") from None
-    with directory as counted, contextlib.ExitStack() as stack:
-        metrics.share(counted)
+    with directory as metrics_directory, contextlib.ExitStack() as stack:
+        metrics.share(metrics_directory)
         # bound but never listening: it reserves the port for the workers and gets no connections
-        held = stack.enter_context(contextlib.closing(listeners.bind(options.listen, shared=True)))
+        reserved_socket = stack.enter_context(contextlib.closing(listeners.bind(options.listen, shared=True)))
         ops = stack.enter_context(contextlib.closing(listeners.bind(options.ops_listen)))
-        place = msgspec.structs.replace(options, listen=_same_port(options.listen, held))
+        place = msgspec.structs.replace(options, listen=_same_port(options.listen, reserved_socket))
         workers: list[_Worker] = []
         for number in range(1, options.workers + 1):
-            workers.append(_forked(number, place, main, [held, ops], workers))
-        return asyncio.run(_Parent(options, workers, counted).run(held, ops))
+            workers.append(_fork_worker(number, place, main, [reserved_socket, ops], workers))
+        return asyncio.run(_Parent(options, workers, metrics_directory).run(reserved_socket, ops))
 
 
-def _same_port(asked: settings.Address, held: socket.socket) -> settings.Address:
-    return settings.Address(asked.host, listeners.address(held).port)
+def _same_port(asked: settings.Address, reserved_socket: socket.socket) -> settings.Address:
+    return settings.Address(asked.host, listeners.address(reserved_socket).port)
 
 
 class _Worker:
@@ -108,27 +108,27 @@ class _Worker:
 class _Parent:
     """Owns the port of the probes, the signals and the child processes."""
 
-    def __init__(self, options: settings.Settings, workers: Sequence[_Worker], counted: str) -> None:
-        self._options, self._workers, self._counted = options, workers, counted
+    def __init__(self, options: settings.Settings, workers: Sequence[_Worker], metrics_directory: str) -> None:
+        self._options, self._workers, self._counted = options, workers, metrics_directory
         self._signals = 0
         self._failed = False
 
-    async def run(self, held: socket.socket, ops: socket.socket) -> int:
+    async def run(self, reserved_socket: socket.socket, ops: socket.socket) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         bounds = limits.Limits(max_body=self._options.max_body, connections=tuning.connections())
         listener = await loop.create_server(_ops_port(self._ops_routes(), bounds), sock=ops, backlog=bounds.backlog)
-        announcing = asyncio.ensure_future(self._announce(held, ops))
+        announcing = asyncio.ensure_future(self._announce(reserved_socket, ops))
         await asyncio.gather(*(self._follow(worker) for worker in self._workers))
         announcing.cancel()
         listener.close()
         return 1 if self._failed else 0
 
-    async def _announce(self, held: socket.socket, ops: socket.socket) -> None:
+    async def _announce(self, reserved_socket: socket.socket, ops: socket.socket) -> None:
         for worker in self._workers:
             await worker.first.wait()
-        listeners.announce(listeners.address(held), listeners.address(ops))
+        listeners.announce(listeners.address(reserved_socket), listeners.address(ops))
 
     async def _follow(self, worker: _Worker) -> None:
         """Read a worker's reports until it ends."""
@@ -143,7 +143,7 @@ class _Parent:
             worker.heard = loop.time()
             worker.first.set()
         transport.close()
-        code = os.waitstatus_to_exitcode(await asyncio.to_thread(_waited, worker.pid))
+        code = os.waitstatus_to_exitcode(await asyncio.to_thread(_wait_for_exit, worker.pid))
         if code != 0 or self._signals == 0:
             self._failed = True
             fields = {"worker": worker.name, "pid": worker.pid, "code": code}
@@ -169,10 +169,10 @@ class _Parent:
         return (
             routes.Route("/livez", lambda _: probes.ready_reply(self._silent()), "GET"),
             routes.Route("/readyz", lambda _: probes.ready_reply(self._checks()), "GET"),
-            routes.Route("/metrics", self._scraped, "GET"),
+            routes.Route("/metrics", self._handle_metrics, "GET"),
         )
 
-    def _scraped(self, _call: routes.Call) -> routes.Reply:
+    def _handle_metrics(self, _call: routes.Call) -> routes.Reply:
         return routes.Reply(metrics.workers_exposition(self._counted), content_type=metrics.CONTENT_TYPE)
 
     def _checks(self) -> Mapping[str, str | None]:
@@ -195,14 +195,14 @@ def _ops_port(table: Sequence[routes.Route], bounds: limits.Limits) -> connectio
     return connections.Connections(answering, answering, bounds, answering.rejected)
 
 
-def _waited(pid: int) -> int:
+def _wait_for_exit(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
 # --- a worker -----------------------------------------------------------------------------------------
 
 
-def _forked(
+def _fork_worker(
     number: int, options: settings.Settings, main: Main, inherited: Sequence[socket.socket], older: Sequence[_Worker]
 ) -> _Worker:
     reads, writes = os.pipe()
@@ -226,8 +226,8 @@ def _work(options: settings.Settings, main: Main, writes: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.set_blocking(writes, False)
         with contextlib.closing(listeners.bind(options.listen, shared=True)) as service:
-            report = functools.partial(_reported, writes)
-            code = _looped(main(lambda shell, tasks: shell.run_worker(tasks, service, report)))
+            report = functools.partial(_send_report, writes)
+            code = _run_loop(main(lambda shell, tasks: shell.run_worker(tasks, service, report)))
     except Exception:  # noqa: BLE001 - nothing may leave this function, because the parent's code is above it
         _LOG.critical("a worker failed", exc_info=True)
     finally:
@@ -235,7 +235,7 @@ def _work(options: settings.Settings, main: Main, writes: int) -> NoReturn:
         os._exit(code)
 
 
-def _reported(writes: int, checks: Mapping[str, str | None]) -> bool:
+def _send_report(writes: int, checks: Mapping[str, str | None]) -> bool:
     try:
         os.write(writes, msgspec.json.encode(_Health(dict(checks))) + b"\n")
     except BlockingIOError:

@@ -78,7 +78,7 @@ class Table:
         allowed = set(exact or ())
         segments = path.split("/")
         for pattern, route in self._patterns:
-            parameters = _matched(pattern, segments)
+            parameters = _match_segments(pattern, segments)
             if parameters is not None:
                 if route.method == method:
                     return route, parameters
@@ -95,15 +95,15 @@ def error_body(status: int, reason: str) -> bytes:
     return msgspec.json.encode({"error": {"code": status, "reason": printable}})
 
 
-def _matched(pattern: Sequence[str], segments: Sequence[str]) -> Mapping[str, str] | None:
+def _match_segments(pattern: Sequence[str], segments: Sequence[str]) -> Mapping[str, str] | None:
     if len(pattern) != len(segments):
         return None
     parameters: dict[str, str] = {}
-    for expected, found in zip(pattern, segments, strict=True):
+    for expected, segment in zip(pattern, segments, strict=True):
         if expected.startswith("{"):
-            if not found:
+            if not segment:
                 return None
-            parameters[expected[1:-1]] = found
-        elif expected != found:
+            parameters[expected[1:-1]] = segment
+        elif expected != segment:
             return None
     return parameters

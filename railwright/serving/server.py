@@ -33,7 +33,7 @@ from railwright.serving import (
 
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
-_LAG_KEPT = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
+_LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 _REPORT_SECONDS = 1.0  # between two reports of a worker to its parent
 _CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
 
@@ -65,16 +65,16 @@ class Server:
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
         self._answers = answers.Answers(offered, self._bounds, counters, room)
         self._service: connections.Connections | None = None
-        self._certificate = _certificate(options)
+        self._certificate = _load_certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
-        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
-        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
-        self._told = stopping
+        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_SAMPLES)
+        self._stopping, self._stop_at_once = asyncio.Event(), asyncio.Event()
+        self._on_stopping = stopping
 
     def stop(self) -> None:
         """Drain, then end, as SIGTERM does. The second call ends at once."""
-        (self._hurrying if self._stopping.is_set() else self._stopping).set()
+        (self._stop_at_once if self._stopping.is_set() else self._stopping).set()
 
     def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
         """Set whether every response asks the client to reconnect elsewhere; while draining it always does."""
@@ -94,7 +94,7 @@ class Server:
 
         async def reporting() -> None:
             while report(self._checks.failures()):
-                self._gauges()
+                self._update_gauges()
                 await asyncio.sleep(_REPORT_SECONDS)
             self.stop()
             await asyncio.Event().wait()  # until the server's end cancels it
@@ -115,14 +115,14 @@ class Server:
         failed = False
         try:
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(_for_ever(task)) for task in background]
-                async with self._opened(service, ops):
+                running = [group.create_task(_run_forever(task)) for task in background]
+                async with self._open_ports(service, ops):
                     if announced is not None:
                         announced()
                     if reporting is not None:
                         running.append(group.create_task(reporting()))
                     tuning.freeze()
-                    await self._drained()
+                    await self._drain()
                 for task in running:
                     task.cancel()
         except* Exception as errors:  # noqa: BLE001 - any error ends the process with its reason
@@ -132,7 +132,7 @@ class Server:
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _opened(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
+    async def _open_ports(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
         """Open both ports. At the end the service port closes first, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
@@ -161,25 +161,25 @@ class Server:
             yield accepted
         finally:
             listener.close()
-            await self._finished(accepted)
+            await self._finish(accepted)
 
-    async def _drained(self) -> None:
+    async def _drain(self) -> None:
         await self._stopping.wait()
         unknown = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
         self._checks.draining = self._answers.closing = True
-        self._told()
+        self._on_stopping()
         if unknown:
             _LOG.info("stopping; never became ready")
             return
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_seconds):
-                await self._hurrying.wait()
+                await self._stop_at_once.wait()
 
-    async def _finished(self, accepted: connections.Connections) -> None:
+    async def _finish(self, accepted: connections.Connections) -> None:
         """Wait until requests in flight have ended, their time is over, or a second signal arrived; then close all."""
         finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
-        hurrying = asyncio.ensure_future(self._hurrying.wait())
+        hurrying = asyncio.ensure_future(self._stop_at_once.wait())
         await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
         accepted.cut()
         for waiting in (finishing, hurrying):
@@ -190,14 +190,14 @@ class Server:
         return (
             routes.Route("/livez", self._checks.live, "GET"),
             routes.Route("/readyz", self._checks.ready, "GET"),
-            routes.Route("/metrics", self._scraped, "GET"),
+            routes.Route("/metrics", self._handle_metrics, "GET"),
         )
 
-    def _scraped(self, _call: routes.Call) -> routes.Reply:
-        self._gauges()
+    def _handle_metrics(self, _call: routes.Call) -> routes.Reply:
+        self._update_gauges()
         return routes.Reply(self._counters.exposition(), content_type=metrics.CONTENT_TYPE)
 
-    def _gauges(self) -> None:
+    def _update_gauges(self) -> None:
         self._refresh()
         self._counters.event_loop_lag_seconds.set(max(self._lags))
         if self._service is not None:
@@ -233,12 +233,12 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, previous[number] or signal.SIG_DFL)
 
 
-def _certificate(options: settings.Settings) -> tls.Source | None:
+def _load_certificate(options: settings.Settings) -> tls.Source | None:
     if options.tls_cert is None or options.tls_key is None:
         return None
     return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca))
 
 
-async def _for_ever(task: Task) -> None:
+async def _run_forever(task: Task) -> None:
     await task()
     raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended before the server")

@@ -40,43 +40,43 @@ class Spans:
         # it logs a line per batch; `_Sender` logs a failure once
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._sender = _Sender(endpoint)
-        about = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: version.VERSION}
-        self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
+        attributes = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: version.VERSION}
+        self._provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(self._sender))
         self._tracer = self._provider.get_tracer("railwright", version.VERSION)
 
     def routes(self, offered: Sequence[http.Route]) -> Sequence[http.Route]:
         """See tracing.Tracing."""
-        return [route._replace(handle=self._handled(route)) for route in offered]
+        return [route._replace(handle=self._wrap_handler(route)) for route in offered]
 
     def step(
-        self, name: str, call: Callable[P, R], about: Callable[[R], tracing.Attributes] | None = None
+        self, name: str, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes] | None = None
     ) -> Callable[P, R]:
         """See tracing.Tracing."""
 
         @functools.wraps(call)
-        def traced(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run_step(*args: P.args, **kwargs: P.kwargs) -> R:
             parent = trace.get_current_span()
             with self._within(self._tracer.start_span(name)) as span:
-                found = call(*args, **kwargs)
+                result = call(*args, **kwargs)
                 span.end()
-            if about is not None and parent.is_recording():
-                parent.set_attributes(about(found))
-            return found
+            if attributes is not None and parent.is_recording():
+                parent.set_attributes(attributes(result))
+            return result
 
-        return traced
+        return run_step
 
-    def noted(self, call: Callable[P, R], about: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
+    def noted(self, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
         """See tracing.Tracing."""
 
         @functools.wraps(call)
-        def noting(*args: P.args, **kwargs: P.kwargs) -> R:
-            found = call(*args, **kwargs)
+        def run_noting(*args: P.args, **kwargs: P.kwargs) -> R:
+            result = call(*args, **kwargs)
             if (span := trace.get_current_span()).is_recording():
-                span.set_attributes(about(found))
-            return found
+                span.set_attributes(attributes(result))
+            return result
 
-        return noting
+        return run_noting
 
     async def close(self) -> None:
         """See tracing.Tracing."""
@@ -86,25 +86,25 @@ class Spans:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await asyncio.shield(ended)
 
-    def _handled(self, route: http.Route) -> http.Handle:
+    def _wrap_handler(self, route: http.Route) -> http.Handle:
         name = f"{route.method} {route.path}"
-        about = {"http.request.method": route.method, "http.route": route.path}
+        attributes = {"http.request.method": route.method, "http.route": route.path}
 
         def handle(call: http.Call) -> http.Reply | Awaitable[http.Reply]:
             caller = _CONTINUED.extract(call.headers)
-            span = self._tracer.start_span(name, context=caller, kind=trace.SpanKind.SERVER, attributes=about)
+            span = self._tracer.start_span(name, context=caller, kind=trace.SpanKind.SERVER, attributes=attributes)
             with self._within(span):
                 reply = route.handle(call)
             if isinstance(reply, http.Reply):
-                return _ended(span, reply)
-            return self._awaited(span, reply)
+                return _end_span(span, reply)
+            return self._await_reply(span, reply)
 
         return handle
 
-    async def _awaited(self, span: trace.Span, reply: Awaitable[http.Reply]) -> http.Reply:
+    async def _await_reply(self, span: trace.Span, reply: Awaitable[http.Reply]) -> http.Reply:
         with self._within(span):
-            found = await reply
-        return _ended(span, found)
+            result = await reply
+        return _end_span(span, result)
 
     @contextlib.contextmanager
     def _within(self, span: trace.Span) -> Iterator[trace.Span]:
@@ -124,7 +124,7 @@ class Spans:
             context.detach(token)
 
 
-def _ended(span: trace.Span, reply: http.Reply) -> http.Reply:
+def _end_span(span: trace.Span, reply: http.Reply) -> http.Reply:
     span.set_attribute("http.response.status_code", reply.status)
     if reply.outcome:
         span.set_attribute("railwright.outcome", reply.outcome)

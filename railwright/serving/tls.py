@@ -62,10 +62,10 @@ class Source:
     def __init__(self, files: Files, *, now: Callable[[], dt.datetime] = utc_now) -> None:
         """Load the files. Raises CertificateError."""
         self._files, self._now = files, now
-        self._complaint = ""
+        self._last_error = ""
         self._current = _load(files, now())
         # separate: a callback set on a context would also be that of the context that replaces it
-        self.front = _front(self._current)
+        self.front = _build_front_context(self._current)
         self.front.sni_callback = self._choose
 
     @property
@@ -93,18 +93,18 @@ class Source:
         """Load the files if they have changed and are valid; return True if so. An invalid pair is logged once."""
         try:
             if _read(self._files) == self._current.pems:
-                self._complaint = ""
+                self._last_error = ""
                 return False
             self._current = _load(self._files, self._now())
         except CertificateError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
+            if str(error) != self._last_error:
+                self._last_error = str(error)
                 _LOG.warning(
                     "new serving certificate rejected; the old one stays in use",
                     extra={"fields": {"reason": str(error)}},
                 )
             return False
-        self._complaint = ""
+        self._last_error = ""
         _LOG.info("new serving certificate in use", extra={"fields": {"not_after": self.not_after.isoformat()}})
         return True
 
@@ -114,7 +114,9 @@ class Source:
             await asyncio.sleep(seconds)
             await asyncio.to_thread(self.reload)
 
-    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _build_front_context: ssl.SSLContext
+    ) -> None:
         connection.context = self._current.context
 
 
@@ -125,8 +127,8 @@ def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]
     The handshake has verified the certificate by then; session tickets are disabled, so no client can skip it.
     """
 
-    def admitted(transport: asyncio.BaseTransport) -> bool:
-        given = _caller(transport.get_extra_info("peercert"))
+    def is_admitted(transport: asyncio.BaseTransport) -> bool:
+        given = _read_names(transport.get_extra_info("peercert"))
         if given & allowed:
             return True
         _LOG.warning(
@@ -135,10 +137,10 @@ def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]
         return False
 
     allowed = frozenset(names)
-    return admitted if allowed else lambda _transport: True
+    return is_admitted if allowed else lambda _transport: True
 
 
-def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+def _read_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
     """Return the common names and subject alternative names of a certificate in the format of `ssl`."""
     found = certificate or {}
     common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
@@ -147,8 +149,8 @@ def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
 
 def _load(files: Files, now: dt.datetime) -> _Loaded:
     pems = _read(files)
-    not_before, not_after = _checked(files, pems, now)
-    context = _context(files, pems)
+    not_before, not_after = _check_validity(files, pems, now)
+    context = _load_context(files, pems)
     if _read(files) != pems:  # OpenSSL reads the files itself, so they must be unchanged
         raise CertificateError(f"{files.certificate} and {files.key} changed while they were read")
     return _Loaded(pems, context, not_before, not_after)
@@ -156,9 +158,9 @@ def _load(files: Files, now: dt.datetime) -> _Loaded:
 
 def _read(files: Files) -> _Pems:
     paths = _snapshot(files)
-    with _secret(paths.key) as key:
+    with _read_secret(paths.key) as key:
         digest = hashlib.sha256(key).digest()
-    return _Pems(_bytes(paths.certificate), digest, _bytes(paths.client_ca) if paths.client_ca else None)
+    return _Pems(_read_bytes(paths.certificate), digest, _read_bytes(paths.client_ca) if paths.client_ca else None)
 
 
 def _snapshot(files: Files) -> Files:
@@ -175,7 +177,7 @@ def _snapshot(files: Files) -> Files:
     return Files(through(files.certificate), through(files.key), through(files.client_ca) if files.client_ca else None)
 
 
-def _bytes(path: pathlib.Path) -> bytes:
+def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_LARGEST)
@@ -184,7 +186,7 @@ def _bytes(path: pathlib.Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _secret(path: pathlib.Path) -> Iterator[bytearray]:
+def _read_secret(path: pathlib.Path) -> Iterator[bytearray]:
     """Yield the content of a file, and wipe it afterwards."""
     read = bytearray(_LARGEST)
     try:
@@ -199,30 +201,30 @@ def _secret(path: pathlib.Path) -> Iterator[bytearray]:
         read[:] = bytes(len(read))
 
 
-def _checked(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+def _check_validity(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
     """Return the validity dates of the serving certificate. Raises CertificateError unless it is valid now."""
     try:
-        leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
+        certificate = x509.load_pem_x509_certificates(pems.certificate)[0]
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{files.certificate}: not a PEM certificate: {error}") from None
-    if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
-        span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
+    if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
+        span = f"{certificate.not_valid_before_utc.isoformat()} to {certificate.not_valid_after_utc.isoformat()}"
         raise CertificateError(f"{files.certificate} is valid from {span}, but it is {now.isoformat()} now: renew it")
-    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def _front(loaded: _Loaded) -> ssl.SSLContext:
+def _build_front_context(loaded: _Loaded) -> ssl.SSLContext:
     """Return a context like that of `loaded`, without its certificate and key."""
-    context = _empty()
+    context = _build_context()
     context.verify_mode = loaded.context.verify_mode  # verify_mode counts from before the hand-over; the CAs do not
     return context
 
 
-def _encrypted() -> str:
+def _reject_encrypted_key() -> str:
     raise ValueError("the key is encrypted; provide it without a passphrase")
 
 
-def _empty() -> ssl.SSLContext:
+def _build_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the client certificate
@@ -231,11 +233,11 @@ def _empty() -> ssl.SSLContext:
     return context
 
 
-def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
-    context = _empty()
+def _load_context(files: Files, pems: _Pems) -> ssl.SSLContext:
+    context = _build_context()
     paths = _snapshot(files)
     try:
-        context.load_cert_chain(paths.certificate, paths.key, password=_encrypted)
+        context.load_cert_chain(paths.certificate, paths.key, password=_reject_encrypted_key)
         if pems.client_ca is not None:
             context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
             context.verify_mode = ssl.CERT_REQUIRED

@@ -39,7 +39,7 @@ def test_json_and_yaml_give_the_same_views():
     ("text", "says"),
     [
         ("a: [", "line"),
-        ("- a\n", "an object is wanted"),
+        ("- a\n", "expected an object"),
         ("metadata: {name: a}\n", "'a' has no kind"),
         ("kind: Node\nmetadata: {name: a, labels: {x: 1}}\n", "Node 'a': Expected `str`, got `int`"),
         ("kind: Node\nmetadata: {name: a}\nmetadata: {name: b}\n", "the key is already on line 2"),
