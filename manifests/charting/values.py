@@ -105,9 +105,7 @@ class Policy(Values, frozen=True, kw_only=True):
 
     document: Annotated[
         str,
-        says(
-            "text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"
-        ),
+        says("text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"),
     ] = ""
 
 

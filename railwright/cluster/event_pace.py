@@ -107,24 +107,26 @@ class Pace:
     def next(self, now: dt.datetime) -> Write | None:
         """Return the next write; None if nothing is queued, or everything must wait."""
         for note, times in list(self._waiting.items()):
-            known = self._known(note, now)
-            if known is not None and (now - known.at).total_seconds() < COUNT_SECONDS:
+            posted_event = self._find_posted(note, now)
+            if posted_event is not None and (now - posted_event.at).total_seconds() < COUNT_SECONDS:
                 continue
             if not self._all.has(note, now):
                 return None
             del self._waiting[note]
             if not all(buckets.has(note, now) for buckets in self._own):
-                self._hold_back(known, times)
+                self._suppress(posted_event, times)
                 continue
             for buckets in (self._all, *self._own):
                 buckets.take(note, now)
-            return Write(note, known.name if known else "", times + (known.count if known else 0))
+            return Write(
+                note, posted_event.name if posted_event else "", times + (posted_event.count if posted_event else 0)
+            )
         return None
 
     def written(self, write: Write, name: str, now: dt.datetime) -> None:
         """Record a completed write and the name of its Event."""
-        known = self._posted.get(write.note)
-        since = known.since if known is not None and known.name == name else now
+        posted_event = self._posted.get(write.note)
+        since = posted_event.since if posted_event is not None and posted_event.name == name else now
         self._posted[write.note] = _Posted(name=name, since=since, at=now, count=write.count)
         self._posted.move_to_end(write.note)
         if len(self._posted) > KNOWN:
@@ -134,12 +136,16 @@ class Pace:
         """Forget the Event of a note, because it was deleted: the next equal note creates a new one."""
         self._posted.pop(note, None)
 
-    def _known(self, note: Note, now: dt.datetime) -> _Posted | None:
-        known = self._posted.get(note)
-        return known if known is not None and (now - known.since).total_seconds() < REPEAT_SECONDS else None
+    def _find_posted(self, note: Note, now: dt.datetime) -> _Posted | None:
+        posted_event = self._posted.get(note)
+        return (
+            posted_event
+            if posted_event is not None and (now - posted_event.since).total_seconds() < REPEAT_SECONDS
+            else None
+        )
 
-    def _hold_back(self, known: _Posted | None, times: int) -> None:
-        if known is None:
+    def _suppress(self, posted_event: _Posted | None, times: int) -> None:
+        if posted_event is None:
             self.held_back += times
         else:
-            known.count += times  # included in the next count
+            posted_event.count += times  # included in the next count

@@ -20,8 +20,8 @@ from railwright.fabric.policy import model
 
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 0.25  # seconds between polls: two polls and a parse fit into the second that docs/interface.md 2.1 allows
-_SETTLE = 8  # polls that hash the content after a change: 2 s, the coarsest file timestamp (FAT)
-_GONE = 4  # polls before a missing file counts as deleted; rm + mv leaves a gap
+_SETTLE_POLLS = 8  # polls that hash the content after a change: 2 s, the coarsest file timestamp (FAT)
+_MISSING_POLLS = 4  # polls before a missing file counts as deleted; rm + mv leaves a gap
 
 Parsed = TypeVar("Parsed")
 
@@ -41,9 +41,9 @@ class _File:
         self.path = path
         self._stamp: object = None
         self._digest = b""
-        self._unsettled = _SETTLE
+        self._unsettled = _SETTLE_POLLS
 
-    def changed(self) -> str | Lost | None:
+    def read_if_changed(self) -> str | Lost | None:
         """Return the text if it has changed since the last call, otherwise None."""
         try:
             content = self._content()
@@ -60,7 +60,7 @@ class _File:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
         stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        self._unsettled = _SETTLE if stamp != self._stamp else self._unsettled - 1
+        self._unsettled = _SETTLE_POLLS if stamp != self._stamp else self._unsettled - 1
         if self._unsettled <= 0:
             return None
         content = self.path.read_bytes()
@@ -94,46 +94,46 @@ class Watched(Generic[Parsed]):
         self._file, self._parse, self._take, self._bad = _File(self.path), parse, take, bad
         self._interval = interval
         self._missing = 0
-        self._said: str | None = None
+        self._last_warning: str | None = None
 
     async def run(self) -> None:
         """Poll for changes until cancelled."""
         while True:
-            found = await asyncio.to_thread(self._look)
-            if isinstance(found, Lost):
-                self._lost(found)
-            elif found is not None:
-                self._news(found[0])
+            result = await asyncio.to_thread(self._poll)
+            if isinstance(result, Lost):
+                self._handle_loss(result)
+            elif result is not None:
+                self._handle_content(result[0])
             await asyncio.sleep(self._interval)
 
-    def _look(self) -> tuple[Parsed] | Lost | None:
-        text = self._file.changed()
+    def _poll(self) -> tuple[Parsed] | Lost | None:
+        text = self._file.read_if_changed()
         return (self._parse(text),) if isinstance(text, str) else text
 
-    def _news(self, parsed: Parsed) -> None:
+    def _handle_content(self, parsed: Parsed) -> None:
         self._missing = 0
         problem = self._take(parsed)
         if problem is not None:
             self._warn(problem)
             return
         self.generation += 1
-        self._said = None
+        self._last_warning = None
         self.synced.set()
 
-    def _lost(self, lost: Lost) -> None:
+    def _handle_loss(self, lost: Lost) -> None:
         self._missing += 1
-        if lost.gone and self._missing < _GONE and self.synced.is_set():
+        if lost.gone and self._missing < _MISSING_POLLS and self.synced.is_set():
             return
-        if lost.reason != self._said:
+        if lost.reason != self._last_warning:
             self._bad(lost.reason)
         self._warn(lost.reason)
 
     def _warn(self, problem: str) -> None:
         """Log one warning per state of the file instead of one per poll."""
-        if problem != self._said:
-            self._said = problem
-            standing = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
-            _LOG.warning("%s: %s; %s", self.path, problem, standing)
+        if problem != self._last_warning:
+            self._last_warning = problem
+            consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
+            _LOG.warning("%s: %s; %s", self.path, problem, consequence)
 
 
 class PolicyFile(Watched[model.Policy | policies.Rejected]):

@@ -20,10 +20,10 @@ from railwright.cluster import client as clients
 
 Timings = candidacy.Timings
 _GROUP = "/apis/coordination.k8s.io/v1"
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_UNAUTHORIZED, _STATUS_MISSING = 401, 404
 # 422 for a Lease that was to be created but exists by now: the request has no version
-_OVERTAKEN = frozenset({409, 422})
-_LEAVE_SECONDS = 1.0  # to release the Lease; otherwise it expires
+_CONFLICTS = frozenset({409, 422})
+_RELEASE_SECONDS = 1.0  # to release the Lease; otherwise it expires
 _log = logging.getLogger("railwright.cluster")
 
 
@@ -74,11 +74,11 @@ class Election:
         self._timings = timings or Timings()
         self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
-        self._kept: _Lease | None = None  # our own last write, so the next one needs no read before it
+        self._last_written: _Lease | None = None  # our own last write, so the next one needs no read before it
         self._leaving = asyncio.Event()
-        self._bids = False  # a write of ours may have succeeded, so we may hold the Lease
-        self._shown = False
-        self._told = ""
+        self._may_hold = False  # a write of ours may have succeeded, so we may hold the Lease
+        self._reported_leading = False
+        self._last_error = ""
 
     @property
     def identity(self) -> str:
@@ -112,53 +112,53 @@ class Election:
         try:
             while not self._leaving.is_set():
                 if self._eligible():
-                    await self._round()
+                    await self._attempt()
                 elif self.holder == self.identity:
                     self._step_down()
-                    await self._leave()
+                    await self._release()
                 await self._pause()
-            await self._leave()
+            await self._release()
             await asyncio.Event().wait()
         finally:
             self._step_down()
-            await self._leave()
+            await self._release()
 
-    async def _round(self) -> None:
+    async def _attempt(self) -> None:
         """Try once to acquire or renew the Lease."""
         try:
-            await self._stand()
-            self._told = ""
+            await self._try_acquire()
+            self._last_error = ""
         except (errors.ClusterError, TimeoutError) as error:
-            self._kept = None
-            await self._failed(error)
-        self._show()
+            self._last_written = None
+            await self._handle_failure(error)
+        self._report_change()
 
-    def _soon(self) -> asyncio.Timeout:
+    def _call_timeout(self) -> asyncio.Timeout:
         """Return the timeout of one call: half the renewal time; for a leader at most until its lease ends."""
         seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
         return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
 
-    async def _stand(self) -> None:
-        lease = self._kept
+    async def _try_acquire(self) -> None:
+        lease = self._last_written
         if lease is None:
-            async with self._soon():
+            async with self._call_timeout():
                 lease = await self._read()
-            self._show()
+            self._report_change()
         record = candidacy.bid(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
-        sent, self._bids = self._clock(), True
-        async with self._soon():
-            self._kept = await self._written(lease, record)
+        sent, self._may_hold = self._clock(), True
+        async with self._call_timeout():
+            self._last_written = await self._write_lease(lease, record)
         if not self._leaving.is_set():
             self._candidate = candidacy.won(self._candidate, record, sent, self._clock())
 
     async def _read(self) -> _Lease | None:
         try:
-            lease = self._decoded(await self._client.get(self._path))
+            lease = self._decode_lease(await self._client.get(self._path))
             record = msgspec.convert(lease.spec, candidacy.Record)
         except errors.ApiError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != _STATUS_MISSING:
                 raise
             self._candidate = candidacy.saw(self._candidate, None, self._clock())
             return None
@@ -167,48 +167,48 @@ class Election:
         self._candidate = candidacy.saw(self._candidate, record, self._clock())
         return lease
 
-    async def _written(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
+    async def _write_lease(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
         """Write the record if the Lease is unchanged since it was read. Raises ApiError 409 otherwise."""
-        kept = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
+        base = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
         body = msgspec.json.encode(
             {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": kept.metadata,
-                "spec": candidacy.tree(record, kept.spec),
+                "metadata": base.metadata,
+                "spec": candidacy.tree(record, base.spec),
             }
         )
         # the same PUT creates a missing Lease, because RBAC can limit it by name
-        return self._decoded(await self._client.put(self._path, body))
+        return self._decode_lease(await self._client.put(self._path, body))
 
-    def _decoded(self, answer: bytes) -> _Lease:
+    def _decode_lease(self, answer: bytes) -> _Lease:
         try:
             return _decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise errors.UnreachableError(f"{self._path}: not a Lease: {error}") from error
 
-    async def _leave(self) -> None:
+    async def _release(self) -> None:
         """Release the Lease if we may hold it; if this fails, it expires."""
-        if not self._bids:
+        if not self._may_hold:
             return
         try:
-            self._kept = None
-            async with asyncio.timeout(_LEAVE_SECONDS):
+            self._last_written = None
+            async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._read()  # a write with a lost response may have succeeded
                 record = candidacy.vacant(self._candidate, self._stamp())
                 if lease is not None and record is not None:
-                    await self._written(lease, record)
+                    await self._write_lease(lease, record)
                     self._candidate = candidacy.saw(self._candidate, record, self._clock())
-                self._bids = False
+                self._may_hold = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
 
-    async def _failed(self, error: Exception) -> None:
-        if isinstance(error, errors.ApiError) and error.status in _OVERTAKEN:
+    async def _handle_failure(self, error: Exception) -> None:
+        if isinstance(error, errors.ApiError) and error.status in _CONFLICTS:
             return  # another candidate was faster; the next poll shows which
         text = str(error) or f"{self._path}: no answer in time"
-        if text != self._told:
-            self._told = text
+        if text != self._last_error:
+            self._last_error = text
             fields = {"lease": self._name, "error": text, "fix": _fix(error, self._path)}
             _log.warning("lease not renewed" if self.leading else "lease not read", extra={"fields": fields})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
@@ -223,18 +223,18 @@ class Election:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
         except TimeoutError:
-            self._show()
+            self._report_change()
 
     def _step_down(self) -> None:
         self._candidate = candidacy.stepped_down(self._candidate)
-        self._show()
+        self._report_change()
 
-    def _show(self) -> None:
+    def _report_change(self) -> None:
         """Report a change of leadership once."""
         leading = self.leading
-        if leading == self._shown:
+        if leading == self._reported_leading:
             return
-        self._shown = leading
+        self._reported_leading = leading
         fields = {"lease": self._name, "identity": self.identity, "holder": self.holder}
         _log.info("leading" if leading else "no longer leading", extra={"fields": fields})
         self._changed(leading)

@@ -37,18 +37,18 @@ async def listed(client: clients.Client, path: str, view: Any, query: Mapping[st
 
 async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     decode = msgspec.json.Decoder(view).decode
-    found: list[Any] = []
-    more = ""
+    objects: list[Any] = []
+    continuation = ""
     while True:
-        asked = {**query, **({"continue": more} if more else {})}
-        answer = await client.get(path, asked)
+        page_query = {**query, **({"continue": continuation} if continuation else {})}
+        answer = await client.get(path, page_query)
         try:
             page = await watch_wire.decoded(_decode_page, answer)
         except watch_wire.UNREADABLE as error:
             raise failures.foreign(client.host, path, str(error)) from error
         if page.items is msgspec.UNSET:
             raise failures.foreign(client.host, path)
-        found += [decode(item) for item in page.items or ()]
-        more = page.metadata.continue_
-        if not more:
-            return found
+        objects += [decode(item) for item in page.items or ()]
+        continuation = page.metadata.continue_
+        if not continuation:
+            return objects

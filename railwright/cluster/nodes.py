@@ -81,7 +81,7 @@ def _compose(text: str) -> Iterator[Node]:
             case yaml.ScalarEvent():
                 node, anchor = _scalar(event, line), event.anchor
             case yaml.AliasEvent():
-                node, anchor = _anchored(anchors, event.anchor or "", line), None
+                node, anchor = _resolve_alias(anchors, event.anchor or "", line), None
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 node, anchor = open_nodes.pop()
             case _:  # starts and ends of the stream and of documents
@@ -95,7 +95,7 @@ def _compose(text: str) -> Iterator[Node]:
             yield node
 
 
-def _anchored(anchors: dict[str, Node], anchor: str, line: int) -> Node:
+def _resolve_alias(anchors: dict[str, Node], anchor: str, line: int) -> Node:
     if anchor not in anchors:
         raise DocumentError(f"*{anchor} refers to no complete anchor above it", line)
     return anchors[anchor]

@@ -49,11 +49,11 @@ def read(text: str) -> model.Policy | Rejected:
         document = documents.read(text)
     except nodes.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
-    errors = _errors(document)
+    errors = _find_errors(document)
     if errors:
         return Rejected(errors)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return model.Policy(_typed(document.tree), f"sha256:{digest}")
+    return model.Policy(_convert(document.tree), f"sha256:{digest}")
 
 
 def written_path(path: documents.Path) -> str:
@@ -69,21 +69,21 @@ def written_path(path: documents.Path) -> str:
     return "".join(parts)
 
 
-def _errors(document: documents.Document) -> tuple[PolicyError, ...]:
-    faulty = {problem.path for problem in document.problems}
+def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
+    faulty_paths = {problem.path for problem in document.problems}
     violations = [
         violation
         for violation in sentences.violations(_SCHEMA, document.tree, document.written)
-        if violation.path not in faulty
+        if violation.path not in faulty_paths
     ]
-    found = [(problem.line, problem.path, problem.message) for problem in document.problems]
-    judged: list[sentences.Violation | checks.Finding] = [*violations, *_findings(document.tree, violations)]
-    found += [(document.line(part.path), part.path, part.message) for part in judged]
-    found.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
-    return tuple(PolicyError(written_path(path), line, message) for line, path, message in dict.fromkeys(found))
+    located = [(problem.line, problem.path, problem.message) for problem in document.problems]
+    reports: list[sentences.Violation | checks.Finding] = [*violations, *_check_relations(document.tree, violations)]
+    located += [(document.line(part.path), part.path, part.message) for part in reports]
+    located.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
+    return tuple(PolicyError(written_path(path), line, message) for line, path, message in dict.fromkeys(located))
 
 
-def _findings(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:
+def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:
     """Run the cross-field checks on a copy in which invalid values are replaced by placeholders.
 
     Findings that depend on a placeholder are dropped.
@@ -98,16 +98,16 @@ def _findings(tree: Any, violations: Sequence[sentences.Violation]) -> list[chec
             break
     else:
         return []  # too many errors to check further; the violations are reported
-    spoiled = {violation.path for violation in violations}
-    spoiled |= {violation.guess for violation in violations if violation.guess is not None}
+    tainted_paths = {violation.path for violation in violations}
+    tainted_paths |= {violation.guess for violation in violations if violation.guess is not None}
     return [
         finding
-        for finding in checks.check(_typed(repaired))
-        if not any(repairs.covers(path, part) for path in spoiled for part in (finding.path, *finding.rests_on))
+        for finding in checks.check(_convert(repaired))
+        if not any(repairs.covers(path, part) for path in tainted_paths for part in (finding.path, *finding.rests_on))
     ]
 
 
-def _typed(tree: Any) -> model.FabricPolicy:
+def _convert(tree: Any) -> model.FabricPolicy:
     return msgspec.convert(documents.without_nulls(tree), model.FabricPolicy)
 
 

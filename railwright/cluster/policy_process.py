@@ -69,14 +69,14 @@ class _Reading:
                 try:
                     if self._ended:
                         self._process.kill()
-                    written, said = self._process.communicate(text, timeout=seconds)
+                    output, stderr = self._process.communicate(text, timeout=seconds)
                 except BaseException:
                     self._process.kill()
                     raise
             if self._process.returncode != 0:
-                last = said.decode(errors="replace").strip().rpartition("\n")[2]
+                last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
                 raise ReaderError(f"the process that reads policies ended with {self._process.returncode}: {last}")
-            return _decode(written)
+            return _decode(output)
         except subprocess.TimeoutExpired:
             raise ReaderError(f"the policy was not read within {seconds:.1f} s") from None
         except (OSError, msgspec.MsgspecError) as error:
@@ -95,37 +95,42 @@ def main() -> int:
 
     os.nice(_NICENESS)
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
-    most = _MOST_MEMORY if allowed == resource.RLIM_INFINITY else min(_MOST_MEMORY, allowed)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    memory_limit = _MOST_MEMORY if allowed == resource.RLIM_INFINITY else min(_MOST_MEMORY, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
     with contextlib.suppress(OSError):  # Linux: if memory runs out, kill this process instead of the server
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     text = sys.stdin.buffer.read().decode("utf-8", _WITH_ANYTHING)
     try:
-        written = _encoded(policies.read(text))
+        output = _encode_result(policies.read(text))
     except MemoryError:
-        written = _refusal(f"needs more than {most >> 20} MiB of memory to parse; shorten it")
-    sys.stdout.buffer.write(written)
+        output = _encode_error(f"needs more than {memory_limit >> 20} MiB of memory to parse; shorten it")
+    sys.stdout.buffer.write(output)
     return 0
 
 
-def _encoded(result: model.Policy | policies.Rejected) -> bytes:
+def _encode_result(result: model.Policy | policies.Rejected) -> bytes:
     if isinstance(result, policies.Rejected):
-        return _refused([(_shown(each.path), each.line, _shown(each.message)) for each in result.errors])
+        return _encode_errors(
+            [
+                (_replace_surrogates(error.path), error.line, _replace_surrogates(error.message))
+                for error in result.errors
+            ]
+        )
     try:
         return msgspec.msgpack.encode(_Result(result.document, result.digest))
     except UnicodeEncodeError:
-        return _refusal("contains a lone surrogate; remove it")
+        return _encode_error("contains a lone surrogate; remove it")
 
 
-def _refusal(message: str) -> bytes:
-    return _refused([("", None, message)])
+def _encode_error(message: str) -> bytes:
+    return _encode_errors([("", None, message)])
 
 
-def _refused(errors: list[tuple[str, int | None, str]]) -> bytes:
+def _encode_errors(errors: list[tuple[str, int | None, str]]) -> bytes:
     return msgspec.msgpack.encode(_Result(errors=errors))
 
 
-def _shown(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 

@@ -23,10 +23,10 @@ class Pulse:
     async def run(self) -> None:
         """Poll until cancelled; `failure` is the error of the last poll, "" if it succeeded."""
         while True:
-            self.failure = await self._asked()
+            self.failure = await self._poll()
             await asyncio.sleep(self._every)
 
-    async def _asked(self) -> str:
+    async def _poll(self) -> str:
         try:
             async with asyncio.timeout(self._within):
                 await self._client.get(_PATH)

@@ -31,10 +31,10 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
 _MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
-_UNAUTHORIZED, _NOT_FOUND, _GONE = 401, 404, 410
+_UNAUTHORIZED, _STATUS_MISSING, _GONE = 401, 404, 410
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
-_MOST_TOLD = 1000  # maximum number of undecodable objects remembered, to log each once
+_MAX_LOGGED = 1000  # maximum number of undecodable objects remembered, to log each once
 _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
@@ -88,9 +88,9 @@ class Reflector:
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
         self._watch_seconds = watch_seconds
-        self._heard = clock()
+        self._last_contact = clock()
         self._failures = 0
-        self._told = ""
+        self._last_logged = ""
         self._decode = msgspec.json.Decoder(kind.view).decode
 
     @property
@@ -100,7 +100,7 @@ class Reflector:
 
     def age_seconds(self) -> float:
         """Return the seconds since the last contact with the API server for this kind."""
-        return self._clock() - self._heard
+        return self._clock() - self._last_contact
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -112,34 +112,34 @@ class Reflector:
                 version = await self._watch(version)
             except _InStreamError as error:  # the events after it need not follow those before
                 version = ""
-                await self._refused(error.cause)
+                await self._handle_api_error(error.cause)
             except errors.ApiError as error:
-                if error.status in (_GONE, _NOT_FOUND):
+                if error.status in (_GONE, _STATUS_MISSING):
                     version = ""
-                await self._refused(error)
+                await self._handle_api_error(error)
             except errors.UnreachableError as error:  # of a list; the watch handles its own
-                await self._failed(error, "unreachable")
+                await self._handle_failure(error, "unreachable")
             except errors.ConfigurationError as error:  # a token file that is being replaced, a failing exec plugin
-                await self._failed(error, "credentials")
+                await self._handle_failure(error, "credentials")
             except _OlderError as error:
-                await self._failed(error, "older")
+                await self._handle_failure(error, "older")
             except watch_wire.UNREADABLE as error:
                 version = ""
-                await self._failed(error, "unread")
+                await self._handle_failure(error, "unread")
 
-    async def _refused(self, error: errors.ApiError) -> None:
-        if error.status == _NOT_FOUND and self.kind.optional:
-            await self._none_there()
+    async def _handle_api_error(self, error: errors.ApiError) -> None:
+        if error.status == _STATUS_MISSING and self.kind.optional:
+            await self._handle_absent_crd()
         elif error.status == _GONE:
             self._restarted(self.kind.name, "gone")
             await self._pause()
         else:
-            if error.status == _UNAUTHORIZED and (unusable := await self._renewed()):
-                await self._failed(unusable, "credentials")
+            if error.status == _UNAUTHORIZED and (unusable := await self._renew_credentials()):
+                await self._handle_failure(unusable, "credentials")
                 return
-            await self._failed(error, str(error.status), error.retry_after)
+            await self._handle_failure(error, str(error.status), error.retry_after)
 
-    async def _renewed(self) -> errors.ConfigurationError | None:
+    async def _renew_credentials(self) -> errors.ConfigurationError | None:
         """Reload the credentials; return the error if this fails."""
         try:
             await self._client.renew()
@@ -149,7 +149,7 @@ class Reflector:
 
     async def _list(self) -> str:
         """List, feed the sink, and return the version to watch from."""
-        read = self._compared if self.synced.is_set() or self._gradual else self._replaced
+        read = self._apply_differences if self.synced.is_set() or self._gradual else self._replace_all
         try:
             return await read(paged=True)
         except errors.ApiError as error:
@@ -159,28 +159,28 @@ class Reflector:
         self._restarted(self.kind.name, "gone")
         return await read(paged=False)
 
-    async def _replaced(self, *, paged: bool) -> str:
+    async def _replace_all(self, *, paged: bool) -> str:
         """Give the sink the complete list at once."""
-        found: list[Any] = []
+        objects: list[Any] = []
         known: dict[watch_wire.Key, watch_wire.Identity] = {}
-        reached = ""
-        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
+        list_version = ""
+        async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 if (obj := self._read(identity, raw)) is not None:
-                    identity = _in_words_of(obj, identity)
+                    identity = _share_strings(obj, identity)
                     known[identity.key] = identity
-                    found.append(obj)
-        self._sink.replace(found)
+                    objects.append(obj)
+        self._sink.replace(objects)
         self._known = known
-        self._complete(reached)
-        return reached
+        self._complete(list_version)
+        return list_version
 
-    async def _compared(self, *, paged: bool) -> str:
+    async def _apply_differences(self, *, paged: bool) -> str:
         """Apply the differences between a list and the known objects, slice by slice, deletions last."""
         left = dict(self._known)
-        reached = ""
-        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
+        list_version = ""
+        async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 before = left.pop(identity.key, None)
@@ -189,14 +189,14 @@ class Reflector:
                 if before is not None and before.uid != identity.uid:
                     self._forget(before)
                 self._take(identity, obj)
-        for gone in _batched(list(left.values())):
+        for gone in _slice_objects(list(left.values())):
             await asyncio.sleep(0)
-            for each in gone:
-                self._forget(each)
-        self._complete(reached)
-        return reached
+            for identity in gone:
+                self._forget(identity)
+        self._complete(list_version)
+        return list_version
 
-    async def _listed(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
+    async def _iterate_list(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
         """Yield all objects in slices, each with the list's version; other tasks run between two slices.
 
         An empty list yields one empty slice. Raises _OlderError before the first slice.
@@ -208,7 +208,7 @@ class Reflector:
             page = await watch_wire.decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
-            for part in _batched(page.items or ()):
+            for part in _slice_objects(page.items or ()):
                 yield page.metadata.resource_version, part
                 await asyncio.sleep(0)
             following = page.metadata.continue_
@@ -227,13 +227,13 @@ class Reflector:
         try:
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
-            self._leave_out(identity, error)
+            self._skip(identity, error)
             return None
 
-    def _leave_out(self, identity: watch_wire.Identity, error: Exception) -> None:
+    def _skip(self, identity: watch_wire.Identity, error: Exception) -> None:
         self._skipped(self.kind.name)
         text = f"{type(error).__name__}: {error}"
-        if self._unread.get(identity.key) == text or len(self._unread) >= _MOST_TOLD:
+        if self._unread.get(identity.key) == text or len(self._unread) >= _MAX_LOGGED:
             return
         self._unread[identity.key] = text
         fields = {"kind": self.kind.name, "object": str(identity), "error": text}
@@ -245,36 +245,38 @@ class Reflector:
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
-        began, fed = self._clock(), 0
+        began, event_count = self._clock(), 0
         try:
             async with contextlib.aclosing(
-                self._client.stream(self.kind.path, query, self._quiet, opened=self._hear)
+                self._client.stream(self.kind.path, query, self._quiet, opened=self._record_contact)
             ) as lines:
                 async for line in lines:
                     if line.strip():
-                        version, fed = await self._fed(line), fed + 1
-                        if fed % SLICE == 0:
+                        version, event_count = await self._apply_event(line), event_count + 1
+                        if event_count % SLICE == 0:
                             # lines that arrived together are yielded without giving other tasks a turn
                             await asyncio.sleep(0)
         except errors.SilentError:
             # silence without events is no failure; the next request shows whether the server is reachable
             return version
         except errors.UnreachableError as error:
-            await self._failed(error, "unreachable")  # keeps the version, so applied events are not listed again
+            await self._handle_failure(
+                error, "unreachable"
+            )  # keeps the version, so applied events are not listed again
             return version
-        if fed or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
-            self._works()
+        if event_count or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
+            self._reset_backoff()
         else:
             await self._pause()  # a server that closes connections at once must not be polled in a tight loop
         return version
 
-    async def _fed(self, line: bytes) -> str:
+    async def _apply_event(self, line: bytes) -> str:
         """Apply one event to the sink; return its resource version."""
         event = await watch_wire.decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
-        self._hear()
-        self._works()
+        self._record_contact()
+        self._reset_backoff()
         identity = watch_wire.decode_identified(event.object).metadata
         self._newest = max(self._newest, watch_wire.number(identity.resource_version))
         if event.type == "DELETED":
@@ -284,7 +286,7 @@ class Reflector:
         return identity.resource_version
 
     def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
-        identity = _in_words_of(obj, identity)
+        identity = _share_strings(obj, identity)
         self._known[identity.key] = identity
         self._unread.pop(identity.key, None)
         self._sink.upsert(obj)
@@ -297,62 +299,62 @@ class Reflector:
 
     def _complete(self, version: str) -> None:
         self._newest = max(self._newest, watch_wire.number(version))
-        self._hear()
+        self._record_contact()
         self.synced.set()
 
-    def _hear(self) -> None:
+    def _record_contact(self) -> None:
         """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
-        self._heard = self._clock()
+        self._last_contact = self._clock()
         self.failure = None
 
-    async def _none_there(self) -> None:
+    async def _handle_absent_crd(self) -> None:
         """Handle an absent CRD: there are no such objects until it is installed."""
         self._sink.replace([])
         self._known.clear()
         self._newest = 0  # after a new installation, versions may start over
         self._complete("")
-        self._works()
+        self._reset_backoff()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
 
     def _query(self, **given: str) -> dict[str, str]:
         return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
-    def _works(self) -> None:
+    def _reset_backoff(self) -> None:
         """Reset the backoff. Only a working watch does: successive relists would be a storm, so their pauses grow."""
         self._failures = 0
-        self._told = ""
+        self._last_logged = ""
 
-    async def _failed(self, error: Exception, reason: str, asked: float = 0.0) -> None:
+    async def _handle_failure(self, error: Exception, reason: str, retry_after: float = 0.0) -> None:
         self.failure = (
             error if isinstance(error, errors.ClusterError) else failures.foreign(self._client.host, self.kind.path)
         )
-        self._tell(error)
+        self._log_once(error)
         self._restarted(self.kind.name, reason)
-        await self._pause(asked)
+        await self._pause(retry_after)
 
-    async def _pause(self, asked: float = 0.0) -> None:
+    async def _pause(self, retry_after: float = 0.0) -> None:
         """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After."""
         longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(asked, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
+        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
 
-    def _tell(self, error: Exception) -> None:
+    def _log_once(self, error: Exception) -> None:
         """Log a failure once, until it changes or the watch works again."""
         text = str(error)
-        if text == self._told:
+        if text == self._last_logged:
             return
-        self._told = text
+        self._last_logged = text
         fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
         _log.warning("watch failed", extra={"fields": fields})
 
 
-def _in_words_of(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
+def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
     """Return the identity with the strings of `obj`, so that each string is stored once."""
     meta = obj.metadata
     return watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, identity.resource_version)
 
 
-def _batched(objects: Sequence[T]) -> list[Sequence[T]]:
+def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:
     """Return slices in order; one empty slice for an empty sequence."""
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 

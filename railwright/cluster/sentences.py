@@ -47,10 +47,10 @@ class Violation:
 
 def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
     """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
-    wording = _Wording(schema, written)
+    formatter = _Formatter(schema, written)
     errors = _VALIDATOR(schema).iter_errors(tree)
-    found = itertools.chain.from_iterable(wording.of(error) for error in errors)
-    for number, violation in enumerate(found):
+    all_violations = itertools.chain.from_iterable(formatter.format_error(error) for error in errors)
+    for number, violation in enumerate(all_violations):
         if number == MOST:
             yield Violation((), f"has more than {MOST} errors; fix these first")
             return
@@ -73,24 +73,24 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | No
     return folded[close[0]] if close else None
 
 
-class _Wording:
+class _Formatter:
     """Formats the errors of one document against one schema."""
 
     def __init__(self, schema: Schema, written: Written) -> None:
         self._definitions: Mapping[str, Schema] = schema["$defs"]
         self._written = written
 
-    def of(self, error: Failure) -> Iterator[Violation]:
+    def format_error(self, error: Failure) -> Iterator[Violation]:
         """Yield the violations of one validator error; for a choice (`anyOf`) those of its first alternative."""
         path: Path = tuple(error.absolute_path)
         where = list(error.absolute_schema_path)
         if error.validator == "anyOf":  # always a section, or null
             for inner in error.context or ():
                 if inner.schema_path[0] == 0:
-                    yield from self.of(inner)
+                    yield from self.format_error(inner)
         elif len(where) > 1 and where[-2] == "propertyNames":
             key = str(error.instance)
-            yield Violation((*path, key), f"{shown(key)} is not {self._wanted(error.schema)}")
+            yield Violation((*path, key), f"{shown(key)} is not {self._describe_expected(error.schema)}")
         elif error.validator == "required":
             yield from self._missing(path, error)
         elif error.validator == "additionalProperties":
@@ -104,7 +104,7 @@ class _Wording:
                 continue
             schema = error.schema["properties"][key]
             yield Violation(
-                (*path, key), f"is missing; it must be {self._wanted(schema)}", "replace", self._real(schema)
+                (*path, key), f"is missing; it must be {self._describe_expected(schema)}", "replace", self._real(schema)
             )
 
     def _unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
@@ -124,52 +124,54 @@ class _Wording:
                 advice = f"remove it, or use one of: {', '.join(known)}"
             yield Violation((*path, key), f"is not a known key; {advice}", "remove", guess=guess)
 
-    def mistyped(self, path: Path, error: Failure) -> Violation:
+    def describe_type(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a value of the wrong YAML type."""
         value, types = error.instance, _types(error.schema)
-        wanted = self._wanted(error.schema)
+        expected = self._describe_expected(error.schema)
         text = self._written(path)
         if value is None:
-            message = f"has no value; it must be {wanted}"
+            message = f"has no value; it must be {expected}"
         elif "string" in types and isinstance(value, bool | int | float) and text is not None:
             noun = "true or false" if isinstance(value, bool) else "a number"
             message = f"YAML reads {text} as {noun}, but text is expected; quote it: {json.dumps(text)}"
         elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
-            message = f"{shown(value)} is text; it must be {wanted}: remove the quotes"
+            message = f"{shown(value)} is text; it must be {expected}: remove the quotes"
         elif "array" in types and not isinstance(value, dict):
             message = f"{shown(value)} is not a list; write [{_bare(shown(value))}]"
         else:
-            message = f"{shown(value)} is not {wanted}"
+            message = f"{shown(value)} is not {expected}"
         return Violation(path, message, "replace", error.schema)
 
-    def misspelt(self, path: Path, error: Failure) -> Violation:
+    def describe_word(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a word that is not allowed."""
         value, text = error.instance, self._written(path)
-        wanted = self._wanted(error.schema)
+        expected = self._describe_expected(error.schema)
         if value is None:
-            message = f"has no value; it must be {wanted}"
+            message = f"has no value; it must be {expected}"
         elif isinstance(value, bool) and text is not None:
-            message = f"YAML reads {text} as true or false; it must be {wanted}"
+            message = f"YAML reads {text} as true or false; it must be {expected}"
         else:
             words = [word for word in error.validator_value if word is not None]
             near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
             advice = "" if near is None else f"; did you mean {near}?"
-            message = f"{shown(value)} is not allowed; it must be {wanted}{advice}"
+            message = f"{shown(value)} is not allowed; it must be {expected}{advice}"
         return Violation(path, message, "replace", error.schema)
 
-    def out_of_range(self, path: Path, error: Failure) -> Violation:
+    def describe_range(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a number that is too small or too large."""
-        return Violation(path, f"{shown(error.instance)} is out of range; it must be {self._wanted(error.schema)}")
+        return Violation(
+            path, f"{shown(error.instance)} is out of range; it must be {self._describe_expected(error.schema)}"
+        )
 
-    def misformed(self, path: Path, error: Failure) -> Violation:
+    def describe_format(self, path: Path, error: Failure) -> Violation:
         """Return the violation for text in the wrong format."""
-        return Violation(path, f"{shown(error.instance)} is not {self._wanted(error.schema)}")
+        return Violation(path, f"{shown(error.instance)} is not {self._describe_expected(error.schema)}")
 
-    def too_few(self, path: Path, _error: Failure) -> Violation:
+    def describe_empty(self, path: Path, _error: Failure) -> Violation:
         """Return the violation for an empty list or mapping."""
         return Violation(path, "is empty; it needs at least one entry")
 
-    def _wanted(self, schema: Schema) -> str:
+    def _describe_expected(self, schema: Schema) -> str:
         """Return the expected value, as the end of "it must be ..."."""
         real = self._real(schema)
         if "enum" in real:
@@ -219,15 +221,15 @@ def _bare(text: str) -> str:
     return text.strip('"')
 
 
-_WORDS: Mapping[str, Callable[[_Wording, Path, Failure], Violation]] = {
-    "type": _Wording.mistyped,
-    "enum": _Wording.misspelt,
-    "pattern": _Wording.misformed,
-    "minimum": _Wording.out_of_range,
-    "maximum": _Wording.out_of_range,
-    "exclusiveMinimum": _Wording.out_of_range,
-    "minItems": _Wording.too_few,
-    "minProperties": _Wording.too_few,
+_WORDS: Mapping[str, Callable[[_Formatter, Path, Failure], Violation]] = {
+    "type": _Formatter.describe_type,
+    "enum": _Formatter.describe_word,
+    "pattern": _Formatter.describe_format,
+    "minimum": _Formatter.describe_range,
+    "maximum": _Formatter.describe_range,
+    "exclusiveMinimum": _Formatter.describe_range,
+    "minItems": _Formatter.describe_empty,
+    "minProperties": _Formatter.describe_empty,
 }
 
 

@@ -56,15 +56,15 @@ class SnapshotError(ValueError):
 
 def read(text: str) -> dict[str, list[Any]]:
     """Return views by kind, with an entry for every kind of VIEWS. Raises SnapshotError for any error."""
-    found: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
+    views_by_kind: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
     for tree in _trees(text):
-        for obj in _unfolded(tree, {}, 0):
+        for obj in _unfold_lists(tree, {}, 0):
             row = _row(obj)
             if row in VIEWS:
-                found[row].append(_view(row, obj))
+                views_by_kind[row].append(_view(row, obj))
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
-    return found
+    return views_by_kind
 
 
 def _row(obj: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def _trees(text: str) -> Iterator[Any]:
         raise SnapshotError(str(error)) from None
 
 
-def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+def _unfold_lists(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a document. Items of a typed list such as NodeList may lack kind and apiVersion.
 
     `listed` contains kind and apiVersion of the items of the surrounding list.
@@ -109,7 +109,7 @@ def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict
         raise SnapshotError(f"Lists are nested deeper than {_MAX_LISTS}")
     inside = {"kind": own.removesuffix("List"), "apiVersion": version if own != "List" else None}
     for item in tree.get("items") or ():
-        yield from _unfolded(item, inside, depth + 1)
+        yield from _unfold_lists(item, inside, depth + 1)
 
 
 def _view(row: str, obj: dict[str, Any]) -> Any:

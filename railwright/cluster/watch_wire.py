@@ -100,21 +100,21 @@ def shallow(text: bytes) -> bytes:
 
     API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
     """
-    return b"null".join(_kept(text))
+    return b"null".join(_cut_deep_values(text))
 
 
-def _kept(text: bytes) -> Iterator[bytes]:
+def _cut_deep_values(text: bytes) -> Iterator[bytes]:
     """Yield the parts of the text between values that are too deep."""
     depth = begin = 0
-    for found in _BRACKETS.finditer(text):
-        if found[0] in {b"{", b"["}:
+    for bracket in _BRACKETS.finditer(text):
+        if bracket[0] in {b"{", b"["}:
             depth += 1
             if depth == _LEVELS + 1:
-                yield text[begin : found.start()]
-        elif found[0] in {b"}", b"]"}:
+                yield text[begin : bracket.start()]
+        elif bracket[0] in {b"}", b"]"}:
             depth -= 1
             if depth == _LEVELS:
-                begin = found.end()
+                begin = bracket.end()
     yield text[begin:]
 
 
