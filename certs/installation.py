@@ -60,8 +60,8 @@ class Look:
     @property
     def pairs(self) -> dict[str, issue.Pair]:
         """The certificates and keys by name, without Secrets that are missing or empty."""
-        found = {name: _read_pair(_read_data(secret)) for name, secret in self.secrets.items()}
-        return {name: pair for name, pair in found.items() if pair is not None}
+        pairs = {name: _read_pair(_read_data(secret)) for name, secret in self.secrets.items()}
+        return {name: pair for name, pair in pairs.items() if pair is not None}
 
     @property
     def seen(self) -> rotation.Seen:
@@ -91,14 +91,14 @@ class Look:
 
     def trusts(self, pem: bytes) -> tuple[Trust, ...]:
         """Return the changes that writing `pem` to the configurations would make."""
-        found = []
+        changes = []
         for kind, document in self.configurations.items():
             ours = self.ours(kind)
             names = [hook["name"] for hook in (document or {}).get("webhooks") or []]
             foreign = [name for name in names if name not in {hook["name"] for _, hook in ours}]
             filled = [hook["name"] for _, hook in ours if _decode_base64(hook["clientConfig"].get("caBundle")) != pem]
-            found.append(Trust(kind, document is not None, tuple(filled), tuple(foreign)))
-        return tuple(found)
+            changes.append(Trust(kind, document is not None, tuple(filled), tuple(foreign)))
+        return tuple(changes)
 
     def _calls_railwright(self, client_config: Document) -> bool:
         """True if the webhook's service is in our namespace, or the host of its URL is one of ours."""
@@ -248,22 +248,22 @@ def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
 
 def _parse_time(text: str | None) -> dt.datetime | None:
     try:
-        found = dt.datetime.fromisoformat(text) if text else None
+        time = dt.datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return time if time is not None and time.tzinfo is not None else None
 
 
 async def _get_or_none(client: clients.Client, path: str) -> Document | None:
     """Return an object, or None if it does not exist. Raises ClusterError, also for a response that is no object."""
     try:
-        found = msgspec.json.decode(await client.get(path))
+        document = msgspec.json.decode(await client.get(path))
     except errors.ApiError as error:
         if error.status == _NOT_FOUND and not error.foreign:
             return None
         raise
     except watch_wire.UNREADABLE as error:
         raise failures.foreign(client.host, path, str(error)) from error
-    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
         raise failures.foreign(client.host, path)
-    return found
+    return document

@@ -162,7 +162,7 @@ def answered(error: errors.ApiError) -> str:
     if error.foreign and error.status not in (401, 403):
         return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
     if error.status == 404:
-        return _describe_not_found(error)
+        return _describe_missing(error)
     reason = {
         401: f"{error.where} does not accept the credentials (401 Unauthorized)",
         403: f"{error.where} forbids it (403 Forbidden)",
@@ -173,7 +173,7 @@ def answered(error: errors.ApiError) -> str:
     return f"{reason}{detail}; {fix}"
 
 
-def _describe_not_found(error: errors.ApiError) -> str:
+def _describe_missing(error: errors.ApiError) -> str:
     namespace, resource, name = _split_path(error.path)
     if error.message.startswith("namespaces "):  # a write into a missing namespace
         return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"

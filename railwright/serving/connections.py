@@ -56,7 +56,7 @@ class Connections(web.Server):
         rejected: Rejected,
         admits: Admits = lambda _transport: True,
     ) -> None:
-        super().__init__(self._handle_request)
+        super().__init__(self._start_request)
         self.admits = admits
         self._handle = handle
         self.short = short
@@ -78,7 +78,7 @@ class Connections(web.Server):
         for connection in self.connections:
             connection.force_close()
 
-    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _start_request(self, request: web.BaseRequest) -> web.StreamResponse:
         protocol = request.protocol
         if isinstance(protocol, _Connection):
             protocol.headers_arrived()

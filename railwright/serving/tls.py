@@ -142,9 +142,9 @@ def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]
 
 def _read_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
     """Return the common names and subject alternative names of a certificate in the format of `ssl`."""
-    found = certificate or {}
-    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
-    return frozenset([*common, *(value for _, value in found.get("subjectAltName", ()))])
+    fields = certificate or {}
+    common = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
+    return frozenset([*common, *(value for _, value in fields.get("subjectAltName", ()))])
 
 
 def _load(files: Files, now: dt.datetime) -> _Loaded:
@@ -171,8 +171,8 @@ def _snapshot(files: Files) -> Files:
         link = path.parent / "..data"
         if path.parent not in resolved and link.is_symlink():
             resolved[path.parent] = link.resolve()
-        found = resolved.get(path.parent, path.parent) / path.name
-        return found if found.exists() else path
+        candidate = resolved.get(path.parent, path.parent) / path.name
+        return candidate if candidate.exists() else path
 
     return Files(through(files.certificate), through(files.key), through(files.client_ca) if files.client_ca else None)
 
