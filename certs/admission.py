@@ -1,8 +1,9 @@
-"""The files by which an API server presents a certificate to our webhooks, and a scheduler to our extender.
+"""Generates the files with which an API server presents a client certificate to the webhook, and a scheduler to the
+extender.
 
-Owns their form: AdmissionConfiguration (apiserver.config.k8s.io/v1) and the kubeconfig it names. The API server looks
-users up by `service.namespace.svc` (with the port where that is not 443), by `host:port` for webhooks by URL, then by
-`*.` suffixes, then by `*` (k8s.io/apiserver, pkg/util/webhook/authentication.go). Knows no key and writes nothing.
+The formats are AdmissionConfiguration (apiserver.config.k8s.io/v1) and the kubeconfig that it names. The API server
+looks up users by `service.namespace.svc` (with the port if it is not 443), by `host:port` for webhooks with a URL,
+then by `*.` suffixes, then by `*` (k8s.io/apiserver, pkg/util/webhook/authentication.go).
 """
 
 import pathlib
@@ -10,19 +11,19 @@ from collections.abc import Sequence
 
 import yaml
 
-DIRECTORY = pathlib.PurePosixPath("/etc/kubernetes/railwright")  # on the machines of the control plane
+DIRECTORY = pathlib.PurePosixPath("/etc/kubernetes/railwright")  # directory on the control plane's machines
 ADMISSION, KUBECONFIG = "admission.yaml", "kubeconfig.yaml"
 _PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 
 def user(namespace: str) -> str:
-    """The entry of our webhook's Service, which is called on port 443."""
+    """Return the user name for the webhook's Service, which is called on port 443."""
     return f"railwright-webhook.{namespace}.svc"
 
 
 def configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
-    """The AdmissionConfiguration for `--admission-control-config-file`. The path in it has to be absolute."""
-    told = {
+    """Return the AdmissionConfiguration for `--admission-control-config-file`. The path in it must be absolute."""
+    plugin_configuration = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "WebhookAdmissionConfiguration",
         "kubeConfigFile": str(directory / KUBECONFIG),
@@ -30,17 +31,17 @@ def configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
     document = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AdmissionConfiguration",
-        "plugins": [{"name": name, "configuration": dict(told)} for name in _PLUGINS],
+        "plugins": [{"name": name, "configuration": dict(plugin_configuration)} for name in _PLUGINS],
     }
     return yaml.safe_dump(document, sort_keys=False)
 
 
 def kubeconfig(users: Sequence[str], certificate: pathlib.PurePath, key: pathlib.PurePath) -> str:
-    """The kubeconfig: for each of `users` the same certificate, by file, so that the API server reads it anew."""
-    given = {"client-certificate": str(certificate), "client-key": str(key)}
+    """Return a kubeconfig that gives each of `users` the same client certificate file, which is read again on use."""
+    credentials = {"client-certificate": str(certificate), "client-key": str(key)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "users": [{"name": name, "user": dict(given)} for name in users],
+        "users": [{"name": name, "user": dict(credentials)} for name in users],
     }
     return yaml.safe_dump(document, sort_keys=False)

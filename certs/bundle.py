@@ -1,6 +1,6 @@
-"""The set of certificates one installation needs, and which of those it already has may stay.
+"""Decides which certificates an installation needs, and which existing ones it can keep.
 
-Owns that decision, as a function from what exists to what shall be. Refuses to know where they are stored.
+A function from the existing certificates to the required ones; storage is the caller's.
 """
 
 import dataclasses
@@ -15,13 +15,15 @@ from cryptography.hazmat.primitives import serialization
 from certs import issue
 
 AUTHORITY = "ca"
-RENEW_BEFORE = 1 / 3  # a leaf is renewed in the last third of its life, as kubelet and cert-manager do
-_SHORTEST = dt.timedelta(seconds=1)  # of a life: what somebody else has issued may be shorter than our back-dating
+# a certificate is renewed in the last third of its validity period, as kubelet and cert-manager do
+RENEW_BEFORE = 1 / 3
+# minimum validity period: another issuer's certificate may be shorter than our back-dating
+_MIN_VALIDITY = dt.timedelta(seconds=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """One leaf: the name it is stored under and what it is for."""
+    """A serving or client certificate to issue: the name it is stored under, and its contents."""
 
     name: str
     common_name: str
@@ -31,14 +33,14 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """A pair of the bundle; `reused` is True where it was there before and stays byte for byte."""
+    """A certificate and key of the installation. `reused` is True if they existed and stay unchanged."""
 
     pair: issue.Pair
     reused: bool
 
     @property
     def not_after(self) -> dt.datetime:
-        """When it ends."""
+        """Time at which the certificate expires."""
         return x509.load_pem_x509_certificate(self.pair.certificate_pem).not_valid_after_utc
 
 
@@ -50,36 +52,36 @@ def assemble(
     authority_lifetime: dt.timedelta,
     leaf_lifetime: dt.timedelta,
 ) -> dict[str, Held]:
-    """Return the authority (key `ca`) and every wanted leaf.
+    """Return the CA (key `ca`) and every certificate in `wanted`.
 
-    An authority that is still valid stays, because callers trust it already; a leaf stays while it is of that
-    authority, serves the same use, covers the wanted hosts and is not in the last third of its life.
+    A valid CA is kept, because clients trust it. A certificate is kept if that CA issued it, its usage and hosts fit,
+    and it is not in the last third of its validity period.
     """
     authority = existing.get(AUTHORITY)
-    kept = authority if authority is not None and is_authority(authority, now=now) else None
-    root = kept or issue.issue_authority("railwright", now=now, lifetime=authority_lifetime)
-    held = {AUTHORITY: Held(root, reused=kept is not None)}
-    for leaf in wanted:
-        old = existing.get(leaf.name)
-        if old is not None and serves(old, leaf, authority=root, now=now):
-            held[leaf.name] = Held(old, reused=True)
+    reused_ca = authority if authority is not None and is_authority(authority, now=now) else None
+    ca = reused_ca or issue.issue_authority("railwright", now=now, lifetime=authority_lifetime)
+    result = {AUTHORITY: Held(ca, reused=reused_ca is not None)}
+    for spec in wanted:
+        existing_pair = existing.get(spec.name)
+        if existing_pair is not None and serves(existing_pair, spec, authority=ca, now=now):
+            result[spec.name] = Held(existing_pair, reused=True)
             continue
-        new = issue.issue_leaf(
-            root,
-            common_name=leaf.common_name,
-            hosts=leaf.hosts,
-            usages={leaf.usage},
+        new_pair = issue.issue_leaf(
+            ca,
+            common_name=spec.common_name,
+            hosts=spec.hosts,
+            usages={spec.usage},
             now=now,
             lifetime=leaf_lifetime,
         )
-        held[leaf.name] = Held(new, reused=False)
-    return held
+        result[spec.name] = Held(new_pair, reused=False)
+    return result
 
 
 def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
-    """True when `pair` can sign now: a CA within its dates, both halves of one key, of a kind we sign with."""
+    """True if `pair` can sign now: a valid CA certificate, a matching private key, and a supported key type."""
     certificate = certificate_of(pair)
-    if certificate is None or not _within(certificate, now):
+    if certificate is None or not _is_valid_at(certificate, now):
         return False
     if not isinstance(certificate.public_key(), issue.PublicSigner):
         return False
@@ -91,45 +93,45 @@ def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
 
 
 def serves(pair: issue.Pair, wanted: Wanted, *, authority: issue.Pair, now: dt.datetime) -> bool:
-    """True when an existing leaf may stay for what is wanted."""
+    """True if the existing certificate `pair` still satisfies `wanted`."""
     certificate = certificate_of(pair)
-    root = certificate_of(authority)
-    if certificate is None or root is None or not _within(certificate, now):
+    ca = certificate_of(authority)
+    if certificate is None or ca is None or not _is_valid_at(certificate, now):
         return False
     try:
-        certificate.verify_directly_issued_by(root)
+        certificate.verify_directly_issued_by(ca)
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return False
-    fresh = left(certificate, now) > RENEW_BEFORE
-    covered = {issue.general_name(host) for host in wanted.hosts} <= _names(certificate)
-    return fresh and covered and issue.USAGE_OIDS[wanted.usage] in usages
+    is_fresh = left(certificate, now) > RENEW_BEFORE
+    covers_hosts = {issue.general_name(host) for host in wanted.hosts} <= _find_names(certificate)
+    return is_fresh and covers_hosts and issue.USAGE_OIDS[wanted.usage] in usages
 
 
 def left(certificate: x509.Certificate, now: dt.datetime) -> float:
-    """The share of its life that a certificate of ours still has: 1 when it is issued, 0 and less when it has ended."""
-    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
-    return (certificate.not_valid_after_utc - now) / max(life, _SHORTEST)
+    """Return the remaining fraction of the validity period: 1 at issue, 0 or less after expiry."""
+    validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
+    return (certificate.not_valid_after_utc - now) / max(validity, _MIN_VALIDITY)
 
 
-@functools.lru_cache(maxsize=32)  # a look judges the same few pairs again and again
+@functools.lru_cache(maxsize=32)  # each poll checks the same few pairs
 def certificate_of(pair: issue.Pair) -> x509.Certificate | None:
-    """The certificate of a pair whose halves belong together; None where they do not, or cannot be read."""
+    """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
         key = serialization.load_pem_private_key(pair.key_pem, password=None)
     except (ValueError, TypeError):
         return None
-    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    same = certificate.public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
-    return certificate if same else None
+    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    matches = certificate.public_key().public_bytes(*encoding) == key.public_key().public_bytes(*encoding)
+    return certificate if matches else None
 
 
-def _within(certificate: x509.Certificate, now: dt.datetime) -> bool:
+def _is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
-def _names(certificate: x509.Certificate) -> set[x509.GeneralName]:
+def _find_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
     try:
         return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:

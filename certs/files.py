@@ -1,7 +1,4 @@
-"""Certificate files: `NAME.crt` and `NAME.key` in one folder.
-
-Owns names, modes and atomicity on disk. Refuses to know what stands in them.
-"""
+"""Reads and writes certificate files: `NAME.crt` and `NAME.key` in one directory, with their modes, atomically."""
 
 import contextlib
 import os
@@ -10,12 +7,12 @@ import tempfile
 
 from certs import issue
 
-KEY_MODE = 0o600  # only the owner reads a private key
-CERTIFICATE_MODE = 0o644  # public by nature
+KEY_MODE = 0o600  # a private key is readable by its owner only
+CERTIFICATE_MODE = 0o644  # certificates are public
 
 
 def read(folder: pathlib.Path, name: str) -> issue.Pair | None:
-    """Return the pair `name` of `folder`, or None where either file is missing. Raises OSError if unreadable."""
+    """Return the pair `name` in `folder`, or None if a file is missing. Raises OSError if one is unreadable."""
     try:
         return issue.Pair(
             certificate_pem=(folder / f"{name}.crt").read_bytes(),
@@ -26,9 +23,9 @@ def read(folder: pathlib.Path, name: str) -> issue.Pair | None:
 
 
 def write(folder: pathlib.Path, name: str, pair: issue.Pair) -> None:
-    """Write both files of `pair`, each by rename, making `folder` (mode 0700) where it is missing.
+    """Write both files of `pair`, each by rename. Create `folder` (mode 0700) if it is missing.
 
-    The key goes first: a server that reloads when its certificate changes then finds both.
+    The key is written first, because a server reloads when the certificate changes.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace(folder / f"{name}.key", pair.key_pem, KEY_MODE)
@@ -36,8 +33,8 @@ def write(folder: pathlib.Path, name: str, pair: issue.Pair) -> None:
 
 
 def replace(path: pathlib.Path, content: bytes, mode: int) -> None:
-    """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
+    """Write `content` to `path` atomically: readers see the old file or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -1,8 +1,7 @@
-"""Certificates in a cluster: Secrets that hold them, webhook configurations that trust them.
+"""Certificates in a cluster: Secrets that contain them, and webhook configurations that trust them.
 
-Owns which fields of those objects are ours, and changes only them, and only while they are what was looked at: each
-write carries the resourceVersion of the look, so that of two writers one gets a 409 and looks again. Refuses to know
-what a certificate says and when it is due.
+Only the fields that railwright owns are changed, and only if the object is still the one that was read: each write
+carries the resourceVersion that was read, so of two concurrent writers one gets a 409 and reads again.
 """
 
 import base64
@@ -19,12 +18,12 @@ from certs import inventory, issue, rotation, steps, trust
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 
-CONFIGURATION = "railwright"  # the name of our mutating and of our validating configuration
+CONFIGURATION = "railwright"  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-PUBLISHED, MOVED = "railwright.io/published", "railwright.io/moved"  # annotations of the authority's Secret
+PUBLISHED, MOVED = "railwright.io/published", "railwright.io/moved"  # annotations of the CA's Secret
 _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed-by": "railwright-certs"}
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
@@ -36,16 +35,16 @@ Document = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Trust:
-    """One webhook configuration; `found` is False where the cluster has none."""
+    """One webhook configuration. `found` is False if it does not exist."""
 
     kind: str
     found: bool
     filled: tuple[str, ...] = ()  # webhooks whose caBundle was written
-    foreign: tuple[str, ...] = ()  # webhooks in our configuration that call someone else: not touched
+    foreign: tuple[str, ...] = ()  # webhooks in our configuration that call another server; never changed
 
 
 class Look:
-    """What the cluster held at one moment, as it stands there."""
+    """The state of the cluster at one moment."""
 
     def __init__(
         self,
@@ -54,136 +53,138 @@ class Look:
         configurations: Mapping[str, Document | None],
         hosts: Collection[str],
     ) -> None:
-        """`secrets` by the inventory's names, `configurations` by kind; None where there is none."""
+        """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing object."""
         self.namespace, self.secrets, self.configurations = namespace, secrets, configurations
         self._hosts = frozenset(hosts)
 
     @property
     def pairs(self) -> dict[str, issue.Pair]:
-        """The pairs by name; those of Secrets that are missing or empty are left out."""
-        found = {name: _pair(_data(secret)) for name, secret in self.secrets.items()}
-        return {name: pair for name, pair in found.items() if pair is not None}
+        """The certificates and keys by name, without Secrets that are missing or empty."""
+        pairs = {name: _read_pair(_read_data(secret)) for name, secret in self.secrets.items()}
+        return {name: pair for name, pair in pairs.items() if pair is not None}
 
     @property
     def seen(self) -> rotation.Seen:
-        """The same in the words of a rotation."""
-        leaves = {}
+        """The state as the input of a rotation."""
+        certificates = {}
         for name, secret in self.secrets.items():
             if name != inventory.AUTHORITY:
-                data = _data(secret)
-                leaves[name] = rotation.Stored(_pair(data), data.get("ca.crt", b""))
+                data = _read_data(secret)
+                certificates[name] = rotation.Stored(_read_pair(data), data.get("ca.crt", b""))
         bundles = {
-            f"{kind}/{hook['name']}": _decoded(hook["clientConfig"].get("caBundle"))
+            f"{kind}/{hook['name']}": _decode_base64(hook["clientConfig"].get("caBundle"))
             for kind in self.configurations
             for _, hook in self.ours(kind)
         }
-        return rotation.Seen(_keyring(self.secrets.get(inventory.AUTHORITY)), leaves, bundles)
+        return rotation.Seen(_read_keyring(self.secrets.get(inventory.AUTHORITY)), certificates, bundles)
 
     @property
     def mark(self) -> tuple[object, ...]:
-        """Differs from another look's where a leaf or a bundle was written in between, even to what it was before."""
-        versions = [_version(each) for name, each in self.secrets.items() if name != inventory.AUTHORITY]
-        return (*versions, *(each and each["metadata"].get("generation") for each in self.configurations.values()))
+        """A fingerprint that changes whenever a certificate or a caBundle is written, even with the same content."""
+        versions = [_resource_version(item) for name, item in self.secrets.items() if name != inventory.AUTHORITY]
+        return (*versions, *(item and item["metadata"].get("generation") for item in self.configurations.values()))
 
     def ours(self, kind: str) -> list[tuple[int, Document]]:
-        """The webhooks of a configuration that call us, with their places in the list."""
+        """Return the webhooks of a configuration that call railwright, with their indexes in the list."""
         hooks = (self.configurations.get(kind) or {}).get("webhooks") or []
-        return [(place, hook) for place, hook in enumerate(hooks) if self._calls_us(hook["clientConfig"])]
+        return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook["clientConfig"])]
 
     def trusts(self, pem: bytes) -> tuple[Trust, ...]:
-        """What writing `pem` to the configurations changes."""
-        found = []
+        """Return the changes that writing `pem` to the configurations would make."""
+        changes = []
         for kind, document in self.configurations.items():
             ours = self.ours(kind)
             names = [hook["name"] for hook in (document or {}).get("webhooks") or []]
             foreign = [name for name in names if name not in {hook["name"] for _, hook in ours}]
-            filled = [hook["name"] for _, hook in ours if _decoded(hook["clientConfig"].get("caBundle")) != pem]
-            found.append(Trust(kind, document is not None, tuple(filled), tuple(foreign)))
-        return tuple(found)
+            filled = [hook["name"] for _, hook in ours if _decode_base64(hook["clientConfig"].get("caBundle")) != pem]
+            changes.append(Trust(kind, document is not None, tuple(filled), tuple(foreign)))
+        return tuple(changes)
 
-    def _calls_us(self, client_config: Document) -> bool:
-        """A webhook calls us when its service is in our namespace, or the host of its URL is one of ours."""
+    def _calls_railwright(self, client_config: Document) -> bool:
+        """True if the webhook's service is in our namespace, or the host of its URL is one of ours."""
         if (service := client_config.get("service")) is not None:
             return bool(service["namespace"] == self.namespace)
         return urllib.parse.urlsplit(client_config.get("url") or "").hostname in self._hosts
 
 
 async def look(client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]) -> Look:
-    """Read the Secrets of `names` (the inventory's) and both configurations. Raises ClusterError."""
-    secrets = {name: await _or_none(client, _secret_path(namespace, name)) for name in names}
-    configurations = {kind: await _or_none(client, _configuration_path(kind)) for kind in KINDS}
+    """Read the Secrets of `names` (from the inventory) and both configurations. Raises ClusterError."""
+    secrets = {name: await _get_or_none(client, _secret_path(namespace, name)) for name in names}
+    configurations = {kind: await _get_or_none(client, _configuration_path(kind)) for kind in KINDS}
     return Look(namespace, secrets, configurations, hosts)
 
 
-async def write(client: clients.Client, looked: Look, writes: steps.Writes) -> None:
-    """Write what a step says, object by object. Raises ApiError 409 or 422 where one has changed since the look."""
+async def write(client: clients.Client, state: Look, writes: steps.Writes) -> None:
+    """Apply `writes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read."""
     if writes.keyring is not None:
-        await _write_secret(client, looked, inventory.AUTHORITY, _keyring_data(writes.keyring), writes.keyring)
+        await _write_secret(client, state, inventory.AUTHORITY, _format_keyring(writes.keyring), writes.keyring)
     if writes.bundle is not None:
-        await fill(client, looked, writes.bundle)
+        await fill(client, state, writes.bundle)
     for name, stored in writes.leaves.items():
         if stored.pair is not None:
-            await _write_secret(client, looked, name, {**_pair_data(stored.pair), "ca.crt": stored.trusted})
+            await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
 
 
-async def write_pairs(client: clients.Client, looked: Look, pairs: Mapping[str, issue.Pair]) -> bytes:
-    """Write an authority (`ca`) and leaves of it; the bundle goes beside each and is returned.
+async def write_pairs(client: clients.Client, state: Look, pairs: Mapping[str, issue.Pair]) -> bytes:
+    """Write a CA (`ca`) and certificates issued by it; return the CA bundle, which each Secret also contains.
 
-    Authorities that are trusted already stay so. Should another run have written meanwhile, the API server's 409 is
-    raised and nothing more is written; the authority goes first.
+    CAs that are already trusted stay in the bundle. The CA is written first. If another process has written in the
+    meantime, the API server's 409 is raised and nothing more is written.
     """
     authority = trust.split(pairs[inventory.AUTHORITY].certificate_pem)
-    trusted = looked.seen.keyring.trusted
+    trusted = state.seen.keyring.trusted
     bundle = trust.joined(trusted if set(authority) <= set(trusted) else [*authority, *trusted])
     for name, pair in pairs.items():
-        if name in looked.secrets:
-            await _write_secret(client, looked, name, {**_pair_data(pair), "ca.crt": bundle})
+        if name in state.secrets:
+            await _write_secret(client, state, name, {**_format_pair(pair), "ca.crt": bundle})
     return bundle
 
 
-async def fill(client: clients.Client, looked: Look, pem: bytes) -> tuple[Trust, ...]:
-    """Write `caBundle` of the webhooks in our two configurations that call us; touch nothing else."""
+async def fill(client: clients.Client, state: Look, pem: bytes) -> tuple[Trust, ...]:
+    """Write `caBundle` of the webhooks in our two configurations that call railwright; change nothing else."""
     encoded = base64.b64encode(pem).decode()
-    for kind, document in looked.configurations.items():
-        behind = [place for place, hook in looked.ours(kind) if _decoded(hook["clientConfig"].get("caBundle")) != pem]
-        if document is not None and behind:
-            # by index: the version test refuses it if the list has moved since it was read
-            unmoved = {"op": "test", "path": "/metadata/resourceVersion", "value": _version(document)}
-            paths = [f"/webhooks/{place}/clientConfig/caBundle" for place in behind]
-            changes = [unmoved, *({"op": "add", "path": path, "value": encoded} for path in paths)]
+    for kind, document in state.configurations.items():
+        outdated = [
+            index for index, hook in state.ours(kind) if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
+        ]
+        if document is not None and outdated:
+            # by index: the version test fails if the list has changed since it was read
+            version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _resource_version(document)}
+            paths = [f"/webhooks/{index}/clientConfig/caBundle" for index in outdated]
+            changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
             await client.patch(_configuration_path(kind), msgspec.json.encode(changes), _JSON)
-    return looked.trusts(pem)
+    return state.trusts(pem)
 
 
 async def _write_secret(
     client: clients.Client,
-    looked: Look,
+    state: Look,
     name: str,
     data: Mapping[str, bytes | None],
     keyring: rotation.Keyring | None = None,
 ) -> None:
-    """Create or change one Secret; None takes a key away."""
-    old = looked.secrets[name]
-    if all(_data(old).get(key) == value for key, value in data.items()) and keyring is None:
+    """Create or change one Secret. None as a value deletes the key."""
+    old = state.secrets[name]
+    if all(_read_data(old).get(key) == value for key, value in data.items()) and keyring is None:
         return
     encoded = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
-    metadata: Document = {"annotations": _stamps(keyring)} if keyring is not None else {}
+    metadata: Document = {"annotations": _format_timestamps(keyring)} if keyring is not None else {}
     if old is not None:
-        metadata["resourceVersion"] = _version(old)
+        metadata["resourceVersion"] = _resource_version(old)
         body = msgspec.json.encode({"metadata": metadata, "data": encoded})
-        await client.patch(_secret_path(looked.namespace, name), body, _MERGE)
+        await client.patch(_secret_path(state.namespace, name), body, _MERGE)
         return
-    given = {key: value for key, value in encoded.items() if value is not None}
+    present_data = {key: value for key, value in encoded.items() if value is not None}
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if value is not None}
     new = {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/tls",
         "metadata": {"name": inventory.SECRETS[name], "labels": _LABELS, "annotations": annotations},
-        "data": {"tls.crt": "", "tls.key": "", **given},  # that type wants both
+        "data": {"tls.crt": "", "tls.key": "", **present_data},  # required by this type
     }
-    # by server-side apply, for which the right to create can be limited by name; a POST names nothing
-    path = f"{_secret_path(looked.namespace, name)}?fieldManager={_MANAGER}"
+    # by server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so
+    path = f"{_secret_path(state.namespace, name)}?fieldManager={_MANAGER}"
     await client.patch(path, msgspec.json.encode(new), _APPLY)
 
 
@@ -195,72 +196,74 @@ def _configuration_path(kind: str) -> str:
     return f"{_GROUP}/{KINDS[kind]}/{CONFIGURATION}"
 
 
-def _version(document: Document | None) -> str:
+def _resource_version(document: Document | None) -> str:
     return str(document["metadata"]["resourceVersion"]) if document else ""
 
 
-def _data(secret: Document | None) -> dict[str, bytes]:
-    return {key: _decoded(value) for key, value in ((secret or {}).get("data") or {}).items()}
+def _read_data(secret: Document | None) -> dict[str, bytes]:
+    return {key: _decode_base64(value) for key, value in ((secret or {}).get("data") or {}).items()}
 
 
-def _decoded(value: str | None) -> bytes:
+def _decode_base64(value: str | None) -> bytes:
     try:
         return base64.b64decode(value or "", validate=True)
-    except binascii.Error:  # the API server would not have taken it
+    except binascii.Error:  # cannot happen with an API server, which validates base64
         return b""
 
 
-def _pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> issue.Pair | None:
+def _read_pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> issue.Pair | None:
     halves = data.get(certificate), data.get(key)
     return issue.Pair(halves[0], halves[1]) if halves[0] and halves[1] else None
 
 
-def _pair_data(pair: issue.Pair | None, certificate: str = "tls.crt", key: str = "tls.key") -> dict[str, bytes | None]:
+def _format_pair(
+    pair: issue.Pair | None, certificate: str = "tls.crt", key: str = "tls.key"
+) -> dict[str, bytes | None]:
     return {certificate: pair.certificate_pem if pair else None, key: pair.key_pem if pair else None}
 
 
-def _keyring(secret: Document | None) -> rotation.Keyring:
-    data, annotations = _data(secret), ((secret or {}).get("metadata", {}).get("annotations") or {})
+def _read_keyring(secret: Document | None) -> rotation.Keyring:
+    data, annotations = _read_data(secret), ((secret or {}).get("metadata", {}).get("annotations") or {})
     return rotation.Keyring(
-        signer=_pair(data),
-        following=_pair(data, "next.crt", "next.key"),
+        signer=_read_pair(data),
+        following=_read_pair(data, "next.crt", "next.key"),
         trusted=trust.split(data.get("ca.crt", b"")),
-        published=_time(annotations.get(PUBLISHED)),
-        moved=_time(annotations.get(MOVED)),
+        published=_parse_time(annotations.get(PUBLISHED)),
+        moved=_parse_time(annotations.get(MOVED)),
     )
 
 
-def _keyring_data(keyring: rotation.Keyring) -> dict[str, bytes | None]:
-    signer = keyring.signer or issue.Pair(b"", b"")  # empty, not absent: kubernetes.io/tls wants both
-    following = _pair_data(keyring.following, "next.crt", "next.key")
-    return {**_pair_data(signer), **following, "ca.crt": trust.joined(keyring.trusted)}
+def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
+    signer = keyring.signer or issue.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
+    following = _format_pair(keyring.following, "next.crt", "next.key")
+    return {**_format_pair(signer), **following, "ca.crt": trust.joined(keyring.trusted)}
 
 
-def _stamps(keyring: rotation.Keyring) -> dict[str, str | None]:
+def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
     return {
         PUBLISHED: keyring.published.isoformat() if keyring.published else None,
         MOVED: keyring.moved.isoformat() if keyring.moved else None,
     }
 
 
-def _time(text: str | None) -> dt.datetime | None:
+def _parse_time(text: str | None) -> dt.datetime | None:
     try:
-        found = dt.datetime.fromisoformat(text) if text else None
+        time = dt.datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return time if time is not None and time.tzinfo is not None else None
 
 
-async def _or_none(client: clients.Client, path: str) -> Document | None:
-    """Return an object, None where there is none. Raises ClusterError, also for an answer that is no object."""
+async def _get_or_none(client: clients.Client, path: str) -> Document | None:
+    """Return an object, or None if it does not exist. Raises ClusterError, also for a response that is no object."""
     try:
-        found = msgspec.json.decode(await client.get(path))
+        document = msgspec.json.decode(await client.get(path))
     except errors.ApiError as error:
         if error.status == _NOT_FOUND and not error.foreign:
             return None
         raise
     except watch_wire.UNREADABLE as error:
         raise failures.foreign(client.host, path, str(error)) from error
-    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
         raise failures.foreign(client.host, path)
-    return found
+    return document

@@ -1,7 +1,4 @@
-"""The certificates of one installation: which leaves there are, for whom, and in which Secret each is kept.
-
-Owns names. Refuses to know what is in force and when anything is renewed.
-"""
+"""The certificates of an installation: their names, their clients or servers, and their Secrets."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +6,8 @@ from certs import bundle, issue
 
 AUTHORITY = bundle.AUTHORITY
 SERVERS = ("webhook", "extender")
-CALLERS: Mapping[str, str] = {  # who calls us -> the common name it presents
-    "apiserver": "kube-apiserver",  # as Gatekeeper expects it, so one certificate could do for both
+CALLERS: Mapping[str, str] = {  # client -> common name of its client certificate
+    "apiserver": "kube-apiserver",  # the name that Gatekeeper expects, so one certificate can serve both
     "scheduler": "kube-scheduler",
 }
 SECRETS: Mapping[str, str] = {
@@ -18,18 +15,20 @@ SECRETS: Mapping[str, str] = {
     **{name: f"railwright-{name}-tls" for name in SERVERS},
     **{name: f"railwright-{name}-client" for name in CALLERS},
 }
-LOOPBACK = ("localhost", "127.0.0.1", "::1")  # port-forward, and callers on the same host
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # for port-forward, and clients on the same host
 
 
 def hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Every name the Service of `server` answers to in a cluster, loopback, and what the operator adds."""
+    """Return the DNS names of `server`'s Service in the cluster, loopback, and the operator's additional names."""
     service = f"railwright-{server}"
     qualified = f"{service}.{namespace}"
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
 def wanted(namespace: str, *, more: Sequence[str] = (), callers: bool = False) -> list[bundle.Wanted]:
-    """The leaves of both servers, and with `callers` those that the API server and kube-scheduler present to them."""
+    """Return the certificates of both servers, and with `callers` the client certificates of API server and
+    kube-scheduler.
+    """
     leaves = [
         bundle.Wanted(name, f"railwright-{name}", issue.Usage.SERVER, hosts(name, namespace, more)) for name in SERVERS
     ]

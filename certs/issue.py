@@ -1,10 +1,9 @@
-"""Issues certificates: one authority and the leaves under it, as PEM bytes in memory.
+"""Issues certificates: one CA, and serving and client certificates signed by it, as PEM bytes in memory.
 
-Owns what stands in a certificate. Refuses to know files, Secrets and the time: the clock is a parameter, so that
-validity is testable, and a caller decides where a key may lie.
+The current time is a parameter, so that validity can be tested. The caller decides where keys are stored.
 
-Keys are ECDSA P-256, which every Go, OpenSSL and Python client takes. Every certificate carries the key identifiers
-and key usages that strict verification asks for (RFC 5280 section 4.2.1; Python 3.13 sets VERIFY_X509_STRICT itself).
+Keys are ECDSA P-256, which every Go, OpenSSL and Python client accepts. Every certificate has the key identifiers and
+key usages that strict verification requires (RFC 5280 section 4.2.1; Python 3.13 sets VERIFY_X509_STRICT by default).
 """
 
 import dataclasses
@@ -18,18 +17,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-BACKDATED = dt.timedelta(hours=1)  # clocks of two machines of one cluster may differ; an hour covers them
+BACKDATED = dt.timedelta(hours=1)  # tolerates clocks of two machines that differ by up to an hour
 COMMON_NAME_LIMIT = 64  # characters, RFC 5280 appendix A, ub-common-name
 
 
 class Usage(enum.StrEnum):
-    """What a leaf may be presented as in a TLS handshake."""
+    """The side of a TLS handshake that may present a certificate."""
 
     SERVER = "server"
     CLIENT = "client"
 
 
-# What an authority's key may be, with SHA-256: ours are ECDSA, but an operator may bring one
+# supported types of a CA's key, with SHA-256: railwright issues ECDSA keys, but an operator may supply an RSA key
 PublicSigner = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 PrivateSigner = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 USAGE_OIDS = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
@@ -40,11 +39,11 @@ class Pair:
     """A certificate and its private key (PKCS#8, unencrypted), both PEM."""
 
     certificate_pem: bytes
-    key_pem: bytes = dataclasses.field(repr=False)  # never in a log or a failed assertion
+    key_pem: bytes = dataclasses.field(repr=False)  # keeps the key out of logs and failed assertions
 
 
 def issue_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
-    """Return a self-signed authority that may sign leaves only (path length 0), valid until now + lifetime."""
+    """Return a self-signed CA that cannot issue other CAs (path length 0), valid until now + lifetime."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(common_name, ())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -68,11 +67,11 @@ def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts
     now: dt.datetime,
     lifetime: dt.timedelta,
 ) -> Pair:
-    """Return a leaf signed by `authority`, valid until now + lifetime but never longer than the authority.
+    """Return a certificate issued by `authority`, valid until now + lifetime but no longer than the CA.
 
-    `hosts` are DNS names (a leading `*.` is allowed) or IP addresses; a server needs at least one, because no client
-    reads the common name any more (RFC 9525). `organizations` are what Kubernetes reads as groups. Raises ValueError
-    that names the value that cannot stand in a certificate.
+    `hosts` are DNS names (a leading `*.` is allowed) or IP addresses; a serving certificate needs at least one,
+    because clients ignore the common name (RFC 9525). Kubernetes reads `organizations` as groups. Raises ValueError
+    with the value that is not allowed in a certificate.
     """
     uses = {Usage(usage) for usage in usages}
     if not uses:
@@ -89,7 +88,7 @@ def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([USAGE_OIDS[use] for use in sorted(uses)]), critical=False)
-        .add_extension(_issued_by(issuer), critical=False)
+        .add_extension(_authority_key_identifier(issuer), critical=False)
     )
     if hosts:
         names = [general_name(host) for host in dict.fromkeys(hosts)]
@@ -98,12 +97,12 @@ def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts
 
 
 def general_name(host: str) -> x509.GeneralName:
-    """Return `host` as it stands in a subjectAltName: an IP address ([::1] too) or a DNS name."""
+    """Return `host` as an entry of subjectAltName: an IP address ([::1] too) or a DNS name."""
     bare = host.strip().removeprefix("[").removesuffix("]")
     try:
         return x509.IPAddress(ipaddress.ip_address(bare))
     except ValueError:
-        pass  # not an address, so it has to be a name
+        pass  # not an address, so it must be a DNS name
     labels = bare.removeprefix("*.").split(".")
     if len(bare) > 253 or not all(_is_label(label) for label in labels):
         raise ValueError(f"host {host!r} is neither an IP address nor a DNS name (no port, no scheme, no underscore)")
@@ -111,7 +110,7 @@ def general_name(host: str) -> x509.GeneralName:
 
 
 def _is_label(label: str) -> bool:
-    """RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end."""
+    """True for a label by RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end."""
     inner = label.replace("-", "a")
     return 0 < len(label) <= 63 and inner.isascii() and inner.isalnum() and label.strip("-") == label
 
@@ -119,7 +118,7 @@ def _is_label(label: str) -> bool:
 def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
     if not 0 < len(common_name) <= COMMON_NAME_LIMIT:
         raise ValueError(f"common name {common_name!r} must have 1 to {COMMON_NAME_LIMIT} characters")
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
@@ -146,7 +145,7 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         key_cert_sign=authority,
         crl_sign=authority,
         content_commitment=False,
-        key_encipherment=False,  # means RSA key transport; an ECDSA key only signs
+        key_encipherment=False,  # RSA key transport; an ECDSA key only signs
         data_encipherment=False,
         key_agreement=False,
         encipher_only=False,
@@ -154,10 +153,10 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
     )
 
 
-def _issued_by(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
         identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:  # somebody else's
+    except x509.ExtensionNotFound:  # issued by another tool
         identifier = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 

@@ -1,8 +1,8 @@
-"""Rotation: from what Secrets and webhook configurations hold, the schedules and the time, to the one next thing to do.
+"""Plans the rotation of certificates: returns the next step, given the state of the cluster, a schedule and the time.
 
-Owns the order in which an authority and its leaves are replaced: a new authority is trusted everywhere before anything
-it signed is presented, and an old one is trusted until nothing it signed is presented any more. Everything is judged
-from what is stored, so a crash between two steps costs nothing. Knows no API, no key and no clock.
+A new CA is trusted everywhere before a certificate issued by it is presented, and an old CA is trusted until no
+certificate issued by it is presented. Steps depend on the stored state only, so a crash between two steps is
+harmless.
 """
 
 import dataclasses
@@ -12,55 +12,56 @@ from collections.abc import Callable, Mapping, Sequence
 
 from certs import bundle, issue, trust
 
-URGENT = 1 / 6  # of an authority's life: with less left than this, the next one is not kept waiting for `overlap`
+URGENT = 1 / 6  # of the CA's validity period: if less is left, the switch to the next CA does not wait for `overlap`
 
 
 class Action(enum.StrEnum):
-    """What a step changes. Each is harmless to repeat and to interrupt."""
+    """The change that a step makes. Each can be repeated and interrupted without harm."""
 
-    FOUND = "found"  # an authority to move to: there is none, or leaves in use hang on one that is not trusted
-    PREPARE = "prepare"  # the next authority, beside the one that signs
-    PUBLISH = "publish"  # the bundle to every caBundle and every ca.crt
-    MARK = "mark"  # remember since when the bundle has been everywhere, or the leaves have been the new authority's
-    MOVE = "move"  # let the next authority sign
-    RENEW = "renew"  # leaves that are missing, ending, or of another authority
-    RETIRE = "retire"  # authorities that nothing hangs on
+    FOUND = "found"  # create a CA: none is usable, or a certificate in use was issued by an untrusted CA
+    PREPARE = "prepare"  # create the next CA, while the active one still signs
+    PUBLISH = "publish"  # write the CA bundle to every caBundle and every ca.crt
+    MARK = "mark"  # record since when the bundle is everywhere, or since when the new CA has issued every certificate
+    MOVE = "move"  # make the next CA the active one
+    RENEW = "renew"  # issue certificates that are missing, about to expire, or issued by another CA
+    RETIRE = "retire"  # remove CAs that no certificate in use was issued by
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """How long things live and how long is waited between steps. Raises ValueError where that cannot work out."""
+    """Validity periods, and waiting times between steps. Raises ValueError for a combination that cannot work."""
 
     authority: dt.timedelta = dt.timedelta(days=1825)
     leaf: dt.timedelta = dt.timedelta(days=30)
     caller: dt.timedelta = dt.timedelta(days=365)
-    overlap: dt.timedelta = dt.timedelta(days=30)  # for copies of the bundle that are read once, or kept by hand
-    settle: dt.timedelta = dt.timedelta(seconds=10)  # every API server watches the configurations
-    propagation: dt.timedelta = dt.timedelta(seconds=180)  # kubelets look at Secrets each 60 to 120 s, servers each 5 s
+    overlap: dt.timedelta = dt.timedelta(days=30)  # for copies of the bundle that are read once or maintained by hand
+    settle: dt.timedelta = dt.timedelta(seconds=10)  # API servers watch the webhook configurations
+    # kubelets poll Secrets every 60 to 120 s, servers their files every 5 s
+    propagation: dt.timedelta = dt.timedelta(seconds=180)
 
     def __post_init__(self) -> None:
         if self.authority * URGENT < self.overlap:
-            overlap, life = _words(self.overlap), _words(self.authority)
+            overlap, validity = _format_duration(self.overlap), _format_duration(self.authority)
             raise ValueError(
-                f"an overlap of {overlap} does not fit a sixth of the authority's {life}; "
-                "make the overlap shorter or the authority's life longer"
+                f"an overlap of {overlap} is longer than a sixth of the CA's validity of {validity}; "
+                "shorten the overlap or lengthen the CA's validity"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Keyring:
-    """What the authority's Secret holds. `trusted` are PEM certificates, the newest authority first."""
+    """Content of the CA's Secret. `trusted` are PEM certificates, the newest CA first."""
 
     signer: issue.Pair | None = None
-    following: issue.Pair | None = None  # published, and not signing yet
+    following: issue.Pair | None = None  # the next CA: published, but not signing yet
     trusted: tuple[bytes, ...] = ()
     published: dt.datetime | None = None  # since when `following` has been in every bundle
-    moved: dt.datetime | None = None  # since when every leaf has been the signer's
+    moved: dt.datetime | None = None  # since when `signer` has issued every certificate
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """What a leaf's Secret holds; `pair` is None where there is none or its halves are missing."""
+    """Content of a certificate's Secret. `pair` is None if the Secret, the certificate or the key is missing."""
 
     pair: issue.Pair | None = None
     trusted: bytes = b""
@@ -68,22 +69,22 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """One look at the cluster. `bundles` are the caBundles of the webhooks that call us, by any name."""
+    """The state of the cluster. `bundles` are the caBundles of the webhooks that call railwright, by any name."""
 
     keyring: Keyring
     leaves: Mapping[str, Stored]
     bundles: Mapping[str, bytes]
 
     def trusted(self) -> tuple[bytes, ...]:
-        """Every certificate that anything stored calls trusted."""
+        """Return every certificate that anything in the state trusts."""
         pairs = [each.certificate_pem for each in (self.keyring.following, self.keyring.signer) if each is not None]
-        written = [*pairs, *(held.trusted for held in self.leaves.values()), *self.bundles.values()]
+        written = [*pairs, *(stored.trusted for stored in self.leaves.values()), *self.bundles.values()]
         return tuple(dict.fromkeys([*self.keyring.trusted, *(each for pem in written for each in trust.split(pem))]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One thing to do now, and why. `names` are the leaves that RENEW is about."""
+    """A change to make now, and its reason. `names` are the certificates to RENEW."""
 
     action: Action
     reason: str
@@ -92,7 +93,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """Nothing to do before `until`. `soon` where that is a matter of seconds that a single run sits out."""
+    """No change until `until`. `soon` is True if that is a matter of seconds, which a single run waits for."""
 
     until: dt.datetime
     reason: str
@@ -114,16 +115,16 @@ class _Situation:
 
     @property
     def signs(self) -> bool:
-        """True where the signer can sign now."""
-        return _usable(self.keyring.signer, self.keyring, self.now)
+        """True if the active CA can sign now."""
+        return _is_usable(self.keyring.signer, self.keyring, self.now)
 
     def live(self) -> list[bytes]:
-        """Leaves that a server or caller may present now."""
+        """Return the certificates that a server or client may present now."""
         pairs = [self.seen.leaves[leaf.name].pair for leaf in self.wanted if leaf.name in self.seen.leaves]
         return [pair.certificate_pem for pair in pairs if pair is not None and trust.presentable(pair, self.now)]
 
 
-def plan(  # noqa: PLR0913 - what a decision depends on, all but two by name
+def plan(  # noqa: PLR0913 - the inputs of a decision, all but two by name
     seen: Seen,
     wanted: Sequence[bundle.Wanted],
     *,
@@ -132,10 +133,11 @@ def plan(  # noqa: PLR0913 - what a decision depends on, all but two by name
     steady: dt.timedelta,
     renew_authority: bool = False,
 ) -> Step | Wait:
-    """Return the next step, or until when there is none.
+    """Return the next step, or a wait until the next one is due.
 
-    `steady` is how long the caller has seen leaves and bundles unchanged, by a clock that does not jump: a wall clock
-    set forward ends no wait that protects a handshake. `renew_authority` begins a rotation that is not due.
+    `steady` is how long the certificates and bundles have been unchanged, measured by a monotonic clock: moving the
+    wall clock forward must not end a wait that protects handshakes. `renew_authority` starts a rotation before it is
+    due.
     """
     situation = _Situation(seen, wanted, now, schedule, steady, renew_authority)
     waits: list[Wait] = []
@@ -147,107 +149,124 @@ def plan(  # noqa: PLR0913 - what a decision depends on, all but two by name
     return min(waits, key=lambda wait: wait.until)
 
 
-def _found(at: _Situation) -> Step | None:
-    """Every live leaf has an anchor in the bundle, and somebody can sign or is about to."""
-    keyring = at.keyring
-    known = at.seen.trusted()
-    anchors = {anchor for leaf in at.live() if (anchor := trust.anchor(leaf, known)) is not None}
-    if anchors - set(keyring.trusted):
-        return Step(Action.FOUND, "a certificate in use hangs on an authority that the bundle does not hold")
-    if keyring.following is not None and not _usable(keyring.following, keyring, at.now):
-        return Step(Action.FOUND, "the next authority cannot be used")
-    if keyring.following is None and not at.signs:
-        return Step(Action.FOUND, "there is no authority that can sign")
+def _plan_new_ca(situation: _Situation) -> Step | None:
+    """Create a CA if none can sign, or if the bundle lacks the issuer of a certificate in use."""
+    keyring = situation.keyring
+    trusted_certificates = situation.seen.trusted()
+    issuers = {issuer for leaf in situation.live() if (issuer := trust.anchor(leaf, trusted_certificates)) is not None}
+    if issuers - set(keyring.trusted):
+        return Step(Action.FOUND, "a certificate in use was issued by a CA that is not in the bundle")
+    if keyring.following is not None and not _is_usable(keyring.following, keyring, situation.now):
+        return Step(Action.FOUND, "the next CA is not usable")
+    if keyring.following is None and not situation.signs:
+        return Step(Action.FOUND, "no CA can sign")
     return None
 
 
-def _prepare(at: _Situation) -> Step | Wait | None:
-    if at.keyring.following is not None or at.keyring.signer is None:
+def _plan_next_ca(situation: _Situation) -> Step | Wait | None:
+    if situation.keyring.following is not None or situation.keyring.signer is None:
         return None
-    authority = bundle.certificate_of(at.keyring.signer)
+    authority = bundle.certificate_of(situation.keyring.signer)
     if authority is None:
-        return None  # _found has seen it
-    ends = authority.not_valid_after_utc
-    if at.renewing:
-        return Step(Action.PREPARE, "asked for")
-    if bundle.left(authority, at.now) <= bundle.RENEW_BEFORE:
-        return Step(Action.PREPARE, f"the authority ends at {ends:%Y-%m-%d %H:%M}")
-    life = ends - authority.not_valid_before_utc - issue.BACKDATED
-    return Wait(ends - life * bundle.RENEW_BEFORE, "the authority is to be replaced then")
+        return None  # handled by the first rule
+    expiry = authority.not_valid_after_utc
+    if situation.renewing:
+        return Step(Action.PREPARE, "requested by the operator")
+    if bundle.left(authority, situation.now) <= bundle.RENEW_BEFORE:
+        return Step(Action.PREPARE, f"the CA expires at {expiry:%Y-%m-%d %H:%M}")
+    validity = expiry - authority.not_valid_before_utc - issue.BACKDATED
+    return Wait(expiry - validity * bundle.RENEW_BEFORE, "the CA is due for replacement")
 
 
-def _publish(at: _Situation) -> Step | None:
-    wanted = trust.joined(at.keyring.trusted)
-    behind = [name for name, held in at.seen.bundles.items() if held != wanted]
-    behind += [name for name, held in at.seen.leaves.items() if held.pair is not None and held.trusted != wanted]
-    return Step(Action.PUBLISH, f"not the bundle: {', '.join(behind)}") if behind else None
+def _plan_bundle(situation: _Situation) -> Step | None:
+    expected_bundle = trust.joined(situation.keyring.trusted)
+    outdated = [name for name, stored in situation.seen.bundles.items() if stored != expected_bundle]
+    outdated += [
+        name
+        for name, stored in situation.seen.leaves.items()
+        if stored.pair is not None and stored.trusted != expected_bundle
+    ]
+    return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
 
 
-def _renew(at: _Situation) -> Step | Wait | None:
-    signer = at.keyring.signer
-    if signer is None or not at.signs:
+def _plan_renewal(situation: _Situation) -> Step | Wait | None:
+    signer = situation.keyring.signer
+    if signer is None or not situation.signs:
         return None
-    due, next_due = [], []
-    for leaf in at.wanted:
-        held = at.seen.leaves.get(leaf.name, Stored()).pair
-        if held is None or not bundle.serves(held, leaf, authority=signer, now=at.now):
-            due.append(leaf.name)
-        elif (certificate := bundle.certificate_of(held)) is not None:
-            life = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
-            next_due.append(certificate.not_valid_after_utc - life * bundle.RENEW_BEFORE)
-    if due:
-        return Step(Action.RENEW, "missing, ending, or of another authority", tuple(due))
-    return Wait(min(next_due), "the next leaf is to be renewed then") if next_due else None
+    due_names, next_due = [], []
+    for leaf in situation.wanted:
+        stored = situation.seen.leaves.get(leaf.name, Stored()).pair
+        if stored is None or not bundle.serves(stored, leaf, authority=signer, now=situation.now):
+            due_names.append(leaf.name)
+        elif (certificate := bundle.certificate_of(stored)) is not None:
+            validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
+            next_due.append(certificate.not_valid_after_utc - validity * bundle.RENEW_BEFORE)
+    if due_names:
+        return Step(Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names))
+    return Wait(min(next_due), "the next certificate is due for renewal") if next_due else None
 
 
-def _move(at: _Situation) -> Step | Wait | None:
-    keyring, schedule = at.keyring, at.schedule
+def _plan_switch(situation: _Situation) -> Step | Wait | None:
+    keyring, schedule = situation.keyring, situation.schedule
     if keyring.following is None:
         return None
-    if keyring.published is None or keyring.published > at.now:
-        return Step(Action.MARK, "the bundle with the next authority is everywhere")
-    if len(keyring.trusted) == 1 and not at.live():
-        return Step(Action.MOVE, "nothing is served yet that could break")
-    certificate = bundle.certificate_of(keyring.signer) if keyring.signer is not None and at.signs else None
-    urgent = certificate is None or bundle.left(certificate, at.now) < URGENT
+    if keyring.published is None or keyring.published > situation.now:
+        return Step(Action.MARK, "the bundle with the next CA is everywhere")
+    if len(keyring.trusted) == 1 and not situation.live():
+        return Step(Action.MOVE, "no certificate is in use yet")
+    certificate = bundle.certificate_of(keyring.signer) if keyring.signer is not None and situation.signs else None
+    urgent = certificate is None or bundle.left(certificate, situation.now) < URGENT
     until = keyring.published + (schedule.settle if urgent else schedule.overlap)
-    if at.now < until:
-        return Wait(until, "callers learn of the next authority", soon=until - at.now <= schedule.settle)
-    # the servers' ca.crt is also what they verify callers by, and takes as long to reach them as a leaf does
-    callers = any(leaf.usage is issue.Usage.CLIENT for leaf in at.wanted)
-    needed = max(schedule.settle, schedule.propagation) if callers else schedule.settle
-    return _steady(at, needed) or Step(Action.MOVE, "every caller knows the next authority")
+    if situation.now < until:
+        return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
+    # the servers verify clients by ca.crt as well, and it takes as long to reach them as a certificate does
+    has_clients = any(leaf.usage is issue.Usage.CLIENT for leaf in situation.wanted)
+    needed = max(schedule.settle, schedule.propagation) if has_clients else schedule.settle
+    return _wait_until_steady(situation, needed) or Step(Action.MOVE, "every client trusts the next CA")
 
 
-def _retire(at: _Situation) -> Step | Wait | None:
-    keyring, schedule = at.keyring, at.schedule
+def _plan_removal(situation: _Situation) -> Step | Wait | None:
+    keyring, schedule = situation.keyring, situation.schedule
     if keyring.following is not None or keyring.signer is None or len(keyring.trusted) < 2:
         return None
-    if keyring.moved is None or keyring.moved > at.now:
-        return Step(Action.MARK, "every leaf is the new authority's")
+    if keyring.moved is None or keyring.moved > situation.now:
+        return Step(Action.MARK, "the new CA has issued every certificate")
     until = keyring.moved + max(schedule.overlap, schedule.propagation)
-    if at.now < until:
-        return Wait(until, "the old authority is trusted on", soon=until - at.now <= schedule.propagation)
-    return _steady(at, schedule.propagation) or Step(Action.RETIRE, "nothing hangs on the old authority any more")
+    if situation.now < until:
+        return Wait(until, "the old CA stays trusted", soon=until - situation.now <= schedule.propagation)
+    return _wait_until_steady(situation, schedule.propagation) or Step(
+        Action.RETIRE, "no certificate in use was issued by the old CA"
+    )
 
 
-def _steady(at: _Situation, needed: dt.timedelta) -> Wait | None:
-    """A wait by the caller's own clock, however the wall clock has been set."""
-    if at.steady >= needed:
+def _wait_until_steady(situation: _Situation, needed: dt.timedelta) -> Wait | None:
+    """Wait until the state has been unchanged for `needed`, by the monotonic clock."""
+    if situation.steady >= needed:
         return None
-    return Wait(at.now + needed - at.steady, "what is stored has to have reached everyone", soon=True)
+    return Wait(
+        situation.now + needed - situation.steady,
+        "the stored state needs time to reach every server and client",
+        soon=True,
+    )
 
 
-def _usable(pair: issue.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
-    """True where a pair can sign and what it signs is trusted."""
+def _is_usable(pair: issue.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
+    """True if `pair` can sign and is in the trusted bundle."""
     if pair is None or not bundle.is_authority(pair, now=now):
         return False
     return trust.split(pair.certificate_pem)[0] in keyring.trusted
 
 
-def _words(span: dt.timedelta) -> str:
+def _format_duration(span: dt.timedelta) -> str:
     return f"{span.days} d" if span.days else f"{span.total_seconds():g} s"
 
 
-# In this order: the first step found is done. Trust comes before what needs it.
-_RULES: tuple[Callable[[_Situation], Step | Wait | None], ...] = (_found, _prepare, _publish, _renew, _move, _retire)
+# In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.
+_RULES: tuple[Callable[[_Situation], Step | Wait | None], ...] = (
+    _plan_new_ca,
+    _plan_next_ca,
+    _plan_bundle,
+    _plan_renewal,
+    _plan_switch,
+    _plan_removal,
+)

@@ -1,7 +1,6 @@
-"""The rotator: looks at the cluster, does the next step, and knows for how long nothing has changed.
+"""The rotator: reads the cluster, makes the next change, and measures how long nothing has changed.
 
-Owns that time, by a clock that nobody sets, and the retries of a look that another writer has overtaken. What a step
-is and when it is due is `rotation`'s; who may write is the caller's affair.
+Measures by a monotonic clock. `rotation` decides on steps; the caller decides which replica rotates.
 """
 
 import datetime as dt
@@ -11,13 +10,13 @@ from certs import bundle, installation, inventory, rotation, steps
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
-OVERTAKEN = frozenset({409, 422})  # a merge patch with an old version; a JSON Patch whose version test fails
+OVERTAKEN = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
 
 class Rotator:
-    """The certificates of one namespace. One step at a time."""
+    """Rotates the certificates of one namespace, one step at a time."""
 
-    def __init__(  # noqa: PLR0913 - what an installation varies, all by name
+    def __init__(  # noqa: PLR0913 - the parameters of an installation, all by name
         self,
         client: clients.Client,
         namespace: str,
@@ -27,39 +26,42 @@ class Rotator:
         clock: Callable[[], float],
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`clock` counts seconds and is never set; `now` is the wall clock, which certificates are dated by."""
+        """`clock` is monotonic, in seconds; `now` is the wall clock, which dates certificates."""
         self._client, self._namespace, self._wanted = client, namespace, wanted
         self._schedule, self._clock, self._now = schedule, clock, now
         self._hosts = frozenset(host for leaf in wanted if leaf.name == "webhook" for host in leaf.hosts)
-        self._mark: tuple[object, ...] | None = None
-        self._same = 0.0  # since when looks have shown the same
+        self._fingerprint: tuple[object, ...] | None = None
+        self._unchanged_since = 0.0  # time of the last change
         self.looked: installation.Look | None = None
 
     def forget(self) -> None:
-        """Drop the last look, and with it the authority's private key: another replica rotates now."""
+        """Discard the state with the CA's private key, because another replica rotates now."""
         self.looked = None
 
     async def step(self, *, renew_authority: bool = False) -> rotation.Step | rotation.Wait:
-        """Look, and do what is due, if anything is. Raises ClusterError; ApiError of OVERTAKEN means: look again."""
+        """Read the state and make the step that is due, if any.
+
+        Raises ClusterError; after ApiError with OVERTAKEN call again.
+        """
         names = [inventory.AUTHORITY, *(leaf.name for leaf in self._wanted)]
-        looked = await installation.look(self._client, self._namespace, names, self._hosts)
-        self.looked = looked
-        if looked.mark != self._mark:
-            self._mark, self._same = looked.mark, self._clock()
+        state = await installation.look(self._client, self._namespace, names, self._hosts)
+        self.looked = state
+        if state.mark != self._fingerprint:
+            self._fingerprint, self._unchanged_since = state.mark, self._clock()
         now = self._now()
-        found = rotation.plan(
-            looked.seen,
+        result = rotation.plan(
+            state.seen,
             self._wanted,
             now=now,
             schedule=self._schedule,
-            steady=dt.timedelta(seconds=self._clock() - self._same),
+            steady=dt.timedelta(seconds=self._clock() - self._unchanged_since),
             renew_authority=renew_authority,
         )
-        if isinstance(found, rotation.Step):
-            writes = steps.perform(found, looked.seen, self._wanted, now=now, schedule=self._schedule)
+        if isinstance(result, rotation.Step):
+            writes = steps.perform(result, state.seen, self._wanted, now=now, schedule=self._schedule)
             try:
-                await installation.write(self._client, looked, writes)
+                await installation.write(self._client, state, writes)
             except errors.ClusterError:
-                self._mark = None  # how far the writes came is not known
+                self._fingerprint = None  # it is unknown which writes succeeded
                 raise
-        return found
+        return result

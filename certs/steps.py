@@ -1,7 +1,4 @@
-"""What a step of a rotation writes: from what is stored to what shall be.
-
-Owns the contents. Keys are made here and nowhere kept. Refuses to know how anything is written.
-"""
+"""Computes the writes of a rotation step. Keys are created here and not stored."""
 
 import dataclasses
 import datetime as dt
@@ -9,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from certs import bundle, issue, rotation, trust
 
-COMMON_NAME = "railwright"  # of every authority; a key identifier tells two apart
+COMMON_NAME = "railwright"  # of every CA; the key identifier distinguishes them
 
 
 @dataclasses.dataclass(frozen=True)
 class Writes:
-    """What is to be stored: None and absent names stay as they are. Written in this order."""
+    """The objects to write, in this order. None and absent names leave an object as it is."""
 
     keyring: rotation.Keyring | None = None
-    bundle: bytes | None = None  # to every caBundle that calls us
+    bundle: bytes | None = None  # for every caBundle that calls railwright
     leaves: Mapping[str, rotation.Stored] = dataclasses.field(default_factory=dict)
 
 
@@ -29,19 +26,21 @@ def perform(
     now: dt.datetime,
     schedule: rotation.Schedule,
 ) -> Writes:
-    """Return what `step` writes. Raises ValueError for hosts that cannot stand in a certificate."""
+    """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
     keyring = seen.keyring
     match step.action:
         case rotation.Action.FOUND:
-            return Writes(_founded(seen, now, schedule))
+            return Writes(_build_keyring(seen, now, schedule))
         case rotation.Action.PREPARE:
-            new = _authority(now, schedule)
+            new = _issue_ca(now, schedule)
             trusted = (*trust.split(new.certificate_pem), *keyring.trusted)
             return Writes(dataclasses.replace(keyring, following=new, trusted=trusted, published=None, moved=None))
         case rotation.Action.PUBLISH:
             pem = trust.joined(keyring.trusted)
-            held = {name: each for name, each in seen.leaves.items() if each.pair is not None and each.trusted != pem}
-            return Writes(None, pem, {name: dataclasses.replace(each, trusted=pem) for name, each in held.items()})
+            outdated = {
+                name: item for name, item in seen.leaves.items() if item.pair is not None and item.trusted != pem
+            }
+            return Writes(None, pem, {name: dataclasses.replace(item, trusted=pem) for name, item in outdated.items()})
         case rotation.Action.MARK if keyring.following is not None:
             return Writes(dataclasses.replace(keyring, published=now))
         case rotation.Action.MARK:
@@ -51,38 +50,38 @@ def perform(
                 dataclasses.replace(keyring, signer=keyring.following, following=None, published=None, moved=None)
             )
         case rotation.Action.RENEW:
-            return Writes(leaves=_renewed(step, keyring, wanted, now, schedule))
+            return Writes(leaves=_issue_certificates(step, keyring, wanted, now, schedule))
         case rotation.Action.RETIRE:
             if keyring.signer is None:
                 raise ValueError("there is no authority to keep")
             return Writes(dataclasses.replace(keyring, trusted=trust.split(keyring.signer.certificate_pem), moved=None))
 
 
-def _founded(seen: rotation.Seen, now: dt.datetime, schedule: rotation.Schedule) -> rotation.Keyring:
-    """A keyring that trusts all that may be in use and moves to the newest authority that can sign.
+def _build_keyring(seen: rotation.Seen, now: dt.datetime, schedule: rotation.Schedule) -> rotation.Keyring:
+    """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
 
-    Where the keyring was lost, the bundles in force are the only memory of it, so all of them are taken up.
+    If the keyring was lost, its CAs are recovered from the bundles in force.
     """
-    held = [pair for pair in (seen.keyring.following, seen.keyring.signer) if pair is not None]
-    able = [pair for pair in held if bundle.is_authority(pair, now=now)]
-    target = able[0] if able else _authority(now, schedule)
-    lost = not able
-    written = [each.trusted for each in seen.leaves.values()] + (list(seen.bundles.values()) if lost else [])
-    remembered = [each for pem in written for each in trust.split(pem)]
-    anchors = [
-        anchor
-        for each in seen.leaves.values()
-        if each.pair is not None
-        and trust.presentable(each.pair, now)
-        and (anchor := trust.anchor(each.pair.certificate_pem, seen.trusted())) is not None
+    existing = [pair for pair in (seen.keyring.following, seen.keyring.signer) if pair is not None]
+    usable = [pair for pair in existing if bundle.is_authority(pair, now=now)]
+    target = usable[0] if usable else _issue_ca(now, schedule)
+    is_lost = not usable
+    bundles = [stored.trusted for stored in seen.leaves.values()] + (list(seen.bundles.values()) if is_lost else [])
+    recovered = [certificate for pem in bundles for certificate in trust.split(pem)]
+    issuers = [
+        issuer
+        for stored in seen.leaves.values()
+        if stored.pair is not None
+        and trust.presentable(stored.pair, now)
+        and (issuer := trust.anchor(stored.pair.certificate_pem, seen.trusted())) is not None
     ]
     first = trust.split(target.certificate_pem)
-    pairs = [each for pair in able for each in trust.split(pair.certificate_pem)]
-    others = trust.authorities([*pairs, *seen.keyring.trusted, *remembered, *anchors])
-    return rotation.Keyring(following=target, trusted=tuple(dict.fromkeys([*first, *others])))
+    pairs = [certificate for pair in usable for certificate in trust.split(pair.certificate_pem)]
+    other_cas = trust.authorities([*pairs, *seen.keyring.trusted, *recovered, *issuers])
+    return rotation.Keyring(following=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
 
 
-def _renewed(
+def _issue_certificates(
     step: rotation.Step,
     keyring: rotation.Keyring,
     wanted: Sequence[bundle.Wanted],
@@ -108,5 +107,5 @@ def _renewed(
     return leaves
 
 
-def _authority(now: dt.datetime, schedule: rotation.Schedule) -> issue.Pair:
+def _issue_ca(now: dt.datetime, schedule: rotation.Schedule) -> issue.Pair:
     return issue.issue_authority(COMMON_NAME, now=now, lifetime=schedule.authority)

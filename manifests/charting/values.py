@@ -1,7 +1,6 @@
-"""The values of the Helm chart: every key with its meaning, default and form. The one source of the chart's
-values.yaml, its schema and the tables of its pages; `build.py` writes those.
+"""The values of the Helm chart: every key with its meaning, default and type.
 
-Refuses to know what a template makes of a value.
+`build.py` generates the chart's values.yaml, its schema and the tables of its pages from this module.
 """
 
 from typing import Annotated, Any, Literal
@@ -9,89 +8,96 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Object = dict[str, Any]
-Word = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?$")]  # it goes into an expression
+Word = Annotated[
+    str, msgspec.Meta(pattern="^[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?$")
+]  # it is inserted into an expression
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=32)]  # the ResourceQuota of the namespace
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=30)]  # the API server's own bounds
 
 
 def says(text: str) -> msgspec.Meta:
-    """What a key means, as the operator reads it."""
+    """Return the description of a key."""
     return msgspec.Meta(description=text)
 
 
 def resources(cpu: str, memory: str, *, limit: str) -> Object:
-    """The default of a container's resources. No limit of CPU: it would slow the server down while cores idle."""
-    made: Object = msgspec.field(
+    """Return the default of a container's resources. No CPU limit: it would throttle the server on idle cores."""
+    default: Object = msgspec.field(
         default_factory=lambda: {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
     )
-    return made
+    return default
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What all tables of values share: spelled as Kubernetes does, and a key that nobody reads is refused."""
+    """Base of all tables of values: keys in camelCase, unknown keys are rejected."""
 
 
 class Image(Values, frozen=True, kw_only=True):
-    """One image has all components."""
+    """The image, which contains all components."""
 
     repository: Annotated[str, says("registry and name")] = "railwright"
-    tag: Annotated[str, says("empty: the chart's appVersion")] = ""
-    digest: Annotated[str, says("sha256:...; beats the tag"), msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
+    tag: Annotated[str, says("default: the chart's appVersion")] = ""
+    digest: Annotated[str, says("sha256:...; overrides the tag"), msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
     pull_policy: Annotated[
-        Literal["", "Always", "IfNotPresent", "Never"], says("empty: Kubernetes' choice for the tag")
+        Literal["", "Always", "IfNotPresent", "Never"], says("default: chosen by Kubernetes from the tag")
     ] = ""
-    pull_secrets: Annotated[list[Object], says("such as [{name: registry}]")] = []
+    pull_secrets: Annotated[list[Object], says("imagePullSecrets of the pods, such as [{name: registry}]")] = []
 
 
 class Pod(Values, frozen=True, kw_only=True):
-    """What every component's pods may be told."""
+    """Settings of every component's pods."""
 
-    priority_class_name: Annotated[str, says("whose pods make room for these")] = "system-cluster-critical"
-    node_selector: Annotated[Object, says("labels of the nodes they may run on")] = {}
-    tolerations: Annotated[list[Object], says("taints they bear")] = []
+    priority_class_name: Annotated[str, says("PriorityClass of the pods")] = "system-cluster-critical"
+    node_selector: Annotated[Object, says("nodeSelector of the pods")] = {}
+    tolerations: Annotated[list[Object], says("tolerations of the pods")] = []
     affinity: Annotated[
-        Object, says("replaces the shipped preference for separate nodes; the spread constraint stays")
+        Object,
+        says("affinity of the pods; replaces the default preference for separate nodes, not the spread constraint"),
     ] = {}
-    extra_args: Annotated[list[str], says("further options; `--help` of the command lists them")] = []
+    extra_args: Annotated[list[str], says("additional command-line options; `--help` lists them")] = []
 
 
 class Webhook(Pod, frozen=True, kw_only=True):
     """The admission webhook."""
 
     replicas: Annotated[
-        Replicas, says("two or more; with one, nobody answers while it restarts or its node is drained")
+        Replicas, says("number of replicas; with one, admission stops while it restarts or its node is drained")
     ] = 2
-    resources: Annotated[Object, says("of the container")] = resources("100m", "192Mi", limit="512Mi")
+    resources: Annotated[Object, says("resources of the container")] = resources("100m", "192Mi", limit="512Mi")
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
-        says("what becomes of opted-in pods and workloads while nobody answers; Ignore: they run over TCP"),
+        says("failurePolicy for opted-in pods and workloads while the webhook is down; with Ignore they run over TCP"),
     ] = "Fail"
-    timeout_seconds: Annotated[Seconds, says("how long the API server waits for them")] = 5
-    excluded_namespaces: Annotated[list[Word], says("never looked at, beside kube-system and railwright-system")] = []
+    timeout_seconds: Annotated[Seconds, says("how long the API server waits for the webhook")] = 5
+    excluded_namespaces: Annotated[
+        list[Word], says("namespaces to exclude besides kube-system and railwright-system")
+    ] = []
 
 
 class Extender(Pod, frozen=True, kw_only=True):
     """The scheduler extender."""
 
-    enabled: Annotated[bool, says("false: admission only")] = True
-    replicas: Annotated[Replicas, says("one answers, the others stand by")] = 2
-    resources: Annotated[Object, says("of the container")] = resources("100m", "256Mi", limit="1Gi")
-    plain_http: Annotated[bool, says("without TLS, for a Volcano that has no SSL_CERT_FILE")] = False
+    enabled: Annotated[bool, says("false installs admission only")] = True
+    replicas: Annotated[Replicas, says("number of replicas; one is the leader, the others are on standby")] = 2
+    resources: Annotated[Object, says("resources of the container")] = resources("100m", "256Mi", limit="1Gi")
+    plain_http: Annotated[bool, says("serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
 
 
 class Certificates(Pod, frozen=True, kw_only=True):
-    """Where certificates come from; the rest is the rotator's pods."""
+    """The source of the certificates, and settings of the rotator's pods."""
 
     mode: Annotated[
         Literal["rotator", "cert-manager", "existing"],
-        says("who writes Secrets and caBundle: railwright-certs, cert-manager, or you"),
+        says("source of Secrets and caBundle: railwright-certs, cert-manager, or your own process"),
     ] = "rotator"
-    ca_bundle: Annotated[str, says("PEM; in mode existing only. Empty: you write caBundle yourself")] = ""
-    client_auth: Annotated[
-        bool, says("the webhook answers API servers with a certificate only; prepare those first")
-    ] = False
-    replicas: Annotated[Replicas, says("of the rotator; one rotates")] = 2
-    resources: Annotated[Object, says("of the rotator's container")] = resources("10m", "128Mi", limit="256Mi")
+    ca_bundle: Annotated[str, says("CA bundle in PEM, in mode existing only; empty if you write caBundle yourself")] = (
+        ""
+    )
+    client_auth: Annotated[bool, says("require a client certificate from API servers; configure them first")] = False
+    replicas: Annotated[Replicas, says("replicas of the rotator; one is the leader")] = 2
+    resources: Annotated[Object, says("resources of the rotator's container")] = resources(
+        "10m", "128Mi", limit="256Mi"
+    )
 
 
 class Policy(Values, frozen=True, kw_only=True):
@@ -99,58 +105,64 @@ class Policy(Values, frozen=True, kw_only=True):
 
     document: Annotated[
         str,
-        says("the policy as text, which each upgrade puts back. Empty: you bring the ConfigMap, never touched here"),
+        says("text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"),
     ] = ""
 
 
 class AdmissionPolicy(Values, frozen=True, kw_only=True):
-    """The API server's own look at pods that opted in and were not injected."""
+    """The API server's own check for opted-in pods that were not injected."""
 
-    mode: Annotated[Literal["Deny", "Warn", "Off"], says("what becomes of such a pod; Off: nobody looks")] = "Deny"
+    mode: Annotated[Literal["Deny", "Warn", "Off"], says("action for such a pod; Off disables the check")] = "Deny"
     accelerators: Annotated[
-        list[Word], says("as in the policy; of pods that opted in by their namespace"), msgspec.Meta(min_length=1)
+        list[Word],
+        says("accelerators of the policy, for pods that opted in by their namespace"),
+        msgspec.Meta(min_length=1),
     ] = msgspec.field(default_factory=lambda: ["nvidia.com/gpu"])
 
 
 class NetworkPolicy(Values, frozen=True, kw_only=True):
-    """Closed but for what is served and needed."""
+    """NetworkPolicies that allow the required traffic only."""
 
-    enabled: Annotated[bool, says("make NetworkPolicies")] = True
-    metrics_namespace: Annotated[str, says("where Prometheus is")] = "monitoring"
+    enabled: Annotated[bool, says("create NetworkPolicies")] = True
+    metrics_namespace: Annotated[str, says("namespace of Prometheus")] = "monitoring"
 
 
 class Metrics(Values, frozen=True, kw_only=True):
-    """For the Prometheus operator and Grafana's sidecar."""
+    """Objects for the Prometheus operator and Grafana's sidecar."""
 
-    service_monitor: Annotated[bool, says("needs the CRDs of monitoring.coreos.com")] = False
-    prometheus_rule: Annotated[bool, says("alerts; needs the same CRDs")] = False
-    dashboards: Annotated[bool, says("a ConfigMap with the label grafana_dashboard")] = False
+    service_monitor: Annotated[bool, says("create ServiceMonitors; needs the CRDs of monitoring.coreos.com")] = False
+    prometheus_rule: Annotated[bool, says("create alerts; needs the same CRDs")] = False
+    dashboards: Annotated[bool, says("create a ConfigMap with the label grafana_dashboard")] = False
 
 
 class Tracing(Values, frozen=True, kw_only=True):
-    """OpenTelemetry; needs an image with the extra `tracing`."""
+    """OpenTelemetry traces; requires an image with the extra `tracing`."""
 
-    endpoint: Annotated[str, says("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty: off")] = ""
-    namespace: Annotated[str, says("where the collector is, for the NetworkPolicy")] = "monitoring"
-    port: Annotated[int, says("of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
+    endpoint: Annotated[
+        str, says("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty disables tracing")
+    ] = ""
+    namespace: Annotated[str, says("namespace of the collector, for the NetworkPolicy")] = "monitoring"
+    port: Annotated[int, says("port of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
 
 
 class Chart(Values, frozen=True, kw_only=True):
-    """All of it."""
+    """All values of the chart."""
 
     image: Annotated[Image, says("the image of all components")] = Image()
     webhook: Annotated[Webhook, says("the admission webhook")] = Webhook()
     extender: Annotated[Extender, says("the scheduler extender")] = Extender()
-    certificates: Annotated[Certificates, says("where certificates come from")] = Certificates()
+    certificates: Annotated[Certificates, says("source of the certificates")] = Certificates()
     policy: Annotated[Policy, says("the ConfigMap railwright-policy")] = Policy()
-    admission_policy: Annotated[AdmissionPolicy, says("the API server's own check of the final pod")] = (
-        AdmissionPolicy()
-    )
-    network_policy: Annotated[NetworkPolicy, says("closed but for what is served and needed")] = NetworkPolicy()
-    metrics: Annotated[Metrics, says("for the Prometheus operator and Grafana's sidecar")] = Metrics()
-    tracing: Annotated[Tracing, says("OpenTelemetry; needs an image with the extra `tracing`")] = Tracing()
-    quota: Annotated[bool, says("a ResourceQuota that lets critical pods run outside kube-system, as GKE asks")] = True
-    global_: Annotated[Object, says("Helm's own, where this is part of another chart")] = msgspec.field(
+    admission_policy: Annotated[
+        AdmissionPolicy, says("the API server's own check for opted-in pods without injection")
+    ] = AdmissionPolicy()
+    network_policy: Annotated[NetworkPolicy, says("allow the required traffic only")] = NetworkPolicy()
+    metrics: Annotated[Metrics, says("objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
+    tracing: Annotated[Tracing, says("OpenTelemetry traces; requires an image with the extra `tracing`")] = Tracing()
+    quota: Annotated[
+        bool, says("create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
+    ] = True
+    global_: Annotated[Object, says("Helm's global values, if this is a subchart")] = msgspec.field(
         name="global", default_factory=dict
     )
 
@@ -161,24 +173,24 @@ class Row(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     default: Any
     text: str
-    table: bool  # of further keys
+    table: bool  # True if it contains further keys
 
 
 def rows(of: type[msgspec.Struct] = Chart, above: tuple[str, ...] = ()) -> list[Row]:
-    """Every key in the order of the file; a table comes before its keys."""
-    found = []
+    """Return every key in the order of the file; a table comes before its keys."""
+    result = []
     for field in msgspec.structs.fields(of):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         text = msgspec.json.schema(field.type).get("description", "")
         path = (*above, field.encode_name)
         table = isinstance(default, msgspec.Struct)
-        found.append(Row(path, default, text, table))
+        result.append(Row(path, default, text, table))
         if table:
-            found += rows(type(default), path)
-    return found
+            result += rows(type(default), path)
+    return result
 
 
 def schema() -> Object:
-    """JSON Schema of the values; keys that are not in it are refused."""
-    made = msgspec.json.schema(Chart)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    """Return the JSON Schema of the values; it rejects unknown keys."""
+    schema_tree = msgspec.json.schema(Chart)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema_tree}

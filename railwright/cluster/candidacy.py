@@ -1,9 +1,9 @@
-"""Who may lead, as one candidate for a Lease sees it: pure values, no network and no clock of its own.
+"""The rules of leader election for one candidate of a Lease, as pure values without network or clock.
 
-Owns the rules of client-go's leader election. The times in a record were written by other clocks and are for people:
-a candidate waits a lease's whole duration by its own clock, from the moment at which it saw the record change. A holder
-stops sooner than that, counted from before its last good write was sent. So there are never two, as long as no clock
-runs half as fast again as another.
+The rules are those of client-go. The times in a record come from other clocks and are informational: a candidate
+waits a lease's full duration by its own clock, from the moment at which it observed a change. A holder stops earlier
+than that, counted from before its last successful write was sent. So there are never two leaders, as long as no clock
+runs 1.5 times as fast as another.
 """
 
 import math
@@ -15,20 +15,20 @@ NEVER = -math.inf
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Seconds. Defaults are client-go's (tools/leaderelection, as kube-scheduler sets them)."""
+    """Times in seconds. The defaults are client-go's (tools/leaderelection, as kube-scheduler sets them)."""
 
-    duration: float = 15.0  # others wait so long after the last change they saw
-    renew: float = 10.0  # the holder stops so long after its last good write
-    retry: float = 2.0  # between two looks, and up to a fifth more
+    duration: float = 15.0  # other candidates wait this long after the last change they observed
+    renew: float = 10.0  # the holder stops this long after its last successful write
+    retry: float = 2.0  # polling interval, extended by up to a fifth
 
     def __post_init__(self) -> None:
-        """Raises ValueError for timings by which two could lead at once, or none for long."""
+        """Raise ValueError for times with which two could lead at once, or none for long."""
         if not (0 < 2 * self.retry <= self.renew < self.duration):
             raise ValueError(f"{self}: duration must be longer than renew, and renew twice as long as retry or longer")
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The spec of a Lease (coordination.k8s.io/v1), as far as an election reads and writes it."""
+    """The fields of a Lease's spec (coordination.k8s.io/v1) that an election reads and writes."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -38,25 +38,26 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What one candidate knows."""
+    """The state of one candidate."""
 
     identity: str
     timings: Timings
-    record: Record | None = None  # as last seen; None: none was ever there
-    seen: float = NEVER  # when that was new, by the local clock
-    until: float = NEVER  # leads before this, by the local clock
+    record: Record | None = None  # as last observed; None if no Lease was ever observed
+    seen: float = NEVER  # local time at which the record was first observed
+    until: float = NEVER  # local time until which this candidate leads
 
 
 def leads(candidate: Candidate, now: float) -> bool:
-    """True while nobody else can have taken the Lease."""
+    """True while no other candidate can have acquired the Lease."""
     return now < candidate.until
 
 
 def saw(candidate: Candidate, record: Record | None, now: float) -> Candidate:
-    """After reading the Lease; `now` is from after the answer came, so that a holder is never waited for too short.
+    """Return the state after reading the Lease. `now` is the time after the response, so that the wait is never too
+    short.
 
-    None means that there is none. One that was seen and is gone is waited for as if it were there: its holder may not
-    have noticed.
+    `record` None means that there is no Lease. A deleted Lease still blocks until it would have expired, because its
+    holder may not have noticed.
     """
     until = candidate.until if record and record.holder_identity == candidate.identity else NEVER
     if record is None or record == candidate.record:
@@ -65,7 +66,7 @@ def saw(candidate: Candidate, record: Record | None, now: float) -> Candidate:
 
 
 def expires(candidate: Candidate) -> float:
-    """When this candidate may take the Lease, by the local clock; NEVER waits where nobody else holds it."""
+    """Return the local time at which this candidate may acquire the Lease; NEVER if nobody else holds it."""
     record = candidate.record
     if record is None or not record.holder_identity or record.holder_identity == candidate.identity:
         return NEVER
@@ -73,7 +74,10 @@ def expires(candidate: Candidate) -> float:
 
 
 def bid(candidate: Candidate, now: float, stamp: str) -> Record | None:
-    """What to write in order to lead, or to lead on; None while somebody else may. `stamp` is the time, for people."""
+    """Return the record to write to acquire or renew the Lease; None while another candidate may hold it.
+
+    `stamp` is the time to write into the record.
+    """
     if now < expires(candidate):
         return None
     held = candidate.record or Record()
@@ -89,17 +93,17 @@ def bid(candidate: Candidate, now: float, stamp: str) -> Record | None:
 
 
 def won(candidate: Candidate, record: Record, sent: float, now: float) -> Candidate:
-    """After a good write; `sent` is from before it went out."""
+    """Return the state after a successful write; `sent` is the time before the request."""
     return msgspec.structs.replace(candidate, record=record, seen=now, until=sent + candidate.timings.renew)
 
 
 def stepped_down(candidate: Candidate) -> Candidate:
-    """Leads no more, whatever the record says."""
+    """Return the state of a candidate that no longer leads, whatever the record contains."""
     return msgspec.structs.replace(candidate, until=NEVER)
 
 
 def vacant(candidate: Candidate, stamp: str) -> Record | None:
-    """What to write so that the next one need not wait; None where this candidate is not the holder."""
+    """Return the record that releases the Lease, so that others need not wait; None if another candidate holds it."""
     record = candidate.record
     if record is None or record.holder_identity != candidate.identity:
         return None
@@ -107,13 +111,13 @@ def vacant(candidate: Candidate, stamp: str) -> Record | None:
 
 
 def pause(candidate: Candidate, now: float, chance: float) -> float:
-    """Seconds until the next look; `chance` is from 0 to 1. No later than the moment at which something is due."""
+    """Return the seconds until the next poll, at most until the next deadline; `chance` from 0 to 1 adds jitter."""
     retry = candidate.timings.retry * (1 + chance / 5)
     due = candidate.until if leads(candidate, now) else expires(candidate)
     return min(retry, due - now) if due > now else retry
 
 
 def tree(record: Record, spec: dict[str, Any]) -> dict[str, Any]:
-    """A Lease's spec with this record in it; what others wrote beside it stays."""
+    """Return a Lease's spec with this record; fields that others wrote are kept."""
     own: dict[str, Any] = msgspec.to_builtins(record)
     return {name: value for name, value in {**spec, **own}.items() if value is not None}

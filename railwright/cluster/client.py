@@ -1,8 +1,8 @@
 """The API server over HTTP: raw JSON in and out, every call with a deadline.
 
-Authentication and configuration come from `railwright.cluster.credentials`; the session is our own: no proxy from the
-environment (an injected HTTPS_PROXY would reroute cluster traffic), no redirects, lines of any length, and no model
-decoding.
+Authentication and configuration come from `railwright.cluster.credentials`. The session uses no proxy from the
+environment (an injected HTTPS_PROXY would reroute cluster traffic), follows no redirects, accepts lines of any
+length, and decodes no models.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from railwright.cluster import credentials, errors, failures
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
 _CHUNK = 64 * 1024
-_LONGEST_MESSAGE = 500  # characters of a server's words that go into an error
+_LONGEST_MESSAGE = 500  # characters of a server's message that an error quotes
 
 
 class _Status(msgspec.Struct):
@@ -34,38 +34,37 @@ class Client:
     def __init__(self, account: credentials.Account, *, call_seconds: float | None = None) -> None:
         self._account = account
         self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
-        self._mistrusted = False  # the server's certificate was not of the authority we know
+        self._mistrusted = False  # the API server's certificate is not signed by the CA we loaded
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
 
     @property
     def host(self) -> str:
-        """Where the API server is, for people."""
+        """Address of the API server, for messages."""
         return self._account.host
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
+        """Return the body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
         return await self._call("GET", path, query=query)
 
     async def post(self, path: str, body: bytes) -> bytes:
-        """The body of a POST."""
+        """Return the body of a POST."""
         return await self._call("POST", path, body=body)
 
     async def put(self, path: str, body: bytes) -> bytes:
-        """The body of a PUT."""
+        """Return the body of a PUT."""
         return await self._call("PUT", path, body=body)
 
     async def patch(self, path: str, body: bytes, content_type: str) -> bytes:
-        """The body of a PATCH."""
+        """Return the body of a PATCH."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
 
     async def stream(
         self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
-        """Whole lines of a watch, of any length; ends with the stream. A line cut off at the end is not given.
+        """Yield complete lines of a watch, of any length, until the stream ends. An incomplete last line is dropped.
 
-        `opened` is called when the server has taken the watch; lines may be a minute away.
-
-        Raises SilentError when nothing arrives for `quiet_seconds` after that.
+        `opened` is called when the server has accepted the watch; the first line may follow a minute later. Raises
+        SilentError if nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
@@ -81,11 +80,11 @@ class Client:
                         parts.append(rest)
 
     async def renew(self) -> None:
-        """Read the credentials anew: the server no longer takes the ones we have. Raises ConfigurationError."""
+        """Reload the credentials, because the server rejects the current ones. Raises ConfigurationError."""
         self._account = await self._account.renewed()
 
     async def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         await self._session.close()
 
     async def _call(
@@ -105,17 +104,17 @@ class Client:
                 return await response.read()
 
     @contextlib.asynccontextmanager
-    async def _answer(  # noqa: PLR0913 - what a request consists of, by name
+    async def _answer(  # noqa: PLR0913 - the parts of a request, by name
         self,
         method: str,
         path: str,
         *,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the session enforces it, phase by phase
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - enforced by the session, phase by phase
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        if self._mistrusted:  # it may have a new authority by now, and the file of ours with it
+        if self._mistrusted:  # the server may have a new CA, and our CA file may contain it by now
             self._mistrusted = False
             await self.renew()
         account = self._account
@@ -133,7 +132,8 @@ class Client:
                 ssl=account.tls,
                 server_hostname=account.server_name,
                 proxy=account.proxy,
-                allow_redirects=False,  # the API server sends none; whoever does is not given our credentials
+                # the API server sends no redirects; any other server must not get our credentials
+                allow_redirects=False,
             )
         try:
             if response.status >= 300:
@@ -145,7 +145,7 @@ class Client:
 
     @contextlib.contextmanager
     def _unreachable(self, path: str) -> Iterator[None]:
-        """Raise every way a connection can fail as one error."""
+        """Convert every connection failure to UnreachableError."""
         try:
             yield
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -153,7 +153,7 @@ class Client:
 
     @contextlib.contextmanager
     def _silent(self, path: str) -> Iterator[None]:
-        """Raise SilentError for a stream on which nothing arrives in time."""
+        """Convert a read timeout of a stream to SilentError."""
         try:
             yield
         except aiohttp.ServerTimeoutError as error:
@@ -169,7 +169,7 @@ class Client:
 
 
 async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float | None = None) -> Client:
-    """A client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
+    """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
     return Client(await credentials.read(kubeconfig, context), call_seconds=call_seconds)
 
 
@@ -179,7 +179,7 @@ def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: s
         status = _decode_status(body)
         reason, message = status.reason, status.message
         foreign = status.kind != "Status"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or nothing
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or an empty body
         reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
         foreign = True
     after = response.headers.get("Retry-After", "")

@@ -1,8 +1,8 @@
-"""Where the API server is and who we are there, read by kubernetes_asyncio and read anew when it must be.
+"""Address and credentials of the API server, read by kubernetes_asyncio and reloaded when necessary.
 
-Owns the one place that uses that library: kubeconfig (certificates, tokens, exec plugins) and the in-cluster account
-with its token refresh. Knows no request. The library is imported when an account is read and not before, because a
-server on a snapshot file does without; `railwright.cluster.kubernetes_library` keeps the import small.
+This is the only user of that library: it reads kubeconfigs (certificates, tokens, exec plugins) and the in-cluster
+service account with its token refresh. The library is imported on first use only, because a server with a snapshot
+file does not need it; `railwright.cluster.kubernetes_library` keeps the import small.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from railwright.cluster import errors, kubernetes_library, tls
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import configuration
 
-READ_SECONDS = 60.0  # for exec plugins: one that waits for a person would hold a server up for ever
+READ_SECONDS = 60.0  # for exec plugins: one that waits for input would block a server forever
 
 
 class Account:
-    """One reading of a kubeconfig, or of the account of the pod this runs in (`kubeconfig` None)."""
+    """Address and credentials from a kubeconfig, or from the service account of this pod (`kubeconfig` None)."""
 
     def __init__(
         self, kubeconfig: str | None, settings: "configuration.Configuration", context: str | None = None
@@ -28,29 +28,32 @@ class Account:
         self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
         self.host = str(settings.host or "").rstrip("/")
         self.tls = _tls(settings)
-        self.server_name: str | None = settings.tls_server_name  # where the certificate has another name than the host
-        self.proxy: str | None = settings.proxy  # of the kubeconfig's cluster; never of the environment
+        self.server_name: str | None = settings.tls_server_name  # set if the certificate has another name than the host
+        self.proxy: str | None = settings.proxy  # from the kubeconfig's cluster, never from the environment
 
     async def headers(self) -> dict[str, str]:
-        """Those of the account, read anew for every call: tokens are rotated under us. Raises ConfigurationError."""
+        """Return the authentication headers, read again for every call, because tokens are rotated.
+
+        Raises ConfigurationError.
+        """
         from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
 
         try:
             given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
         except (config.ConfigException, OSError, ValueError) as error:
             raise _unusable(self._kubeconfig, self._context, error) from error
-        # a token file may end with a newline, which no header may
+        # a token file may end with a newline, which is not allowed in a header
         return {
             each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
         }
 
     async def renewed(self) -> "Account":
-        """The account as it is written now. Raises ConfigurationError."""
+        """Return the reloaded account. Raises ConfigurationError."""
         return await read(self._kubeconfig, self._context)
 
 
 async def read(kubeconfig: str | None, context: str | None = None) -> Account:
-    """The account of a kubeconfig, by its current context or by this one, or of the pod this runs in.
+    """Read the account of a kubeconfig in its current or the given context, or of the pod this runs in.
 
     Raises ConfigurationError.
     """
@@ -58,14 +61,15 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
         raise _unusable(kubeconfig, context, None)  # the library would only warn
     kubernetes_library.import_config()
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
-    from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - the same
+    from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - see the module's docstring
 
     from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, as that library does
 
     settings = configuration.Configuration()
     try:
         if kubeconfig is None:
-            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]  # theirs
+            # untyped library
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             async with asyncio.timeout(READ_SECONDS):
                 await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
@@ -73,28 +77,28 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
         return Account(kubeconfig, settings, context)
     except errors.ConfigurationError:
         raise
-    except Exception as error:  # a garbled file and a failing exec plugin raise whatever they make their loader raise
+    except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions
         raise _unusable(kubeconfig, context, error) from error
 
 
 def _exists(kubeconfig: str) -> bool:
-    """True where one of the files does."""
+    """True if at least one of the files exists."""
     return any(pathlib.Path(each).expanduser().exists() for each in kubeconfig.split(os.pathsep) if each)
 
 
 def _unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
-    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, and only where something is wrong
+    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, needed for errors only
 
     return kubeconfig_faults.unusable(kubeconfig, context, error)
 
 
 def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
-        return True  # as aiohttp has it; there is no TLS on this connection
+        return True  # aiohttp's default; this connection has no TLS
     context = tls.client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
-    if not settings.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
+    if not settings.verify_ssl:  # the kubeconfig sets insecure-skip-tls-verify
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -1,7 +1,6 @@
-"""YAML (and so JSON) text -> plain trees, with the line of every path.
+"""Converts YAML (and so JSON) text to plain trees, with the line of every path.
 
-Owns values: bounds on size, merge keys, duplicate keys, allowed tags. Refuses to know what a document
-means; what a scalar or an alias is, `nodes` says.
+Limits the size, merges keys, and reports duplicate keys and forbidden tags. `nodes` parses scalars and aliases.
 """
 
 import dataclasses
@@ -14,15 +13,15 @@ from railwright.cluster import nodes
 
 Path = tuple[str | int, ...]
 
-MAX_BYTES = 1024 * 1024  # a ConfigMap holds no more (Kubernetes' ConfigMap limit)
+MAX_BYTES = 1024 * 1024  # the size limit of a ConfigMap
 MAX_VALUES = 100_000  # after expanding aliases: far above any policy, far below a billion laughs
-_MAX_EXPANDED_DEPTH = 2 * nodes.MAX_DEPTH  # aliases may nest what is written flat
+_MAX_EXPANDED_DEPTH = 2 * nodes.MAX_DEPTH  # aliases can nest structures that are written flat
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A fault beside which the rest of the document could still be read."""
+    """A problem that leaves the rest of the document readable."""
 
     path: Path
     line: int
@@ -31,18 +30,18 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document: its plain tree, what was wrong beside it, and where everything stands."""
+    """One document: its plain tree, its problems, and the position of every part."""
 
     tree: Any
     problems: tuple[Problem, ...]
     root: nodes.Node
 
     def line(self, path: Path) -> int:
-        """The 1-based line of a path: of its key or item, or of the nearest part that exists."""
+        """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
         return self._find(path)[0]
 
     def written(self, path: Path) -> str | None:
-        """The text of a scalar as it stands in the document, None for anything else."""
+        """Return the source text of a scalar, or None for anything else."""
         node = self._find(path)[1]
         return node.text if node is not None and node.kind == "scalar" else None
 
@@ -57,26 +56,26 @@ class Document:
 
 
 def read(text: str) -> Document:
-    """The one document of a text; raises DocumentError when there is none, several, or bad syntax."""
+    """Parse the single document of a text. Raises DocumentError if there is none, several, or a syntax error."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, which no ConfigMap could hold")
+        raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, the limit of a ConfigMap")
     roots = list(nodes.compose(text))
     if not roots or (len(roots) == 1 and roots[0].tag == "null"):
-        raise nodes.DocumentError("is empty; a document is wanted", 1)
+        raise nodes.DocumentError("is empty; expected one YAML document", 1)
     if len(roots) > 1:
-        raise nodes.DocumentError(f"holds {len(roots)} documents separated by '---'; keep one", roots[1].line)
+        raise nodes.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", roots[1].line)
     return document(roots[0])
 
 
 def document(root: nodes.Node) -> Document:
-    """The plain tree of a node, bounded in depth and size."""
+    """Return the document of a node, limited in depth and size."""
     walk = _Walk(MAX_VALUES)
     tree = walk.value(root, ())
     return Document(tree, tuple(walk.problems), root)
 
 
 def tree(root: nodes.Node) -> Any:
-    """The plain tree of a node of any size; raises DocumentError for any fault."""
+    """Return the plain tree of a node of any size. Raises DocumentError for any problem."""
     walk = _Walk(None)
     plain = walk.value(root, ())
     if walk.problems:
@@ -85,7 +84,7 @@ def tree(root: nodes.Node) -> Any:
 
 
 def without_nulls(plain: Any) -> Any:
-    """A tree without the keys that have no value: an explicit null counts as absent, as for the API server."""
+    """Return the tree without keys whose value is null: the API server treats null as absent."""
     if isinstance(plain, dict):
         return {key: without_nulls(value) for key, value in plain.items() if value is not None}
     if isinstance(plain, list):
@@ -94,7 +93,7 @@ def without_nulls(plain: Any) -> Any:
 
 
 class _Walk:
-    """One expansion of a node into a plain tree, with its budget and what it found wrong."""
+    """One expansion of a node into a plain tree, with its budget and its problems."""
 
     def __init__(self, budget: int | None) -> None:
         self.problems: list[Problem] = []
@@ -135,7 +134,7 @@ class _Walk:
         return plain
 
     def _merge(self, source: nodes.Node, path: Path, plain: dict[str, Any]) -> None:
-        """YAML 1.1's `<<`: keys of the source where the mapping has none of its own; earlier sources win."""
+        """Apply YAML 1.1's `<<`: add keys that the mapping does not have itself; earlier sources win."""
         for mapping in source.items if source.kind == "sequence" else [source]:
             if mapping.kind != "mapping":
                 self._wrong(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
@@ -172,7 +171,7 @@ def _construct(node: nodes.Node) -> Any:
 
 
 def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
-    """Line and node one step down; keys brought in by `<<` are found where they are written."""
+    """Return line and node of a child, or None. Keys merged by `<<` are found in their source mapping."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
         return (node.items[step].line, node.items[step]) if inside and isinstance(step, int) else None

@@ -1,12 +1,12 @@
-"""What can go wrong between us and the API server: few classes, each with a reason and a fix in plain words.
+"""Errors of access to the API server: few classes, each with a reason and a fix.
 
-`str(error)` is for logs and may name the path that was asked for. `error.sentence` is for people: it never holds a
-path, a name of Python's or an address in memory. `railwright.cluster.failures` writes reasons and fixes.
+`str(error)` is for logs and may contain the requested path. `error.sentence` is for people: it never contains a path,
+a Python name or a memory address. `railwright.cluster.failures` writes reasons and fixes.
 """
 
 
 class ClusterError(Exception):
-    """Base of all: the API server could not be used as asked."""
+    """Base class: a request to the API server failed."""
 
     def __init__(self, text: str, *, reason: str = "", fix: str = "") -> None:
         super().__init__(text)
@@ -15,30 +15,30 @@ class ClusterError(Exception):
 
     @property
     def sentence(self) -> str:
-        """The cause, then the fix, for the person who started the command."""
+        """The cause, then the fix, for the person who ran the command."""
         return f"{self.reason}; {self.fix}" if self.fix else self.reason
 
 
 class ConfigurationError(ClusterError):
-    """There is no usable kubeconfig or in-cluster account; the message says which file and what is wrong."""
+    """There is no usable kubeconfig or in-cluster account; the message names the file and the problem."""
 
 
 class UnreachableError(ClusterError):
-    """No answer: refused, reset, timed out, or ended in the middle."""
+    """No response: refused, reset, timed out, or truncated."""
 
 
 class SilentError(UnreachableError):
-    """Nothing came on a watch for longer than it may be quiet: there was no news, or nobody is there any more."""
+    """A watch received nothing for longer than allowed: nothing changed, or the connection is dead."""
 
 
 class ForeignError(ClusterError):
-    """Somebody answered, and not as a Kubernetes API server does: another program, a proxy, a login page."""
+    """The response is not that of a Kubernetes API server but of another program, a proxy or a login page."""
 
 
 class ApiError(ClusterError):
-    """The API server answered with an error status. `foreign`: the answer was no Status of Kubernetes."""
+    """The API server returned an error status. `foreign`: the body was not a Kubernetes Status."""
 
-    def __init__(  # noqa: PLR0913 - what an answer consists of
+    def __init__(  # noqa: PLR0913 - the parts of a response
         self,
         status: int,
         reason: str,
@@ -54,13 +54,13 @@ class ApiError(ClusterError):
         self.reason = reason
         self.message = message
         self.path = path
-        self.retry_after = retry_after  # seconds the server asks us to wait; 0 where it does not
+        self.retry_after = retry_after  # Retry-After in seconds; 0 if absent
         self.where = where
         self.foreign = foreign
 
     @property
     def sentence(self) -> str:
         """See ClusterError."""
-        from railwright.cluster import failures  # noqa: PLC0415 - which knows these classes
+        from railwright.cluster import failures  # noqa: PLC0415 - it imports these classes
 
         return failures.answered(self)

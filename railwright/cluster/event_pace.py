@@ -1,7 +1,4 @@
-"""When an Event may be written: repeats are counted, storms are held back, memory is bounded. Pure, given the time.
-
-Owns the numbers. Refuses to know the API server and how an Event looks; whoever calls says what time it is.
-"""
+"""Correlates and rate-limits Events: counts repeats, limits storms, bounds memory. Pure functions of the given time."""
 
 import datetime as dt
 from collections import OrderedDict
@@ -9,14 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-QUEUE = 1000  # notes waiting; more is a storm, and the first of it tells enough
-KNOWN = 1000  # Events whose repeats are counted, and buckets of each kind
-REPEAT_SECONDS = 600.0  # the same words on one object within this are one Event with a count; client-go's interval
-COUNT_SECONDS = 10.0  # a count is written this often at most, however often the words are repeated
+QUEUE = 1000  # queued notes; more is a storm, and its first notes are sufficient
+KNOWN = 1000  # Events with counted repeats, and buckets per limit
+REPEAT_SECONDS = 600.0  # equal notes within this time are one Event with a count, as in client-go
+COUNT_SECONDS = 10.0  # minimum interval between two updates of a count
 
 
 class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The object an Event is about."""
+    """The object that an Event is about."""
 
     kind: str
     api_version: str
@@ -26,7 +23,7 @@ class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What an Event says of an object; equal notes are one Event."""
+    """Content of an Event; equal notes become one Event."""
 
     involved: Involved
     kind: str  # Normal or Warning
@@ -35,7 +32,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One call to make: a new Event where `name` is "", else the new count of the one of that name."""
+    """One request to make: a new Event if `name` is "", otherwise the new count of the Event with that name."""
 
     note: Note
     name: str
@@ -43,14 +40,14 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A token bucket for every key: `burst` writes at once, then one each `1 / rate` seconds."""
+    """A token bucket for every key: `burst` writes at once, then one every `1 / rate` seconds."""
 
     key: Callable[[Note], Hashable]
     burst: int
-    rate: float  # writes a second
+    rate: float  # writes per second
 
 
-# Owners are what a pod's author says they are, so a limit by owner alone could be walked around.
+# Pods name their owners themselves, so a limit by owner alone could be bypassed.
 LIMITS = (
     Limit(lambda note: note.involved, 25, 1 / 300),  # client-go, tools/record: defaultSpamBurst, defaultSpamQPS
     Limit(lambda note: note.involved.namespace, 100, 1.0),
@@ -66,7 +63,7 @@ class _Posted(msgspec.Struct):
 
 
 class _Buckets:
-    """The buckets of one limit; the one unused for longest goes first, which only refills it."""
+    """The buckets of one limit. The least recently used one is dropped first, which only refills it."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
@@ -88,10 +85,10 @@ class _Buckets:
 
 
 class Pace:
-    """Notes in, writes out. One event loop owns it."""
+    """Correlates notes and decides on writes. Owned by one event loop."""
 
     def __init__(self, limits: Sequence[Limit] = LIMITS, everything: Limit = EVERYTHING) -> None:
-        self.held_back = 0  # notes that became no Event because their object or namespace had its share
+        self.held_back = 0  # notes suppressed by a per-object or per-namespace limit
         self._own = [_Buckets(limit) for limit in limits]
         self._all = _Buckets(everything)
         self._waiting: OrderedDict[Note, int] = OrderedDict()
@@ -101,48 +98,54 @@ class Pace:
         return len(self._waiting)
 
     def add(self, note: Note) -> bool:
-        """Take a note; equal ones wait as one. False where the queue is full and the note is lost."""
+        """Queue a note; equal ones are merged. False if the queue is full and the note is dropped."""
         if note not in self._waiting and len(self._waiting) >= QUEUE:
             return False
         self._waiting[note] = self._waiting.get(note, 0) + 1
         return True
 
     def next(self, now: dt.datetime) -> Write | None:
-        """What to write now; None while nothing waits, or while it has to wait longer."""
+        """Return the next write; None if nothing is queued, or everything must wait."""
         for note, times in list(self._waiting.items()):
-            known = self._known(note, now)
-            if known is not None and (now - known.at).total_seconds() < COUNT_SECONDS:
+            posted_event = self._find_posted(note, now)
+            if posted_event is not None and (now - posted_event.at).total_seconds() < COUNT_SECONDS:
                 continue
             if not self._all.has(note, now):
                 return None
             del self._waiting[note]
             if not all(buckets.has(note, now) for buckets in self._own):
-                self._hold_back(known, times)
+                self._suppress(posted_event, times)
                 continue
             for buckets in (self._all, *self._own):
                 buckets.take(note, now)
-            return Write(note, known.name if known else "", times + (known.count if known else 0))
+            return Write(
+                note, posted_event.name if posted_event else "", times + (posted_event.count if posted_event else 0)
+            )
         return None
 
     def written(self, write: Write, name: str, now: dt.datetime) -> None:
-        """The write has been made; the Event is called `name`."""
-        known = self._posted.get(write.note)
-        since = known.since if known is not None and known.name == name else now
+        """Record a completed write and the name of its Event."""
+        posted_event = self._posted.get(write.note)
+        since = posted_event.since if posted_event is not None and posted_event.name == name else now
         self._posted[write.note] = _Posted(name=name, since=since, at=now, count=write.count)
         self._posted.move_to_end(write.note)
         if len(self._posted) > KNOWN:
             self._posted.popitem(last=False)
 
     def forget(self, note: Note) -> None:
-        """Its Event is gone: the next equal note is a new one."""
+        """Forget the Event of a note, because it was deleted: the next equal note creates a new one."""
         self._posted.pop(note, None)
 
-    def _known(self, note: Note, now: dt.datetime) -> _Posted | None:
-        known = self._posted.get(note)
-        return known if known is not None and (now - known.since).total_seconds() < REPEAT_SECONDS else None
+    def _find_posted(self, note: Note, now: dt.datetime) -> _Posted | None:
+        posted_event = self._posted.get(note)
+        return (
+            posted_event
+            if posted_event is not None and (now - posted_event.since).total_seconds() < REPEAT_SECONDS
+            else None
+        )
 
-    def _hold_back(self, known: _Posted | None, times: int) -> None:
-        if known is None:
+    def _suppress(self, posted_event: _Posted | None, times: int) -> None:
+        if posted_event is None:
             self.held_back += times
         else:
-            known.count += times  # the next count that is written holds them
+            posted_event.count += times  # included in the next count

@@ -1,7 +1,4 @@
-"""Kubernetes Events: what people see in `kubectl describe`. Posted beside the work, never in its way.
-
-Owns the form of an Event and its wording limits. How many are written, and when, is `event_pace`'s.
-"""
+"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. `event_pace` limits their rate."""
 
 import asyncio
 import datetime as dt
@@ -16,13 +13,13 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, event_pace
 
 Involved = event_pace.Involved
-WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # what becomes of a note
-_LOOK_SECONDS = 0.25  # between two looks at what has to wait
+WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a note
+_POLL_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
 _GONE = 404
 _LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # it becomes part of a path
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; an owner's name may be anything
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; the name of an owner is arbitrary text
 _log = logging.getLogger("railwright.events")
 
 
@@ -37,39 +34,39 @@ class Events:
         now: Callable[[], dt.datetime],
         became: Callable[[str, int], None] = lambda _outcome, _count: None,
     ) -> None:
-        """`became` is told how many notes were WRITTEN, HELD_BACK, DROPPED or FAILED."""
-        self._client, self._component, self._now, self._became = client, component, now, became
+        """`became` is called with WRITTEN, HELD_BACK, DROPPED or FAILED and the number of notes."""
+        self._client, self._component, self._now, self._on_result = client, component, now, became
         self._pace = event_pace.Pace()
-        self._news = asyncio.Event()
+        self._queued = asyncio.Event()
         self._dropped = 0
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
-        """Queue an Event; returns at once and raises nothing."""
+        """Queue an Event; returns at once and never raises."""
         note = event_pace.Note(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
-        if _tellable(involved) and self._pace.add(note):
-            self._news.set()
+        if _is_valid_reference(involved) and self._pace.add(note):
+            self._queued.set()
         else:
             self._dropped += 1
-            self._became(DROPPED, 1)
+            self._on_result(DROPPED, 1)
 
     async def run(self) -> None:
-        """Post what is queued, for ever. An Event that cannot be posted is logged and forgotten."""
+        """Post queued Events until cancelled. An Event that cannot be posted is logged and dropped."""
         while True:
             write = self._pace.next(self._now())
-            self._account()
+            self._report_losses()
             if write is None:
                 await self._wait()
                 continue
             try:
                 await self._write(write)
-                self._became(WRITTEN, 1)
+                self._on_result(WRITTEN, 1)
             except errors.ClusterError as error:
-                self._became(FAILED, 1)
+                self._on_result(FAILED, 1)
                 _log.warning("Event not posted", extra={"fields": {"reason": write.note.reason, "error": str(error)}})
 
-    def _account(self) -> None:
+    def _report_losses(self) -> None:
         if self._pace.held_back:
-            self._became(HELD_BACK, self._pace.held_back)
+            self._on_result(HELD_BACK, self._pace.held_back)
             self._pace.held_back = 0
         if self._dropped:
             _log.warning("Events dropped", extra={"fields": {"count": self._dropped}})
@@ -77,21 +74,21 @@ class Events:
 
     async def _wait(self) -> None:
         if len(self._pace):
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             return
-        self._news.clear()
-        await self._news.wait()
+        self._queued.clear()
+        await self._queued.wait()
 
     async def _write(self, write: event_pace.Write) -> None:
         now = self._now()
         name = write.name
-        if not name or not await self._counted(write, now):
-            name = await self._posted(write, now)
+        if not name or not await self._update_count(write, now):
+            name = await self._create_event(write, now)
         self._pace.written(write, name, now)
 
-    async def _counted(self, write: event_pace.Write, now: dt.datetime) -> bool:
-        """Write a new count; False where the Event is gone: the API server keeps them for an hour or so."""
-        change = {"count": write.count, "lastTimestamp": _stamp(now)}
+    async def _update_count(self, write: event_pace.Write, now: dt.datetime) -> bool:
+        """Update the count of an Event; False if it was deleted: the API server keeps Events for about an hour."""
+        change = {"count": write.count, "lastTimestamp": _format_time(now)}
         path = f"{_path(write.note.involved)}/{write.name}"
         try:
             await self._client.patch(path, msgspec.json.encode(change), "application/merge-patch+json")
@@ -102,7 +99,7 @@ class Events:
             return False
         return True
 
-    async def _posted(self, write: event_pace.Write, now: dt.datetime) -> str:
+    async def _create_event(self, write: event_pace.Write, now: dt.datetime) -> str:
         note = write.note
         name = _name(note, now)
         event = {
@@ -115,16 +112,16 @@ class Events:
             "message": note.message,
             "source": {"component": self._component},
             "reportingComponent": self._component,
-            "firstTimestamp": _stamp(now),
-            "lastTimestamp": _stamp(now),
+            "firstTimestamp": _format_time(now),
+            "lastTimestamp": _format_time(now),
             "count": write.count,
         }
         await self._client.post(_path(note.involved), msgspec.json.encode(event))
         return name
 
 
-def _tellable(involved: Involved) -> bool:
-    """False for a reference that is none: it came with a pod nobody has checked yet."""
+def _is_valid_reference(involved: Involved) -> bool:
+    """False for an invalid reference: it comes from a pod that was not validated yet."""
     parts = msgspec.structs.astuple(involved)
     return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
 
@@ -139,5 +136,5 @@ def _name(note: event_pace.Note, now: dt.datetime) -> str:
     return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
 
 
-def _stamp(now: dt.datetime) -> str:
+def _format_time(now: dt.datetime) -> str:
     return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Failures of an API server -> a cause and a fix in plain words. The one place that writes them, for every command.
+"""Describes failures of API requests by cause and fix. All commands use these messages.
 
-Owns wording. No sentence holds a path of a URL, a class of Python's or an address in memory, whatever a library, a
-proxy or a program in the API server's place has said. Faults of a kubeconfig are `kubeconfig_faults`'.
+No message contains a URL path, a Python class or a memory address, whatever a library, a proxy or another program has
+sent. `kubeconfig_faults` describes problems of a kubeconfig.
 """
 
 import errno
@@ -15,7 +15,7 @@ import aiohttp
 from railwright.cluster import errors
 
 _INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
-_LONGEST = 500  # characters of somebody else's words that a sentence repeats
+_LONGEST = 500  # characters quoted from another program's message
 _NETWORK = (
     "check the network, the VPN and firewalls between this machine and the cluster, and `server:` in the kubeconfig"
 )
@@ -43,35 +43,35 @@ _OWN_TROUBLE = (
 
 
 def unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:
-    """The error for a request that got no answer; `host` as in the kubeconfig."""
+    """Return the error for a request without a response; `host` as in the kubeconfig."""
     reason, fix = connection(host, error)
     return errors.UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
 
 
 def silent(host: str, path: str) -> errors.SilentError:
-    """The error for a watch on which nothing came in time."""
+    """Return the error for a watch that received nothing in time."""
     reason = f"{place(host)} sends nothing"
     return errors.SilentError(f"{path}: {reason}", reason=reason, fix=_NETWORK)
 
 
 def foreign(host: str, path: str, detail: str = "") -> errors.ForeignError:
-    """The error for an answer that no API server of Kubernetes gives."""
+    """Return the error for a response that is not a Kubernetes API server's."""
     reason = f"{place(host)} answers, but not as a Kubernetes API server does"
     return errors.ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
 
 
 def place(url: str) -> str:
-    """Scheme, host and port: what of a URL a person is told."""
+    """Return scheme, host and port of a URL, which are safe to print."""
     try:
         address = parse.urlsplit(url)
     except ValueError:
         return url
-    host = address.netloc.rpartition("@")[2]  # never a password
+    host = address.netloc.rpartition("@")[2]  # never print a password
     return f"{address.scheme}://{host}" if address.scheme and host else url or "the API server"
 
 
 def quotable(text: str) -> str:
-    """Somebody else's words, where a person can be shown them; "" where not."""
+    """Return another program's message in one line, or "" if it contains internals."""
     line = " ".join(text.split())[:_LONGEST]
     return "" if _INTERNAL.search(line) else line
 
@@ -80,13 +80,13 @@ def quotable(text: str) -> str:
 
 
 def connection(host: str, error: BaseException) -> tuple[str, str]:
-    """(reason, fix) for whatever kept an answer away."""
+    """Return (reason, fix) for a failed connection."""
     where = place(host)
     if isinstance(error, aiohttp.InvalidURL):
         return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
-    certificate = _certificate(error)
+    certificate = _find_certificate_error(error)
     if certificate is not None:
-        return _distrusted(where, certificate)
+        return _describe_certificate_error(where, certificate)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         name = parse.urlsplit(host).hostname or host
         return f"the name {name} cannot be resolved", f"{_ADDRESS}, DNS, and whether a VPN is needed"
@@ -94,39 +94,39 @@ def connection(host: str, error: BaseException) -> tuple[str, str]:
         return f"the proxy on the way to {where} cannot be used", "check `proxy-url:` in the kubeconfig"
     if isinstance(error, TimeoutError):
         return f"{where} does not answer in time", _NETWORK
-    if (tls := _tls(error)) is not None:
-        return _handshake(where, tls)
-    return _broken(where, error)
+    if (tls := _find_tls_error(error)) is not None:
+        return _describe_handshake_error(where, tls)
+    return _describe_connection_error(where, error)
 
 
-def _certificate(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    found = getattr(error, "certificate_error", error)
-    return found if isinstance(found, ssl.SSLCertVerificationError) else None
+def _find_certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    certificate_error = getattr(error, "certificate_error", error)
+    return certificate_error if isinstance(certificate_error, ssl.SSLCertVerificationError) else None
 
 
-def _distrusted(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    told = quotable(error.verify_message) or "it cannot be verified"
-    if "expired" in told or "not yet valid" in told:
+def _describe_certificate_error(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
+    detail = quotable(error.verify_message) or "it cannot be verified"
+    if "expired" in detail or "not yet valid" in detail:
         fix = "renew the API server's certificate, and check the clock of this machine"
-    elif "mismatch" in told:
+    elif "mismatch" in detail:
         fix = f"{_ADDRESS}: use a name that is in the certificate, or give that name as `tls-server-name`"
     else:
         fix = _AUTHORITY
-    return f"the certificate of {where} is not trusted: {told}", fix
+    return f"the certificate of {where} is not trusted: {detail}", fix
 
 
-def _tls(error: BaseException) -> ssl.SSLError | None:
-    """The TLS failure inside an error, if that is what it is."""
-    seen: BaseException | None = error
-    while seen is not None:
-        for each in (getattr(seen, "os_error", None), seen):
-            if isinstance(each, ssl.SSLError):
-                return each
-        seen = seen.__cause__ or seen.__context__
+def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
+    """Return the TLS error inside `error`, or None."""
+    current: BaseException | None = error
+    while current is not None:
+        for candidate in (getattr(current, "os_error", None), current):
+            if isinstance(candidate, ssl.SSLError):
+                return candidate
+        current = current.__cause__ or current.__context__
     return None
 
 
-def _handshake(where: str, error: ssl.SSLError) -> tuple[str, str]:
+def _describe_handshake_error(where: str, error: ssl.SSLError) -> tuple[str, str]:
     reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
     if "certificate required" in reason or "bad certificate" in reason or "unknown ca" in reason:
         return (
@@ -141,7 +141,7 @@ def _handshake(where: str, error: ssl.SSLError) -> tuple[str, str]:
     )
 
 
-def _broken(where: str, error: BaseException) -> tuple[str, str]:
+def _describe_connection_error(where: str, error: BaseException) -> tuple[str, str]:
     number = getattr(error, "errno", None) or getattr(getattr(error, "os_error", None), "errno", None)
     if number == errno.ECONNREFUSED or "Connect call failed" in str(error):
         return f"nothing listens at {where}", "start the cluster or its tunnel, or choose another context or kubeconfig"
@@ -158,27 +158,27 @@ def _broken(where: str, error: BaseException) -> tuple[str, str]:
 
 
 def answered(error: errors.ApiError) -> str:
-    """The sentence for an error status."""
+    """Return the message for an error status."""
     if error.foreign and error.status not in (401, 403):
         return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
     if error.status == 404:
-        return _absent(error)
+        return _describe_missing(error)
     reason = {
         401: f"{error.where} does not accept the credentials (401 Unauthorized)",
         403: f"{error.where} forbids it (403 Forbidden)",
     }.get(error.status, f"{error.where} answers {error.status} {_phrase(error.status)}".rstrip())
     message = "" if error.foreign else quotable(error.message)
     fix = _STATUS_FIXES.get(error.status, _OWN_TROUBLE)
-    told = f": {message}" if message and error.status != 401 else ""
-    return f"{reason}{told}; {fix}"
+    detail = f": {message}" if message and error.status != 401 else ""
+    return f"{reason}{detail}; {fix}"
 
 
-def _absent(error: errors.ApiError) -> str:
-    namespace, resource, name = _parts(error.path)
-    if error.message.startswith("namespaces "):  # of a write into a namespace that is not there
+def _describe_missing(error: errors.ApiError) -> str:
+    namespace, resource, name = _split_path(error.path)
+    if error.message.startswith("namespaces "):  # a write into a missing namespace
         return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
     if not name:
-        return f"{error.where} does not know {resource or 'what was asked for'}; {_ADDRESS}, and the cluster's version"
+        return f"{error.where} does not know {resource or 'this path'}; {_ADDRESS}, and the cluster's version"
     where = f" in namespace {namespace}" if namespace else ""
     missing = f"there is no {resource} {name}{where}"
     if namespace.startswith("railwright") or name.startswith("railwright"):
@@ -186,8 +186,8 @@ def _absent(error: errors.ApiError) -> str:
     return f"{missing}; create it first, or check the context: kubectl config current-context"
 
 
-def _parts(path: str) -> tuple[str, str, str]:
-    """(namespace, resource, name) of a path of the API; "" for what is not in it."""
+def _split_path(path: str) -> tuple[str, str, str]:
+    """Return (namespace, resource, name) of an API path; "" for missing parts."""
     steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
     steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
     namespace = ""

@@ -1,7 +1,7 @@
-"""Files in the place of a cluster: a snapshot of objects and a policy, reread when they change.
+"""Files in place of a cluster: a snapshot of objects and a policy, reloaded when they change.
 
-Owns polling (stat and content hash, so that renames, symlink swaps and coarse time stamps are all noticed) and
-the rule that a bad file keeps the last good one. What a text means, `snapshots` and `manifests` say.
+Changes are found by polling (stat and content hash, so that renames, symlink swaps and coarse timestamps are
+noticed). An invalid file leaves the last valid content in force. `snapshots` and `manifests` parse the content.
 """
 
 import asyncio
@@ -19,37 +19,37 @@ from railwright.cluster import manifests, policies, sinks, snapshots
 from railwright.fabric.policy import model
 
 _LOG = logging.getLogger(__name__)
-_INTERVAL = 0.25  # seconds between looks: two looks and a parse fit into the second the contract allows
-_SETTLE = 8  # looks that hash the content after a change: 2 s, the coarsest time stamp of a file system (FAT)
-_GONE = 4  # looks a file may be missing before that counts: a replacement by rm and mv is no deletion
+_INTERVAL = 0.25  # seconds between polls: two polls and a parse fit into the second that docs/interface.md 2.1 allows
+_SETTLE_POLLS = 8  # polls that hash the content after a change: 2 s, the coarsest file timestamp (FAT)
+_MISSING_POLLS = 4  # polls before a missing file counts as deleted; rm + mv leaves a gap
 
 Parsed = TypeVar("Parsed")
 
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """The file could not be had; `gone` when it is missing."""
+    """The file cannot be read; `gone` if it does not exist."""
 
     reason: str
     gone: bool = False
 
 
 class _File:
-    """The bytes of a path, given once for every change. Every call may block."""
+    """The content of a path, returned once per change. Every call may block."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self._stamp: object = None
         self._digest = b""
-        self._unsettled = _SETTLE
+        self._unsettled = _SETTLE_POLLS
 
-    def changed(self) -> str | Lost | None:
-        """The text if it is not what it was at the last call, else None."""
+    def read_if_changed(self) -> str | Lost | None:
+        """Return the text if it has changed since the last call, otherwise None."""
         try:
             content = self._content()
             return None if content is None else content.decode()
         except OSError as error:
-            self._stamp, self._digest = None, b""  # what comes back is news, even if it is what there was
+            self._stamp, self._digest = None, b""  # reappearing content counts as changed, even if it is the same
             reason = f"cannot be read: {error.strerror or type(error).__name__}"
             return Lost(reason, gone=isinstance(error, FileNotFoundError))
         except UnicodeDecodeError:
@@ -58,9 +58,9 @@ class _File:
     def _content(self) -> bytes | None:
         status = self.path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block for ever
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
         stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        self._unsettled = _SETTLE if stamp != self._stamp else self._unsettled - 1
+        self._unsettled = _SETTLE_POLLS if stamp != self._stamp else self._unsettled - 1
         if self._unsettled <= 0:
             return None
         content = self.path.read_bytes()
@@ -73,10 +73,10 @@ class _File:
 
 
 class Watched(Generic[Parsed]):
-    """A file that is parsed in a thread, and taken on the event loop, whenever its content changes.
+    """A file that is parsed in a thread whenever its content changes, and then applied on the event loop.
 
-    `take` answers what is wrong with the parsed content, None if it is good; `bad` hears of every state in
-    which there is no good file. The last good content is never taken back.
+    `take` returns the problem of the parsed content, or None. `bad` is called for every state without a readable
+    file. The last valid content stays in force.
     """
 
     def __init__(
@@ -94,50 +94,50 @@ class Watched(Generic[Parsed]):
         self._file, self._parse, self._take, self._bad = _File(self.path), parse, take, bad
         self._interval = interval
         self._missing = 0
-        self._said: str | None = None
+        self._last_warning: str | None = None
 
     async def run(self) -> None:
-        """Look for changes until cancelled."""
+        """Poll for changes until cancelled."""
         while True:
-            found = await asyncio.to_thread(self._look)
-            if isinstance(found, Lost):
-                self._lost(found)
-            elif found is not None:
-                self._news(found[0])
+            result = await asyncio.to_thread(self._poll)
+            if isinstance(result, Lost):
+                self._handle_loss(result)
+            elif result is not None:
+                self._handle_content(result[0])
             await asyncio.sleep(self._interval)
 
-    def _look(self) -> tuple[Parsed] | Lost | None:
-        text = self._file.changed()
+    def _poll(self) -> tuple[Parsed] | Lost | None:
+        text = self._file.read_if_changed()
         return (self._parse(text),) if isinstance(text, str) else text
 
-    def _news(self, parsed: Parsed) -> None:
+    def _handle_content(self, parsed: Parsed) -> None:
         self._missing = 0
         problem = self._take(parsed)
         if problem is not None:
             self._warn(problem)
             return
         self.generation += 1
-        self._said = None
+        self._last_warning = None
         self.synced.set()
 
-    def _lost(self, lost: Lost) -> None:
+    def _handle_loss(self, lost: Lost) -> None:
         self._missing += 1
-        if lost.gone and self._missing < _GONE and self.synced.is_set():
+        if lost.gone and self._missing < _MISSING_POLLS and self.synced.is_set():
             return
-        if lost.reason != self._said:
+        if lost.reason != self._last_warning:
             self._bad(lost.reason)
         self._warn(lost.reason)
 
     def _warn(self, problem: str) -> None:
-        """One warning for one state of the file, not one for each look."""
-        if problem != self._said:
-            self._said = problem
-            standing = "the last good one stays" if self.synced.is_set() else "there was no good one yet"
-            _LOG.warning("%s: %s; %s", self.path, problem, standing)
+        """Log one warning per state of the file instead of one per poll."""
+        if problem != self._last_warning:
+            self._last_warning = problem
+            consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
+            _LOG.warning("%s: %s; %s", self.path, problem, consequence)
 
 
 class PolicyFile(Watched[model.Policy | policies.Rejected]):
-    """`--policy FILE`, a policy document or its ConfigMap: goes to the store whenever it changes."""
+    """`--policy FILE`, a policy document or its ConfigMap: passed to the store whenever it changes."""
 
     def __init__(
         self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL

@@ -1,7 +1,7 @@
-"""A kubeconfig that cannot be used -> what is wrong in it and what to do, found by reading it once more.
+"""Finds the problem of an unusable kubeconfig and its fix, by reading it again.
 
-Owns these sentences. The library that reads kubeconfigs answers many mistakes with whatever its loader happens to
-raise, so the files are looked at here once it has failed. Runs no credential plugin.
+The library that reads kubeconfigs raises arbitrary exceptions for many mistakes, so the files are inspected here
+after a failure. Runs no credential plugin.
 """
 
 import base64
@@ -31,7 +31,7 @@ class _Fault(Exception):  # noqa: N818 - ends the search, and never leaves this 
 
 
 class _Entry(NamedTuple):
-    """A named part of a kubeconfig and the folder its relative paths start from."""
+    """A named entry of a kubeconfig, and the directory of its relative paths."""
 
     name: str
     tree: Mapping[str, Any]
@@ -39,84 +39,88 @@ class _Entry(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """Several files as one, as kubectl merges them: the first entry of a name counts."""
+    """Several files merged as kubectl does: the first entry of a name counts."""
 
     sections: Mapping[str, Mapping[str, _Entry]]
     current: str
 
 
 def unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
-    """The error for a kubeconfig, or for the account of a pod (None), that could not be used because of `error`."""
+    """Return the error for a kubeconfig, or for a pod's account (None), that failed with `error`."""
     if kubeconfig is None:
         reason, fix = "there is no service account of a pod to use", "give --kubeconfig FILE outside a cluster"
         return errors.ConfigurationError(f"in-cluster account: {reason}", reason=reason, fix=fix)
     try:
-        _look(kubeconfig, context, error)
-        reason, fix = f"cannot be used{_words(error)}", _FETCH
+        _raise_fault(kubeconfig, context, error)
+        reason, fix = f"cannot be used{_format_cause(error)}", _FETCH
     except _Fault as fault:
         reason, fix = fault.reason, fault.fix
-    return _told(kubeconfig, reason, fix)
+    return _build_error(kubeconfig, reason, fix)
 
 
 def check(kubeconfig: str, context: str | None) -> None:
-    """Raise ConfigurationError where a context, cluster, user or address is not there: loaders do not all mind."""
+    """Raise ConfigurationError for a missing context, cluster, user or address, which loaders do not all report."""
     try:
-        for key, entry in _named(_merged([path for path in _paths(kubeconfig) if path.exists()]), context).items():
+        for key, entry in _find_entries(
+            _merge_files([path for path in _paths(kubeconfig) if path.exists()]), context
+        ).items():
             if key == "cluster":
                 _address(entry)
     except _Fault as fault:
-        raise _told(kubeconfig, fault.reason, fault.fix) from None
+        raise _build_error(kubeconfig, fault.reason, fault.fix) from None
 
 
-def _told(kubeconfig: str, reason: str, fix: str) -> errors.ConfigurationError:
+def _build_error(kubeconfig: str, reason: str, fix: str) -> errors.ConfigurationError:
     reason = f"kubeconfig {kubeconfig}: {reason}"
     return errors.ConfigurationError(f"{reason}; {fix}", reason=reason, fix=fix)
 
 
-def _words(error: BaseException | None) -> str:
-    told = failures.quotable(str(error)) if error is not None else ""
-    return f": {told}" if told else ""
+def _format_cause(error: BaseException | None) -> str:
+    detail = failures.quotable(str(error)) if error is not None else ""
+    return f": {detail}" if detail else ""
 
 
 def _paths(kubeconfig: str) -> list[pathlib.Path]:
-    return [pathlib.Path(each).expanduser() for each in kubeconfig.split(os.pathsep) if each]
+    return [pathlib.Path(item).expanduser() for item in kubeconfig.split(os.pathsep) if item]
 
 
-def _look(kubeconfig: str, context: str | None, error: BaseException | None) -> None:
-    """Raise _Fault for the first thing that is wrong."""
+def _raise_fault(kubeconfig: str, context: str | None, error: BaseException | None) -> None:
+    """Raise _Fault for the first problem."""
     if isinstance(error, TimeoutError):
         raise _Fault(
             "its credential plugin does not end", "run the plugin by hand: it may be waiting for you to log in"
         )
     if not any(path.exists() for path in _paths(kubeconfig)):
         raise _Fault("does not exist", "give --kubeconfig FILE, or set KUBECONFIG to a file that exists")
-    for key, entry in _named(_merged([path for path in _paths(kubeconfig) if path.exists()]), context).items():
-        judge = _cluster if key == "cluster" else _user
-        judge(entry, error)
+    for key, entry in _find_entries(
+        _merge_files([path for path in _paths(kubeconfig) if path.exists()]), context
+    ).items():
+        check_entry = _cluster if key == "cluster" else _user
+        check_entry(entry, error)
 
 
-def _named(merged: _Merged, chosen: str | None) -> Mapping[str, _Entry]:
-    """The cluster and the user, if any, of the context that was chosen."""
-    found: dict[str, _Entry] = {}
-    entry = _context(merged, chosen)
+def _find_entries(merged: _Merged, context_name: str | None) -> Mapping[str, _Entry]:
+    """Return the cluster, and the user if any, of the selected context."""
+    entries: dict[str, _Entry] = {}
+    entry = _context(merged, context_name)
     for key, section in (("cluster", "clusters"), ("user", "users")):
-        wanted = entry.tree.get(key)
-        if wanted is None and key == "user":
+        target = entry.tree.get(key)
+        if target is None and key == "user":
             continue
-        if wanted not in merged.sections[section]:
-            known = _list(merged.sections[section])
+        if target not in merged.sections[section]:
+            names = _join_names(merged.sections[section])
             raise _Fault(
-                f"context {entry.name} names {key} {wanted or '(none)'}, which is not in it ({section}: {known})"
+                f"context {entry.name} names {key} {target or '(none)'}, which is not in it ({section}: {names})"
             )
-        found[key] = merged.sections[section][str(wanted)]
-    return found
+        entries[key] = merged.sections[section][str(target)]
+    return entries
 
 
-def _merged(paths: Sequence[pathlib.Path]) -> _Merged:
+def _merge_files(paths: Sequence[pathlib.Path]) -> _Merged:
     sections: dict[str, dict[str, _Entry]] = {section: {} for section in _SECTIONS}
     current = ""
     for path in paths:
-        tree = _tree(path)
+        tree = _read_tree(path)
         current = current or str(tree.get("current-context") or "")
         for section, key in _SECTIONS.items():
             for item in _items(tree, section):
@@ -127,7 +131,7 @@ def _merged(paths: Sequence[pathlib.Path]) -> _Merged:
     return _Merged(sections, current)
 
 
-def _tree(path: pathlib.Path) -> Mapping[str, Any]:
+def _read_tree(path: pathlib.Path) -> Mapping[str, Any]:
     try:
         text = path.read_bytes().decode()
         tree = yaml.safe_load(text)
@@ -148,24 +152,24 @@ def _tree(path: pathlib.Path) -> Mapping[str, Any]:
 
 def _items(tree: Mapping[str, Any], section: str) -> Sequence[Mapping[str, Any]]:
     items = tree.get(section) or []
-    if not isinstance(items, list) or not all(isinstance(each, Mapping) and each.get("name") for each in items):
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) and item.get("name") for item in items):
         raise _Fault(f"{section} is not a list of named entries")
     return items
 
 
-def _context(merged: _Merged, chosen: str | None) -> _Entry:
+def _context(merged: _Merged, context_name: str | None) -> _Entry:
     contexts = merged.sections["contexts"]
-    if not (name := chosen or merged.current):
-        fix = f"choose one: kubectl config use-context NAME (there are: {_list(contexts)})"
+    if not (name := context_name or merged.current):
+        fix = f"choose one: kubectl config use-context NAME (there are: {_join_names(contexts)})"
         raise _Fault("no current-context is set", fix)
     if name not in contexts:
-        what = f"there is no context {name}" if chosen else f"its current-context {name} is not in it"
-        raise _Fault(what, f"choose one that is there: {_list(contexts)}")
+        what = f"there is no context {name}" if context_name else f"its current-context {name} is not in it"
+        raise _Fault(what, f"choose one that is there: {_join_names(contexts)}")
     return contexts[name]
 
 
-def _list(found: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(found)) or "none"
+def _join_names(entries: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(entries)) or "none"
 
 
 # --- what a context names ---------------------------------------------------------------------------------
@@ -189,10 +193,10 @@ def _address(entry: _Entry) -> None:
         raise _Fault(f"{where} has no `server:`")
     try:
         address = parse.urlsplit(str(server))
-        sound = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        is_valid = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
     except ValueError:
-        sound = False
-    if not sound:
+        is_valid = False
+    if not is_valid:
         raise _Fault(f"`server: {server}` of {where} is no address: https://HOST:PORT is expected")
 
 
@@ -211,7 +215,7 @@ def _user(entry: _Entry, error: BaseException | None) -> None:
 
 
 def _material(entry: _Entry, where: str, key: str) -> bytes | None:
-    """The PEM text under `key`, in the file or in the data; None where there is none."""
+    """Return the PEM text under `key`, from the file or the data; None if the key is absent."""
     data, path = entry.tree.get(f"{key}-data"), entry.tree.get(key)
     if data:
         try:
@@ -238,7 +242,9 @@ def _plugin(where: str, plugin: Mapping[str, Any], error: BaseException | None) 
         return
     line = " ".join([command, *map(str, plugin.get("args") or ())])
     fix = f"run it by hand to see why, and log in again: {line}"
-    if (ended := _EXIT.search(str(error))) is None:
+    if (exit_match := _EXIT.search(str(error))) is None:
         raise _Fault(f"credential plugin {command} of {where} does not print an ExecCredential as it should", fix)
-    told = failures.quotable(ended["words"] or "")
-    raise _Fault(f"credential plugin {command} of {where} ends with code {ended['code']}{told and f': {told}'}", fix)
+    detail = failures.quotable(exit_match["words"] or "")
+    raise _Fault(
+        f"credential plugin {command} of {where} ends with code {exit_match['code']}{detail and f': {detail}'}", fix
+    )

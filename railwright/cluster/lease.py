@@ -1,7 +1,7 @@
-"""One leader among replicas, by a Lease of the API server.
+"""Leader election among replicas by a Lease of the API server.
 
-Owns the requests, their deadlines and who is told. The rules are `candidacy`'s. `leading` is a look at the clock, so it
-is false in time even where this process was stopped for a while, or the API server does not answer.
+`candidacy` contains the rules; this module sends the requests, with deadlines, and reports changes. `leading`
+compares clocks, so it becomes False in time even if this process was suspended or the API server does not answer.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from railwright.cluster import client as clients
 
 Timings = candidacy.Timings
 _GROUP = "/apis/coordination.k8s.io/v1"
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
-_OVERTAKEN = frozenset({409, 422})  # the latter for one that was to be created and is there by now: it has no version
-_LEAVE_SECONDS = 1.0  # to give the Lease back; without that it ends by itself
+_UNAUTHORIZED, _STATUS_MISSING = 401, 404
+# 422 for a Lease that was to be created but exists by now: the request has no version
+_CONFLICTS = frozenset({409, 422})
+_RELEASE_SECONDS = 1.0  # to release the Lease; otherwise it expires
 _log = logging.getLogger("railwright.cluster")
 
 
@@ -35,20 +36,20 @@ _decode = msgspec.json.Decoder(_Lease).decode
 
 
 def identity(pod: str) -> str:
-    """A name no other process has, nor this pod after a restart: `pod` and eight random characters."""
+    """Return a name unique to this process, also after a restart: `pod` and eight random characters."""
     return f"{pod}_{secrets.token_hex(4)}"
 
 
 def uptime() -> float:
-    """Seconds by a clock that no one sets, and that counts the time in which the machine was suspended."""
+    """Return seconds of a monotonic clock that includes the time in which the machine was suspended."""
     suspended = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if suspended is None else time.clock_gettime(suspended)
 
 
 class Election:
-    """One candidate. `run` keeps it standing; `leading` says whether it leads now."""
+    """One candidate. `run` takes part in the election; `leading` is True while it leads."""
 
-    def __init__(  # noqa: PLR0913 - what tests vary comes by name
+    def __init__(  # noqa: PLR0913 - parameters that tests vary are given by name
         self,
         client: clients.Client,
         namespace: str,
@@ -62,9 +63,9 @@ class Election:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         chance: random.Random | None = None,
     ) -> None:
-        """`changed` is called on the loop with True and False in turn, the latter as soon as the time is up.
+        """`changed` is called on the loop with True and False in turn, with False as soon as the lease ends.
 
-        Who is not `eligible` does not stand, and gives the Lease back.
+        A candidate that is not `eligible` does not take part, and releases the Lease.
         """
         self._client, self._changed, self._clock, self._now = client, changed, clock, now
         self._eligible = eligible
@@ -73,15 +74,15 @@ class Election:
         self._timings = timings or Timings()
         self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
-        self._kept: _Lease | None = None  # our own last write: the next one needs no look before
+        self._last_written: _Lease | None = None  # our own last write, so the next one needs no read before it
         self._leaving = asyncio.Event()
-        self._bids = False  # a write of ours may have arrived, so the Lease may be ours
-        self._shown = False
-        self._told = ""
+        self._may_hold = False  # a write of ours may have succeeded, so we may hold the Lease
+        self._reported_leading = False
+        self._last_error = ""
 
     @property
     def identity(self) -> str:
-        """What this candidate is called in the Lease."""
+        """Name of this candidate in the Lease."""
         return self._candidate.identity
 
     @property
@@ -91,73 +92,73 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last read; "" for nobody, or not known yet."""
+        """Holder of the Lease when it was last read; "" for nobody or unknown."""
         record = self._candidate.record
         return (record.holder_identity or "") if record else ""
 
     @property
     def term(self) -> int:
-        """How often the Lease had changed hands when it was last read: the same as long as nobody else led."""
+        """Number of changes of the holder when the Lease was last read; constant while nobody else led."""
         record = self._candidate.record
         return (record.lease_transitions or 0) if record else 0
 
     def resign(self) -> None:
-        """Lead no more, from now on; `run` gives the Lease back so that another takes it at once."""
+        """Stop leading now; `run` releases the Lease so that another candidate takes it at once."""
         self._leaving.set()
         self._step_down()
 
     async def run(self) -> None:
-        """Stand for ever; when cancelled, give the Lease back."""
+        """Take part in the election until cancelled, then release the Lease."""
         try:
             while not self._leaving.is_set():
                 if self._eligible():
-                    await self._round()
+                    await self._attempt()
                 elif self.holder == self.identity:
                     self._step_down()
-                    await self._leave()
+                    await self._release()
                 await self._pause()
-            await self._leave()
+            await self._release()
             await asyncio.Event().wait()
         finally:
             self._step_down()
-            await self._leave()
+            await self._release()
 
-    async def _round(self) -> None:
-        """One attempt to lead, or to lead on."""
+    async def _attempt(self) -> None:
+        """Try once to acquire or renew the Lease."""
         try:
-            await self._stand()
-            self._told = ""
+            await self._try_acquire()
+            self._last_error = ""
         except (errors.ClusterError, TimeoutError) as error:
-            self._kept = None
-            await self._failed(error)
-        self._show()
+            self._last_written = None
+            await self._handle_failure(error)
+        self._report_change()
 
-    def _soon(self) -> asyncio.Timeout:
-        """For one call, so that a slow API server has a leader too. A leader's ends with its time: it is told then."""
+    def _call_timeout(self) -> asyncio.Timeout:
+        """Return the timeout of one call: half the renewal time; for a leader at most until its lease ends."""
         seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
         return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
 
-    async def _stand(self) -> None:
-        lease = self._kept
+    async def _try_acquire(self) -> None:
+        lease = self._last_written
         if lease is None:
-            async with self._soon():
+            async with self._call_timeout():
                 lease = await self._read()
-            self._show()
+            self._report_change()
         record = candidacy.bid(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
-        sent, self._bids = self._clock(), True
-        async with self._soon():
-            self._kept = await self._written(lease, record)
+        sent, self._may_hold = self._clock(), True
+        async with self._call_timeout():
+            self._last_written = await self._write_lease(lease, record)
         if not self._leaving.is_set():
             self._candidate = candidacy.won(self._candidate, record, sent, self._clock())
 
     async def _read(self) -> _Lease | None:
         try:
-            lease = self._decoded(await self._client.get(self._path))
+            lease = self._decode_lease(await self._client.get(self._path))
             record = msgspec.convert(lease.spec, candidacy.Record)
         except errors.ApiError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != _STATUS_MISSING:
                 raise
             self._candidate = candidacy.saw(self._candidate, None, self._clock())
             return None
@@ -166,48 +167,48 @@ class Election:
         self._candidate = candidacy.saw(self._candidate, record, self._clock())
         return lease
 
-    async def _written(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
-        """The Lease with this record, if it is still what was read: else ApiError 409."""
-        kept = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
+    async def _write_lease(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
+        """Write the record if the Lease is unchanged since it was read. Raises ApiError 409 otherwise."""
+        base = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
         body = msgspec.json.encode(
             {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": kept.metadata,
-                "spec": candidacy.tree(record, kept.spec),
+                "metadata": base.metadata,
+                "spec": candidacy.tree(record, base.spec),
             }
         )
-        # one that is not there is created by the same PUT, for which the right to create can be limited by name
-        return self._decoded(await self._client.put(self._path, body))
+        # the same PUT creates a missing Lease, because RBAC can limit it by name
+        return self._decode_lease(await self._client.put(self._path, body))
 
-    def _decoded(self, answer: bytes) -> _Lease:
+    def _decode_lease(self, answer: bytes) -> _Lease:
         try:
             return _decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise errors.UnreachableError(f"{self._path}: not a Lease: {error}") from error
 
-    async def _leave(self) -> None:
-        """Give the Lease back, where it may be ours; whatever fails, it ends by itself."""
-        if not self._bids:
+    async def _release(self) -> None:
+        """Release the Lease if we may hold it; if this fails, it expires."""
+        if not self._may_hold:
             return
         try:
-            self._kept = None
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                lease = await self._read()  # a write whose answer was lost may have made it ours
+            self._last_written = None
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                lease = await self._read()  # a write with a lost response may have succeeded
                 record = candidacy.vacant(self._candidate, self._stamp())
                 if lease is not None and record is not None:
-                    await self._written(lease, record)
+                    await self._write_lease(lease, record)
                     self._candidate = candidacy.saw(self._candidate, record, self._clock())
-                self._bids = False
+                self._may_hold = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
 
-    async def _failed(self, error: Exception) -> None:
-        if isinstance(error, errors.ApiError) and error.status in _OVERTAKEN:
-            return  # somebody was faster: the next look shows who
+    async def _handle_failure(self, error: Exception) -> None:
+        if isinstance(error, errors.ApiError) and error.status in _CONFLICTS:
+            return  # another candidate was faster; the next poll shows which
         text = str(error) or f"{self._path}: no answer in time"
-        if text != self._told:
-            self._told = text
+        if text != self._last_error:
+            self._last_error = text
             fields = {"lease": self._name, "error": text, "fix": _fix(error, self._path)}
             _log.warning("lease not renewed" if self.leading else "lease not read", extra={"fields": fields})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
@@ -222,18 +223,18 @@ class Election:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
         except TimeoutError:
-            self._show()
+            self._report_change()
 
     def _step_down(self) -> None:
         self._candidate = candidacy.stepped_down(self._candidate)
-        self._show()
+        self._report_change()
 
-    def _show(self) -> None:
-        """Tell of a change, once."""
+    def _report_change(self) -> None:
+        """Report a change of leadership once."""
         leading = self.leading
-        if leading == self._shown:
+        if leading == self._reported_leading:
             return
-        self._shown = leading
+        self._reported_leading = leading
         fields = {"lease": self._name, "identity": self.identity, "holder": self.holder}
         _log.info("leading" if leading else "no longer leading", extra={"fields": fields})
         self._changed(leading)
@@ -245,4 +246,4 @@ class Election:
 def _fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
         return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
-    return "it is tried again; who leads stops when its time is up, and nobody leads until the API server answers"
+    return "retried automatically; the leader stops when its lease ends, and nobody leads until the API server answers"

@@ -1,7 +1,4 @@
-"""A kind listed once, page by page, for whoever ends then and needs no watch.
-
-Owns the paging. Knows neither what the objects are for nor how a failure is told.
-"""
+"""Lists objects once, page by page, without a watch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +8,12 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 
-_PAGE = "500"  # objects an answer, as kubectl asks for
+_PAGE = "500"  # objects per page, as kubectl requests
 _GONE = 410
 
 
 class _Page(watch_wire.List):
-    """A page of a list; `items` is always there, and null where there are none."""
+    """A page of a list. `items` is always present, null if there are none."""
 
     items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET  # type: ignore[assignment]  # told apart
 
@@ -25,10 +22,10 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 
 
 async def listed(client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None) -> list[Any]:
-    """Return all objects of `path`, read as `view`.
+    """Return all objects of `path`, decoded as `view`.
 
-    Raises ClusterError, also for an answer that is no list, and what `watch_wire.UNREADABLE` names for an object.
-    Where a page is asked for so late that the list has expired, all of it is read at once, as client-go's pager does.
+    Raises ClusterError, also for a response that is no list, and `watch_wire.UNREADABLE` for an object that cannot be
+    decoded. If the list expires between pages, it is read again in one request, as client-go's pager does.
     """
     try:
         return await _pages(client, path, view, {**(query or {}), "limit": _PAGE})
@@ -40,18 +37,18 @@ async def listed(client: clients.Client, path: str, view: Any, query: Mapping[st
 
 async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     decode = msgspec.json.Decoder(view).decode
-    found: list[Any] = []
-    more = ""
+    objects: list[Any] = []
+    continuation = ""
     while True:
-        asked = {**query, **({"continue": more} if more else {})}
-        answer = await client.get(path, asked)
+        page_query = {**query, **({"continue": continuation} if continuation else {})}
+        answer = await client.get(path, page_query)
         try:
             page = await watch_wire.decoded(_decode_page, answer)
         except watch_wire.UNREADABLE as error:
             raise failures.foreign(client.host, path, str(error)) from error
         if page.items is msgspec.UNSET:
             raise failures.foreign(client.host, path)
-        found += [decode(item) for item in page.items or ()]
-        more = page.metadata.continue_
-        if not more:
-            return found
+        objects += [decode(item) for item in page.items or ()]
+        continuation = page.metadata.continue_
+        if not continuation:
+            return objects

@@ -1,7 +1,6 @@
-"""The policy inside a file as people keep it: the bare document, or the ConfigMap manifest that carries it.
+"""Finds the policy in a file: the bare document, or the ConfigMap manifest that contains it.
 
-Owns finding the text and translating its lines back to lines of the file. What the text means is
-`policies`'.
+Lines of errors are translated to lines of the file.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from railwright.fabric.policy import model
 
 
 def read(text: str) -> model.Policy | policies.Rejected:
-    """The policy of a file or all that is wrong with it, with lines of the file. Never raises."""
+    """Return the policy of a file, or all its errors with lines of the file. Never raises."""
     try:
         holder = _holder(text)
     except nodes.DocumentError as error:
@@ -27,7 +26,7 @@ def read(text: str) -> model.Policy | policies.Rejected:
 
 
 def _holder(text: str) -> nodes.Node | None:
-    """The value of data."policy.yaml" in the first ConfigMap that has one; None for a text without ConfigMaps."""
+    """Return the value of data."policy.yaml" in the first ConfigMap that has it; None for a text without ConfigMaps."""
     if "ConfigMap" not in text:
         return None
     without: nodes.Node | None = None
@@ -46,5 +45,5 @@ def _holder(text: str) -> nodes.Node | None:
 
 
 def _line(holder: nodes.Node, line: int | None) -> int:
-    # only a literal block keeps its lines, from the line after its "|"; other styles fold or escape them
+    # only a literal block keeps its lines, starting after its "|"; other styles fold or escape them
     return holder.line + line if line is not None and holder.style == "|" else holder.line

@@ -1,6 +1,6 @@
-"""From the policy ConfigMap to the policy store: the text of its one key, and its absence.
+"""Feeds the policy ConfigMap into the policy store.
 
-Owns that a long text is read in another process: a mebibyte of garbage takes seconds, and reviews do not wait.
+A long text is parsed in another process: a mebibyte of garbage takes seconds, which would delay reviews.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from railwright.cluster import policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
-_AT_ONCE = 16 * 1024  # characters: some ten milliseconds; policies are shorter
-_SECONDS = 120.0  # for the longest text on a busy node; the last good policy is in force meanwhile
+_AT_ONCE = 16 * 1024  # characters, which take about ten milliseconds; policies are shorter
+_SECONDS = 120.0  # enough for the longest text on a busy node; the last valid policy stays in force meanwhile
 _LOG = logging.getLogger("railwright.cluster")
 
 
 class PolicyConfigMap:
-    """A sink for the ConfigMap that holds the policy; other ConfigMaps are not looked at."""
+    """A sink for the ConfigMap with the policy; other ConfigMaps are ignored."""
 
     def __init__(self, store: policies.PolicyStore) -> None:
         self._store = store
-        self._turn = 0  # counts what was seen: of texts that are being read only the newest counts
+        self._turn = 0  # number of texts seen; a result counts only if its text is the newest
         self._reading: set[asyncio.Task[None]] = set()
-        self._one = asyncio.Lock()  # text at a time: of those that wait only the newest is read
-        self.uid = ""  # of the ConfigMap last seen: Events name it, or `kubectl describe` does not show them
+        self._one = asyncio.Lock()  # one text at a time: of the waiting texts only the newest is parsed
+        self.uid = ""  # of the last ConfigMap: Events must contain it, or `kubectl describe` does not show them
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
-        """The full list: the one ConfigMap, or none."""
+        """Apply the full list, which contains the ConfigMap or not."""
         for obj in objects:
             if obj.metadata.name == names.POLICY_CONFIGMAP:
                 self.upsert(obj)
@@ -35,13 +35,13 @@ class PolicyConfigMap:
         self._withdraw()
 
     def upsert(self, obj: views.ConfigMap) -> None:
-        """It appeared or changed. A ConfigMap without the key is an empty policy, and refused as one."""
+        """Apply a new or changed ConfigMap. One without the key is an empty policy, which is rejected."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
             self.uid = obj.metadata.uid
             self._offer((obj.data or {}).get(names.POLICY_KEY, ""))
 
     def remove(self, obj: views.ConfigMap) -> None:
-        """It is gone; the last good policy stays."""
+        """Record the deletion; the last valid policy stays in force."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
             self._withdraw()
 
@@ -70,6 +70,6 @@ class PolicyConfigMap:
 async def _read(text: str) -> model.Policy | policies.Rejected:
     try:
         return await policy_process.read(text, _SECONDS)
-    except policy_process.ReaderError as error:  # a policy has to come into force all the same
+    except policy_process.ReaderError as error:  # the policy must take effect anyway
         _LOG.warning("policy read in this process, which slows reviews", extra={"fields": {"error": str(error)}})
         return await asyncio.to_thread(policies.read, text)

@@ -1,6 +1,6 @@
-"""Ask the API server every few seconds whether it answers: a watch in which nothing happens looks like a dead one.
+"""Polls the API server: a watch without events looks the same as a dead connection.
 
-Owns the asking, for a page that must not look alive over a cluster that is gone. Stores nothing of the answer.
+The dashboard uses it to show that the cluster is unreachable. Responses are discarded.
 """
 
 import asyncio
@@ -14,26 +14,26 @@ _PATH = "/version"
 
 
 class Pulse:
-    """One API server."""
+    """Polls one API server."""
 
     def __init__(self, client: clients.Client, *, every: float = EVERY_SECONDS, within: float = ANSWER_SECONDS) -> None:
         self._client, self._every, self._within = client, every, within
         self.failure = ""
 
     async def run(self) -> None:
-        """Ask for ever; `failure` says why there was no answer to the last question, "" where there was one."""
+        """Poll until cancelled; `failure` is the error of the last poll, "" if it succeeded."""
         while True:
-            self.failure = await self._asked()
+            self.failure = await self._poll()
             await asyncio.sleep(self._every)
 
-    async def _asked(self) -> str:
+    async def _poll(self) -> str:
         try:
             async with asyncio.timeout(self._within):
                 await self._client.get(_PATH)
         except TimeoutError as error:
             return failures.unreachable(self._client.host, _PATH, error).sentence
         except errors.ApiError as error:
-            # who may ask for objects and not for the version is told by the watches; they renew credentials, too
+            # missing permission for /version is no failure; the watches report rejected credentials and renew them
             return error.sentence if error.foreign else ""
         except errors.ClusterError as error:
             return error.sentence

@@ -1,10 +1,10 @@
-"""List and watch of one kind, for ever: the state machine that keeps a sink equal to the cluster.
+"""List and watch of one kind: the state machine that keeps a sink equal to the cluster.
 
-Owns every way a watch can end: resumed where it can be, listed anew where it must be (410, an unknown error in the
-stream), waited out with growing, jittered pauses where the API server is away. The sink keeps what it has meanwhile.
-A list comes in pages; one whose pages expire is read whole, as client-go does. A list that is streamed as a watch
-(WatchList) is not asked for: API servers before Kubernetes 1.34 refuse it by default, and pages do on all of them.
-A list after the first is fed as its differences, a slice at a time, so that whoever shares the loop gets its turns.
+A watch that ends is resumed if possible, and replaced by a new list if necessary (410, an unknown error in the
+stream). If the API server is unreachable, retries are delayed with exponential, jittered pauses; the sink keeps its
+objects. Lists are paged; if pages expire, the list is read in one request, as client-go does. WatchList is not used:
+API servers before Kubernetes 1.34 reject it by default, and all support pages. A list after the first is applied as
+differences, in slices, so that other tasks of the event loop can run in between.
 """
 
 import asyncio
@@ -21,27 +21,26 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
-PAGE = 500  # objects a list page: bounded memory here and in the API server
-LATER_PAGE = 50  # of a list while somebody is served: a page is read in one go, 350 kB of pods in about a millisecond
-WATCH_SECONDS = 240.0  # a watch ends by itself after this and up to half as much again
-QUIET_SECONDS = 70.0  # bookmarks come each 60 s: longer silence is a dead connection
-ABSENT_SECONDS = 30.0  # how often to look whether an absent CRD has come
+PAGE = 500  # objects per list page: bounds memory here and in the API server
+# page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
+LATER_PAGE = 50
+WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
+QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
+ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
-LONGEST_ASKED_SECONDS = 300.0  # a server that asks for a longer pause than this is not believed
-_SHORTEST_WATCH_SECONDS = 1.0  # a watch that ended sooner, and brought nothing, did not work
-_MOST_DOUBLINGS = 16  # more makes no difference under the cap, and would overflow in the end
-_UNAUTHORIZED, _NOT_FOUND, _GONE = 401, 404, 410
-SLICE = (
-    10  # objects read between two turns of the loop: a tenth of a millisecond of pods of 7 kB, 0.3 where all changed
-)
-_OLDER_LISTS = 5  # so many lists in a row that are older than what is known: the cluster was put back to a backup
-_MOST_TOLD = 1000  # unreadable objects remembered, each told once
+LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
+_SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
+_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
+_UNAUTHORIZED, _STATUS_MISSING, _GONE = 401, 404, 410
+SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
+_OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
+_MAX_LOGGED = 1000  # maximum number of undecodable objects remembered, to log each once
 _log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
 
 class _InStreamError(Exception):
-    """The server ended the watch with an ERROR event: it cannot be resumed, whatever the reason."""
+    """The server ended the watch with an ERROR event; the watch cannot be resumed."""
 
     def __init__(self, cause: errors.ApiError) -> None:
         super().__init__(str(cause))
@@ -49,13 +48,13 @@ class _InStreamError(Exception):
 
 
 class _OlderError(Exception):
-    """A list is older than what is known already: its server is behind. Nobody may be told of the past."""
+    """A list is older than the known state, because its server is behind. It is not applied."""
 
 
 class Reflector:
-    """One kind of one cluster, kept in one sink."""
+    """Keeps one sink equal to one kind of one cluster."""
 
-    def __init__(  # noqa: PLR0913 - what tests vary comes by name
+    def __init__(  # noqa: PLR0913 - parameters that tests vary are given by name
         self,
         client: clients.Client,
         kind: resources.Kind,
@@ -72,76 +71,76 @@ class Reflector:
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`skipped` is called with the kind for every object that could not be read and was left out.
+        """`skipped` is called with the kind for every object that could not be decoded.
 
-        `excerpt` gives what the sink needs of an object, which is all that is held while a list is read; its metadata
-        stays. `gradual`: the sink can do with a part of the first list, and is fed it as it comes instead of at once.
+        `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
+        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it page by page.
         """
         self.kind = kind
         self.synced = asyncio.Event()
-        self.failure: errors.ClusterError | None = None  # why nothing is heard now
+        self.failure: errors.ClusterError | None = None  # the current failure; None if the last request succeeded
         self._client, self._sink, self._clock, self._restarted = client, sink, clock, restarted
         self._skipped, self._excerpt, self._gradual = skipped, excerpt, gradual
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
-        self._newest = 0  # the highest version heard of
-        self._older = 0  # lists in a row that were older than that
-        self._unread: dict[watch_wire.Key, str] = {}  # what was told of objects that cannot be read
+        self._newest = 0  # the highest resourceVersion seen
+        self._older = 0  # consecutive lists that were older
+        self._unread: dict[watch_wire.Key, str] = {}  # the logged errors of objects that cannot be decoded
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
         self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
         self._watch_seconds = watch_seconds
-        self._heard = clock()
+        self._last_contact = clock()
         self._failures = 0
-        self._told = ""
+        self._last_logged = ""
         self._decode = msgspec.json.Decoder(kind.view).decode
 
     @property
     def objects(self) -> int:
-        """How many objects the sink has been given."""
+        """The number of objects in the sink."""
         return len(self._known)
 
     def age_seconds(self) -> float:
-        """Seconds since the API server was last heard of for this kind."""
-        return self._clock() - self._heard
+        """Return the seconds since the last contact with the API server for this kind."""
+        return self._clock() - self._last_contact
 
     async def run(self) -> None:
-        """For ever; ends by cancellation only."""
+        """Run until cancelled."""
         version = ""
         while True:
             try:
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
-            except _InStreamError as error:  # the server's own words for: what follows is not what preceded
+            except _InStreamError as error:  # the events after it need not follow those before
                 version = ""
-                await self._refused(error.cause)
+                await self._handle_api_error(error.cause)
             except errors.ApiError as error:
-                if error.status in (_GONE, _NOT_FOUND):
+                if error.status in (_GONE, _STATUS_MISSING):
                     version = ""
-                await self._refused(error)
-            except errors.UnreachableError as error:  # of the list; the watch handles its own
-                await self._failed(error, "unreachable")
+                await self._handle_api_error(error)
+            except errors.UnreachableError as error:  # of a list; the watch handles its own
+                await self._handle_failure(error, "unreachable")
             except errors.ConfigurationError as error:  # a token file that is being replaced, a failing exec plugin
-                await self._failed(error, "credentials")
+                await self._handle_failure(error, "credentials")
             except _OlderError as error:
-                await self._failed(error, "older")
+                await self._handle_failure(error, "older")
             except watch_wire.UNREADABLE as error:
                 version = ""
-                await self._failed(error, "unread")
+                await self._handle_failure(error, "unread")
 
-    async def _refused(self, error: errors.ApiError) -> None:
-        if error.status == _NOT_FOUND and self.kind.optional:
-            await self._none_there()
+    async def _handle_api_error(self, error: errors.ApiError) -> None:
+        if error.status == _STATUS_MISSING and self.kind.optional:
+            await self._handle_absent_crd()
         elif error.status == _GONE:
             self._restarted(self.kind.name, "gone")
             await self._pause()
         else:
-            if error.status == _UNAUTHORIZED and (unusable := await self._renewed()):
-                await self._failed(unusable, "credentials")
+            if error.status == _UNAUTHORIZED and (unusable := await self._renew_credentials()):
+                await self._handle_failure(unusable, "credentials")
                 return
-            await self._failed(error, str(error.status), error.retry_after)
+            await self._handle_failure(error, str(error.status), error.retry_after)
 
-    async def _renewed(self) -> errors.ConfigurationError | None:
-        """Has the credentials read anew; what is wrong with them, if that cannot be done now."""
+    async def _renew_credentials(self) -> errors.ConfigurationError | None:
+        """Reload the credentials; return the error if this fails."""
         try:
             await self._client.renew()
         except errors.ConfigurationError as error:
@@ -149,58 +148,58 @@ class Reflector:
         return None
 
     async def _list(self) -> str:
-        """List and feed the sink; the version to watch from."""
-        read = self._compared if self.synced.is_set() or self._gradual else self._replaced
+        """List, feed the sink, and return the version to watch from."""
+        read = self._apply_differences if self.synced.is_set() or self._gradual else self._replace_all
         try:
             return await read(paged=True)
         except errors.ApiError as error:
             if error.status != _GONE:
                 raise
-        # the pages took longer than the API server remembers a version, and may take as long again
+        # the pages took longer than the API server keeps a version, and would again
         self._restarted(self.kind.name, "gone")
         return await read(paged=False)
 
-    async def _replaced(self, *, paged: bool) -> str:
-        """Give the sink the whole list at once."""
-        found: list[Any] = []
+    async def _replace_all(self, *, paged: bool) -> str:
+        """Give the sink the complete list at once."""
+        objects: list[Any] = []
         known: dict[watch_wire.Key, watch_wire.Identity] = {}
-        reached = ""
-        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
+        list_version = ""
+        async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 if (obj := self._read(identity, raw)) is not None:
-                    identity = _in_words_of(obj, identity)
+                    identity = _share_strings(obj, identity)
                     known[identity.key] = identity
-                    found.append(obj)
-        self._sink.replace(found)
+                    objects.append(obj)
+        self._sink.replace(objects)
         self._known = known
-        self._complete(reached)
-        return reached
+        self._complete(list_version)
+        return list_version
 
-    async def _compared(self, *, paged: bool) -> str:
-        """Feeds what a list has that is not known yet, as it comes, and at its end what it has no more."""
+    async def _apply_differences(self, *, paged: bool) -> str:
+        """Apply the differences between a list and the known objects, slice by slice, deletions last."""
         left = dict(self._known)
-        reached = ""
-        async for reached, part in self._listed(paged=paged):  # noqa: B007 - the last one counts
+        list_version = ""
+        async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
                 identity = watch_wire.decode_identified(raw).metadata
                 before = left.pop(identity.key, None)
                 if before == identity or (obj := self._read(identity, raw)) is None:
-                    continue  # what cannot be read stays as it was
+                    continue  # an object that cannot be decoded keeps its last state
                 if before is not None and before.uid != identity.uid:
                     self._forget(before)
                 self._take(identity, obj)
-        for gone in _batched(list(left.values())):
+        for gone in _slice_objects(list(left.values())):
             await asyncio.sleep(0)
-            for each in gone:
-                self._forget(each)
-        self._complete(reached)
-        return reached
+            for identity in gone:
+                self._forget(identity)
+        self._complete(list_version)
+        return list_version
 
-    async def _listed(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
-        """All objects of the cluster in slices, each with the list's version; others get the loop between two.
+    async def _iterate_list(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
+        """Yield all objects in slices, each with the list's version; other tasks run between two slices.
 
-        An empty list is one empty slice. Raises _OlderError before anything is given.
+        An empty list yields one empty slice. Raises _OlderError before the first slice.
         """
         following = ""
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
@@ -209,7 +208,7 @@ class Reflector:
             page = await watch_wire.decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
-            for part in _batched(page.items or ()):
+            for part in _slice_objects(page.items or ()):
                 yield page.metadata.resource_version, part
                 await asyncio.sleep(0)
             following = page.metadata.continue_
@@ -217,63 +216,67 @@ class Reflector:
                 return
 
     def _accept(self, version: str) -> None:
-        """Raises _OlderError for a list that would take objects back in time."""
+        """Raise _OlderError for a list that would revert objects to an older state."""
         if watch_wire.number(version) < self._newest and self._older < _OLDER_LISTS:
             self._older += 1
             raise _OlderError(f"{self.kind.path}: the list is of version {version}, and {self._newest} was heard of")
         self._older, self._newest = 0, watch_wire.number(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
-        """An object; None for one that cannot be read, which is told and left out."""
+        """Return the decoded object, or None if it cannot be decoded, which is logged."""
         try:
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
-            self._leave_out(identity, error)
+            self._skip(identity, error)
             return None
 
-    def _leave_out(self, identity: watch_wire.Identity, error: Exception) -> None:
+    def _skip(self, identity: watch_wire.Identity, error: Exception) -> None:
         self._skipped(self.kind.name)
         text = f"{type(error).__name__}: {error}"
-        if self._unread.get(identity.key) == text or len(self._unread) >= _MOST_TOLD:
+        if self._unread.get(identity.key) == text or len(self._unread) >= _MAX_LOGGED:
             return
         self._unread[identity.key] = text
         fields = {"kind": self.kind.name, "object": str(identity), "error": text}
-        _log.warning("object left out, it cannot be read; what was known of it stays", extra={"fields": fields})
+        _log.warning("object skipped: it cannot be decoded; its last known state stays", extra={"fields": fields})
 
     async def _watch(self, version: str) -> str:
-        """Feeds events until the stream ends; the version to resume from."""
+        """Apply events until the stream ends; return the version to resume from."""
         seconds = self._watch_seconds * (1 + self._chance.random() / 2)
         query = self._query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
-        began, fed = self._clock(), 0
+        began, event_count = self._clock(), 0
         try:
             async with contextlib.aclosing(
-                self._client.stream(self.kind.path, query, self._quiet, opened=self._hear)
+                self._client.stream(self.kind.path, query, self._quiet, opened=self._record_contact)
             ) as lines:
                 async for line in lines:
                     if line.strip():
-                        version, fed = await self._fed(line), fed + 1
-                        if fed % SLICE == 0:
-                            await asyncio.sleep(0)  # lines that came together are given without a turn between them
+                        version, event_count = await self._apply_event(line), event_count + 1
+                        if event_count % SLICE == 0:
+                            # lines that arrived together are yielded without giving other tasks a turn
+                            await asyncio.sleep(0)
         except errors.SilentError:
-            return version  # nothing new is no fault; whether anybody is there is what the next request finds out
-        except errors.UnreachableError as error:
-            await self._failed(error, "unreachable")  # the version reached is kept: what was fed is not listed again
+            # silence without events is no failure; the next request shows whether the server is reachable
             return version
-        if fed or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
-            self._works()
+        except errors.UnreachableError as error:
+            await self._handle_failure(
+                error, "unreachable"
+            )  # keeps the version, so applied events are not listed again
+            return version
+        if event_count or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
+            self._reset_backoff()
         else:
-            await self._pause()  # a server that hangs up at once must not be asked in a tight loop
+            await self._pause()  # a server that closes connections at once must not be polled in a tight loop
         return version
 
-    async def _fed(self, line: bytes) -> str:
-        """One event into the sink; its resource version."""
+    async def _apply_event(self, line: bytes) -> str:
+        """Apply one event to the sink; return its resource version."""
         event = await watch_wire.decoded(watch_wire.decode_event, line)
         if event.type == "ERROR":
             raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
-        self._hear()
-        self._works()
+        self._record_contact()
+        self._reset_backoff()
         identity = watch_wire.decode_identified(event.object).metadata
         self._newest = max(self._newest, watch_wire.number(identity.resource_version))
         if event.type == "DELETED":
@@ -283,76 +286,76 @@ class Reflector:
         return identity.resource_version
 
     def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
-        identity = _in_words_of(obj, identity)
+        identity = _share_strings(obj, identity)
         self._known[identity.key] = identity
         self._unread.pop(identity.key, None)
         self._sink.upsert(obj)
 
     def _forget(self, gone: watch_wire.Identity) -> None:
-        """Tells the sink, which goes by the name: the object as it was need not be kept for that."""
+        """Remove an object from the sink, which identifies it by name: the full object is not kept for that."""
         self._known.pop(gone.key, None)
         self._unread.pop(gone.key, None)
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
 
     def _complete(self, version: str) -> None:
         self._newest = max(self._newest, watch_wire.number(version))
-        self._hear()
+        self._record_contact()
         self.synced.set()
 
-    def _hear(self) -> None:
-        """The API server says something of this kind: a list, an event, or that there is nothing new from here on."""
-        self._heard = self._clock()
+    def _record_contact(self) -> None:
+        """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
+        self._last_contact = self._clock()
         self.failure = None
 
-    async def _none_there(self) -> None:
-        """The CRD is absent: there are no such objects, until it comes."""
+    async def _handle_absent_crd(self) -> None:
+        """Handle an absent CRD: there are no such objects until it is installed."""
         self._sink.replace([])
         self._known.clear()
-        self._newest = 0  # where it comes again, its versions may be those of another API server
+        self._newest = 0  # after a new installation, versions may start over
         self._complete("")
-        self._works()
+        self._reset_backoff()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
 
     def _query(self, **given: str) -> dict[str, str]:
         return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
-    def _works(self) -> None:
-        """The watch itself works. A list alone does not count: one relist after another is a storm, so pauses grow."""
+    def _reset_backoff(self) -> None:
+        """Reset the backoff. Only a working watch does: successive relists would be a storm, so their pauses grow."""
         self._failures = 0
-        self._told = ""
+        self._last_logged = ""
 
-    async def _failed(self, error: Exception, reason: str, asked: float = 0.0) -> None:
+    async def _handle_failure(self, error: Exception, reason: str, retry_after: float = 0.0) -> None:
         self.failure = (
             error if isinstance(error, errors.ClusterError) else failures.foreign(self._client.host, self.kind.path)
         )
-        self._tell(error)
+        self._log_once(error)
         self._restarted(self.kind.name, reason)
-        await self._pause(asked)
+        await self._pause(retry_after)
 
-    async def _pause(self, asked: float = 0.0) -> None:
-        """Exponential with full jitter, capped; on top of what the server asks for, so that not all come at once."""
+    async def _pause(self, retry_after: float = 0.0) -> None:
+        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After."""
         longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(asked, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
+        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
 
-    def _tell(self, error: Exception) -> None:
-        """Logs a failure once, until it changes or the watch has worked again."""
+    def _log_once(self, error: Exception) -> None:
+        """Log a failure once, until it changes or the watch works again."""
         text = str(error)
-        if text == self._told:
+        if text == self._last_logged:
             return
-        self._told = text
+        self._last_logged = text
         fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
         _log.warning("watch failed", extra={"fields": fields})
 
 
-def _in_words_of(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
-    """The same identity, its texts those of the object: the sink keeps them anyway, and each once is enough."""
+def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
+    """Return the identity with the strings of `obj`, so that each string is stored once."""
     meta = obj.metadata
     return watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, identity.resource_version)
 
 
-def _batched(objects: Sequence[T]) -> list[Sequence[T]]:
-    """Slices in order; one empty slice where there is nothing."""
+def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:
+    """Return slices in order; one empty slice for an empty sequence."""
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 
 
@@ -364,4 +367,4 @@ def _fix(error: Exception, kind: resources.Kind) -> str:
         401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
         403: role,
         404: f"the API server does not know {kind.path}: check the server's version, and that the kubeconfig is for it",
-    }.get(status, "the cache keeps what it has and the watch is tried again")
+    }.get(status, "the cache keeps its objects and the watch is retried")

@@ -1,7 +1,6 @@
-"""Unreadable parts of a policy tree -> neutral stand-ins, so that the readable rest can still be judged.
+"""Replaces invalid parts of a policy tree by neutral placeholders, so that the valid rest can still be checked.
 
-Owns which value stands in for what. Refuses to decide what is wrong: it is told by `sentences`. A repaired
-tree is for finding more errors and is never put in force.
+`sentences` finds the invalid parts. A repaired tree is used to find further errors and never put in force.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +14,19 @@ _ZEROES: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean"
 
 
 def repair(tree: Any, violations: Sequence[sentences.Violation], definitions: Mapping[str, sentences.Schema]) -> Any:
-    """The tree with every unreadable part replaced or removed; changes the given tree."""
+    """Return the tree with every invalid part replaced or removed; modifies `tree`."""
     holder = {"": tree}
     for violation in violations:
-        _mend(holder, ("", *violation.path), violation, definitions)
+        _repair_part(holder, ("", *violation.path), violation, definitions)
     return holder[""]
 
 
 def covers(path: Path, part: Path) -> bool:
-    """True when `part` (in which "*" is any one step) lies at or below `path`."""
-    return len(path) <= len(part) and all(wanted in ("*", step) for step, wanted in zip(path, part, strict=False))
+    """True if `part` (in which "*" matches any step) lies at or below `path`."""
+    return len(path) <= len(part) and all(pattern in ("*", step) for step, pattern in zip(path, part, strict=False))
 
 
-def _mend(
+def _repair_part(
     root: Any,
     path: Path,
     violation: sentences.Violation,
@@ -38,18 +37,18 @@ def _mend(
         try:
             parent = parent[step]
         except (KeyError, IndexError, TypeError):
-            return  # a part above was replaced already
-    place: Any = path[-1]
+            return  # a parent was replaced already
+    key: Any = path[-1]
     if violation.repair == "replace" and isinstance(parent, dict | list):
-        parent[place] = _stand_in(violation.schema, definitions)
+        parent[key] = _build_placeholder(violation.schema, definitions)
     elif violation.repair == "remove" and isinstance(parent, dict):
-        parent.pop(place, None)
+        parent.pop(key, None)
 
 
-def _stand_in(schema: sentences.Schema, definitions: Mapping[str, sentences.Schema]) -> Any:
-    """The most neutral value a schema admits: null where allowed, the last word (tcp), the empty list."""
+def _build_placeholder(schema: sentences.Schema, definitions: Mapping[str, sentences.Schema]) -> Any:
+    """Return the most neutral value of a schema: null if allowed, the last word of an enum (tcp), the empty list."""
     if "$ref" in schema:
-        return _stand_in(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        return _build_placeholder(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in schema:
         return None
     if "enum" in schema:
@@ -59,5 +58,5 @@ def _stand_in(schema: sentences.Schema, definitions: Mapping[str, sentences.Sche
         return None
     if kind == "object":
         required = schema.get("required", ())
-        return {key: _stand_in(schema["properties"][key], definitions) for key in required}
+        return {key: _build_placeholder(schema["properties"][key], definitions) for key in required}
     return [] if kind == "array" else _ZEROES[kind]

@@ -1,4 +1,4 @@
-"""The kinds that are watched, one row each: where the API server has them and which view they become."""
+"""The watched kinds, one row each: their API path and their view."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 NODES = Kind("nodes", "/api/v1/nodes", views.Node)
 PODS = Kind("pods", "/api/v1/pods", views.Pod)
-PLACED_PODS = Kind("pods", "/api/v1/pods", placed_pods.Pod)  # the same, without what a placement does not read
+PLACED_PODS = Kind("pods", "/api/v1/pods", placed_pods.Pod)  # the same, without fields that placement does not read
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",
@@ -39,14 +39,14 @@ NODE_TOPOLOGIES = Kind(
     views.NodeResourceTopology,
     optional=True,
 )
-# Kubernetes' own: a Workload in 1.35, a PodGroup since 1.36 (kubernetes PR 136976), both off unless switched on
+# Kubernetes' own: a Workload in 1.35, a PodGroup since 1.36 (kubernetes PR 136976), both disabled by default
 IN_TREE_POD_GROUPS = Kind(
     "podgroups.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1beta1/podgroups", views.PodGroup, optional=True
 )
 IN_TREE_POD_GROUPS_ALPHA = Kind(
     "podgroups.v1alpha2.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1alpha2/podgroups", views.PodGroup, optional=True
 )
-# what the webhook said lately; watched by the dashboard of a user only
+# recent Events of the webhook; watched by a user's dashboard only
 WEBHOOK_EVENTS = Kind(
     "events", "/api/v1/events", views.Event, optional=True, field_selector="source=railwright-webhook"
 )

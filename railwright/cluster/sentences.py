@@ -1,7 +1,7 @@
-"""Violations of the policy's schema -> sentences for the person who wrote the document.
+"""Error messages for violations of the policy's schema, for the author of the document.
 
-Owns wording: every sentence names the value, what is allowed and the fix, and nothing of the validator's own
-text reaches a user. Refuses to know lines; of the document it asks only how a value was written.
+Every message contains the value, the allowed values and the fix, and no text of the validator. The document is needed
+only for the source text of values.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ Schema = Mapping[str, Any]
 Written = Callable[[Path], str | None]
 Failure = Any  # jsonschema's ValidationError, whose stubs make every attribute optional
 
-MOST = 200  # sentences for one document: nobody reads more, and each costs a search for the nearest word
-_MAX_SHOWN = 80  # characters of a value repeated in a sentence: enough to find it, too few to flood a log
-_CLOSE, _FAR = 0.75, 0.6  # difflib ratios: a typing slip, and its own default for "similar at all"
+MOST = 200  # messages per document: nobody reads more, and each costs a search for the nearest word
+_MAX_SHOWN = 80  # characters of a value quoted in a message: enough to find it, too few to flood a log
+_CLOSE, _FAR = 0.75, 0.6  # difflib ratios: a typing error, and difflib's default for any similarity
 _KINDS: Mapping[str, str] = {
     "string": "text",
     "integer": "a whole number",
@@ -36,29 +36,29 @@ _KINDS: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class Violation:
-    """One sentence, its path, and how that part can be made readable so that the rest can be judged too."""
+    """One message, its path, and the repair that makes the rest of the document checkable."""
 
     path: Path
     message: str
     repair: Literal["keep", "replace", "remove"] = "keep"
-    schema: Schema = dataclasses.field(default_factory=dict)  # of the value to put there when it is replaced
-    guess: Path | None = None  # for an unknown key: the path that was probably meant
+    schema: Schema = dataclasses.field(default_factory=dict)  # of the replacement value
+    guess: Path | None = None  # for an unknown key: the path that was probably intended
 
 
 def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
-    """Every violation of the schema, at most MOST of them and a last one that says so."""
-    wording = _Wording(schema, written)
+    """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
+    formatter = _Formatter(schema, written)
     errors = _VALIDATOR(schema).iter_errors(tree)
-    found = itertools.chain.from_iterable(wording.of(error) for error in errors)
-    for number, violation in enumerate(found):
+    all_violations = itertools.chain.from_iterable(formatter.format_error(error) for error in errors)
+    for number, violation in enumerate(all_violations):
         if number == MOST:
-            yield Violation((), f"has more errors than these {MOST}; mend them first")
+            yield Violation((), f"has more than {MOST} errors; fix these first")
             return
         yield violation
 
 
 def shown(value: Any) -> str:
-    """A value inside a sentence: escaped, and no longer than a sentence bears."""
+    """Return a value for a message: escaped and truncated."""
     if isinstance(value, dict | list):
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
@@ -67,30 +67,30 @@ def shown(value: Any) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
-    """The allowed word that was probably meant, whatever its case; None when none is near."""
+    """Return the allowed word that was probably intended, ignoring case; None if none is similar."""
     folded = {choice.casefold(): choice for choice in allowed}
     close = difflib.get_close_matches(word[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 
-class _Wording:
-    """Sentences for the errors of one document against one schema."""
+class _Formatter:
+    """Formats the errors of one document against one schema."""
 
     def __init__(self, schema: Schema, written: Written) -> None:
         self._definitions: Mapping[str, Schema] = schema["$defs"]
         self._written = written
 
-    def of(self, error: Failure) -> Iterator[Violation]:
-        """The sentences of one validator error; a choice (`anyOf`) is entered, not reported."""
+    def format_error(self, error: Failure) -> Iterator[Violation]:
+        """Yield the violations of one validator error; for a choice (`anyOf`) those of its first alternative."""
         path: Path = tuple(error.absolute_path)
         where = list(error.absolute_schema_path)
-        if error.validator == "anyOf":  # always: a section, or null
+        if error.validator == "anyOf":  # always a section, or null
             for inner in error.context or ():
                 if inner.schema_path[0] == 0:
-                    yield from self.of(inner)
+                    yield from self.format_error(inner)
         elif len(where) > 1 and where[-2] == "propertyNames":
             key = str(error.instance)
-            yield Violation((*path, key), f"{shown(key)} is not {self._wanted(error.schema)}")
+            yield Violation((*path, key), f"{shown(key)} is not {self._describe_expected(error.schema)}")
         elif error.validator == "required":
             yield from self._missing(path, error)
         elif error.validator == "additionalProperties":
@@ -104,7 +104,7 @@ class _Wording:
                 continue
             schema = error.schema["properties"][key]
             yield Violation(
-                (*path, key), f"is missing; it must be {self._wanted(schema)}", "replace", self._real(schema)
+                (*path, key), f"is missing; it must be {self._describe_expected(schema)}", "replace", self._real(schema)
             )
 
     def _unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
@@ -124,53 +124,55 @@ class _Wording:
                 advice = f"remove it, or use one of: {', '.join(known)}"
             yield Violation((*path, key), f"is not a known key; {advice}", "remove", guess=guess)
 
-    def mistyped(self, path: Path, error: Failure) -> Violation:
-        """A value of the wrong YAML type."""
+    def describe_type(self, path: Path, error: Failure) -> Violation:
+        """Return the violation for a value of the wrong YAML type."""
         value, types = error.instance, _types(error.schema)
-        wanted = self._wanted(error.schema)
+        expected = self._describe_expected(error.schema)
         text = self._written(path)
         if value is None:
-            message = f"has no value; it must be {wanted}"
+            message = f"has no value; it must be {expected}"
         elif "string" in types and isinstance(value, bool | int | float) and text is not None:
             noun = "true or false" if isinstance(value, bool) else "a number"
-            message = f"YAML reads {text} as {noun}, and text is wanted; quote it: {json.dumps(text)}"
+            message = f"YAML reads {text} as {noun}, but text is expected; quote it: {json.dumps(text)}"
         elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
-            message = f"{shown(value)} is text; it must be {wanted}: remove the quotes"
+            message = f"{shown(value)} is text; it must be {expected}: remove the quotes"
         elif "array" in types and not isinstance(value, dict):
             message = f"{shown(value)} is not a list; write [{_bare(shown(value))}]"
         else:
-            message = f"{shown(value)} is not {wanted}"
+            message = f"{shown(value)} is not {expected}"
         return Violation(path, message, "replace", error.schema)
 
-    def misspelt(self, path: Path, error: Failure) -> Violation:
-        """A word that is none of the allowed ones."""
+    def describe_word(self, path: Path, error: Failure) -> Violation:
+        """Return the violation for a word that is not allowed."""
         value, text = error.instance, self._written(path)
-        wanted = self._wanted(error.schema)
+        expected = self._describe_expected(error.schema)
         if value is None:
-            message = f"has no value; it must be {wanted}"
+            message = f"has no value; it must be {expected}"
         elif isinstance(value, bool) and text is not None:
-            message = f"YAML reads {text} as true or false; it must be {wanted}"
+            message = f"YAML reads {text} as true or false; it must be {expected}"
         else:
             words = [word for word in error.validator_value if word is not None]
             near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
             advice = "" if near is None else f"; did you mean {near}?"
-            message = f"{shown(value)} is not allowed; it must be {wanted}{advice}"
+            message = f"{shown(value)} is not allowed; it must be {expected}{advice}"
         return Violation(path, message, "replace", error.schema)
 
-    def out_of_range(self, path: Path, error: Failure) -> Violation:
-        """A number too small or too large."""
-        return Violation(path, f"{shown(error.instance)} is out of range; it must be {self._wanted(error.schema)}")
+    def describe_range(self, path: Path, error: Failure) -> Violation:
+        """Return the violation for a number that is too small or too large."""
+        return Violation(
+            path, f"{shown(error.instance)} is out of range; it must be {self._describe_expected(error.schema)}"
+        )
 
-    def misformed(self, path: Path, error: Failure) -> Violation:
-        """Text of the wrong form."""
-        return Violation(path, f"{shown(error.instance)} is not {self._wanted(error.schema)}")
+    def describe_format(self, path: Path, error: Failure) -> Violation:
+        """Return the violation for text in the wrong format."""
+        return Violation(path, f"{shown(error.instance)} is not {self._describe_expected(error.schema)}")
 
-    def too_few(self, path: Path, _error: Failure) -> Violation:
-        """A list or mapping without entries."""
+    def describe_empty(self, path: Path, _error: Failure) -> Violation:
+        """Return the violation for an empty list or mapping."""
         return Violation(path, "is empty; it needs at least one entry")
 
-    def _wanted(self, schema: Schema) -> str:
-        """What a value must be, as the end of "it must be ..."."""
+    def _describe_expected(self, schema: Schema) -> str:
+        """Return the expected value, as the end of "it must be ..."."""
         real = self._real(schema)
         if "enum" in real:
             words = [str(word) for word in real["enum"] if word is not None]
@@ -188,7 +190,7 @@ class _Wording:
         return schema if reference is None else self._definitions[reference.rpartition("/")[2]]
 
     def _sections_with(self, key: str) -> list[str]:
-        """Where a key that is unknown here is known: "under nccl", "at the top level"."""
+        """Return the sections in which an unknown key is allowed: "under nccl", "at the top level"."""
         return [
             self._place(name)
             for name, definition in self._definitions.items()
@@ -219,30 +221,30 @@ def _bare(text: str) -> str:
     return text.strip('"')
 
 
-_WORDS: Mapping[str, Callable[[_Wording, Path, Failure], Violation]] = {
-    "type": _Wording.mistyped,
-    "enum": _Wording.misspelt,
-    "pattern": _Wording.misformed,
-    "minimum": _Wording.out_of_range,
-    "maximum": _Wording.out_of_range,
-    "exclusiveMinimum": _Wording.out_of_range,
-    "minItems": _Wording.too_few,
-    "minProperties": _Wording.too_few,
+_WORDS: Mapping[str, Callable[[_Formatter, Path, Failure], Violation]] = {
+    "type": _Formatter.describe_type,
+    "enum": _Formatter.describe_word,
+    "pattern": _Formatter.describe_format,
+    "minimum": _Formatter.describe_range,
+    "maximum": _Formatter.describe_range,
+    "exclusiveMinimum": _Formatter.describe_range,
+    "minItems": _Formatter.describe_empty,
+    "minProperties": _Formatter.describe_empty,
 }
 
 
 def _is_integer(_checker: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)  # 3.0 is no whole number to us
+    return isinstance(value, int) and not isinstance(value, bool)  # 3.0 does not count as a whole number
 
 
 def _whole_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Like `pattern`, but `$` is the end of the text and not also the place before a last newline."""
+    """Check `pattern`, with `$` matching only at the end of the text, not before a final newline."""
     if isinstance(value, str) and _matcher(pattern)(value) is None:
         yield ValidationError("pattern")
 
 
 def _all_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Like `required`, but one error for all missing keys, which `_missing` takes apart."""
+    """Check `required`, with one error for all missing keys, which `_missing` splits."""
     if isinstance(value, dict) and not value.keys() >= set(required):
         yield ValidationError("required")
 

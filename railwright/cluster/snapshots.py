@@ -1,7 +1,6 @@
-"""Text of a snapshot (YAML documents, JSON, a v1 List) -> typed views by kind.
+"""Parses the text of a snapshot (YAML documents, JSON, a v1 List) into views by kind.
 
-Owns which kinds a snapshot may bring us and how a List unfolds. Refuses to know files, sinks and what the
-objects are for; kinds we have no view of are left out, as a cluster too holds more than we watch.
+Kinds without a view are ignored, as a cluster also contains kinds that are not watched.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ import msgspec
 from railwright.cluster import documents, nodes
 from railwright.fabric import hypernodes, views, workload_views
 
-# A kind we read from snapshots is a row: by its kind alone, or as KIND.GROUP where a kind is in several API groups.
+# One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
 VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "Node": views.Node,
     "Pod": views.Pod,
@@ -52,11 +51,11 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "HyperNode": ("topology.volcano.sh",),
     "Event": ("", "events.k8s.io"),
 }
-# What an object without apiVersion is: the first row of its kind.
+# The key of an object without apiVersion: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
 
 _LOG = logging.getLogger(__name__)
-_MAX_LISTS = 8  # a List in a List is odd but legal; a deeper nest is not an honest snapshot
+_MAX_LISTS = 8  # a List in a List is unusual but legal; deeper nesting is not a real snapshot
 
 
 class SnapshotError(ValueError):
@@ -64,23 +63,23 @@ class SnapshotError(ValueError):
 
 
 def read(text: str) -> dict[str, list[Any]]:
-    """Views by kind, every kind of VIEWS present; raises SnapshotError, and then nothing of it counts."""
-    found: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
-    trees = [tree for tree in _trees(text) if tree is not None]  # None: nothing between two separators
+    """Return views by kind, with an entry for every kind of VIEWS. Raises SnapshotError for any error."""
+    views_by_kind: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
+    trees = [tree for tree in _trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
-        raise SnapshotError("is empty; objects are wanted, as kubectl get nodes,pods,namespaces -A -o yaml writes them")
+        raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
     for tree in trees:
-        for obj in _unfolded(tree, {}, 0):
+        for obj in _unfold_lists(tree, {}, 0):
             row = _row(obj)
             if row in VIEWS:
-                found[row].append(_view(row, obj))
+                views_by_kind[row].append(_view(row, obj))
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
-    return found
+    return views_by_kind
 
 
 def _row(obj: Mapping[str, Any]) -> str:
-    """The key of VIEWS an object belongs to, or would belong to."""
+    """Return the key of an object in VIEWS, whether it exists there or not."""
     kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
     if not isinstance(version, str) or not version:
         return _FIRST.get(kind, kind)
@@ -92,8 +91,8 @@ def _trees(text: str) -> Iterator[Any]:
     if text.lstrip()[:1] in ("{", "["):
         with contextlib.suppress(
             msgspec.DecodeError, RecursionError
-        ):  # YAML's flow style; a real mistake gets its line below
-            yield msgspec.json.decode(text)  # ten times faster than YAML, of which JSON is a part
+        ):  # YAML's flow style; real errors get their line below
+            yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
     try:
         for root in nodes.compose(text):
@@ -102,13 +101,13 @@ def _trees(text: str) -> Iterator[Any]:
         raise SnapshotError(str(error)) from None
 
 
-def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
-    """The objects of a document; items of a NodeList may leave out what they are, as the API server does.
+def _unfold_lists(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document. Items of a typed list such as NodeList may lack kind and apiVersion.
 
-    `listed` is what an item of the list around it is.
+    `listed` contains kind and apiVersion of the items of the surrounding list.
     """
     if not isinstance(tree, dict):
-        raise SnapshotError("an object is wanted (a mapping with apiVersion, kind and metadata)")
+        raise SnapshotError("expected an object (a mapping with apiVersion, kind and metadata)")
     own = tree.get("kind") or listed.get("kind", "")
     version = tree.get("apiVersion") or listed.get("apiVersion")
     if not isinstance(own, str) or not own:
@@ -120,7 +119,7 @@ def _unfolded(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict
         raise SnapshotError(f"Lists are nested deeper than {_MAX_LISTS}")
     inside = {"kind": own.removesuffix("List"), "apiVersion": version if own != "List" else None}
     for item in tree.get("items") or ():
-        yield from _unfolded(item, inside, depth + 1)
+        yield from _unfold_lists(item, inside, depth + 1)
 
 
 def _view(row: str, obj: dict[str, Any]) -> Any:

@@ -1,6 +1,6 @@
-"""Where a server's knowledge comes from: watches of the API server, or files in its place; one shape for both.
+"""Sources of a server's data: watches of the API server, or files in its place, behind one interface.
 
-Owns the choice, and what readiness and metrics ask of it: is everything read, and how old is it. Knows no server.
+Also reports to readiness and metrics whether everything was read, and how old it is.
 """
 
 import pathlib
@@ -14,12 +14,13 @@ from railwright.cluster import files, policies, policy_map, reflector, resources
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 Restarted = Callable[[str, str], None]
-"""Called with (kind, reason) when a watch begins anew."""
+"""Called with (kind, reason) when a watch is restarted."""
 Skipped = Callable[[str], None]
-"""Called with the kind when an object cannot be read and is left out."""
+"""Called with the kind when an object cannot be decoded and is skipped."""
 
 
-_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)  # kinds without which nothing is true
+# kinds without which no decision is possible
+_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
 
 
 def _whole(obj: Any) -> Any:
@@ -27,10 +28,10 @@ def _whole(obj: Any) -> Any:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """One kind to be fed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
+    """One kind to feed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
 
-    `excerpt` gives what the sink needs of an object: the rest is let go before the next one is read. `gradual`: a part
-    of the first list is better than nothing to the sink, which need not be told when it has all of it.
+    `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
+    `gradual`: the sink accepts a part of the first list.
     """
 
     kind: resources.Kind
@@ -45,7 +46,7 @@ class Sources:
 
     def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
-        self.client = client  # None where files take the cluster's place
+        self.client = client  # None if files replace the cluster
         self.policy_map = policy_map.PolicyConfigMap(store)
         self.tasks: list[Task] = []
         self._reflectors: dict[str, reflector.Reflector] = {}
@@ -53,14 +54,16 @@ class Sources:
         self._missing: dict[str, Callable[[], bool]] = {}
 
     def policy_problem(self) -> str:
-        """For readiness: "" once any policy has been in force; the last good one is good enough."""
+        """Return the readiness problem of the policy; "" once any policy has been in force."""
         if self.store.current is not None:
             return ""
         wrong = "; ".join(": ".join(filter(None, (error.path, error.message))) for error in self.store.errors[:3])
         return f"no valid policy yet{': ' + wrong if wrong else ''}"
 
     def cache_problem(self, stale_after: float | None = None) -> str:
-        """For readiness: "" once everything was read once and nothing is older than `stale_after` seconds."""
+        """Return the readiness problem of the caches; "" once all are read and none is older than `stale_after`
+        seconds.
+        """
         missing = [name for name, is_missing in self._missing.items() if is_missing()]
         if missing:
             return f"not read yet: {', '.join(missing)}"
@@ -68,10 +71,10 @@ class Sources:
             return ""
         ages = {name: each.age_seconds() for name, each in self._reflectors.items()}
         late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
-        return f"not heard of for too long: {', '.join(late)}" if late else ""
+        return f"no contact for too long: {', '.join(late)}" if late else ""
 
     def away(self) -> str:
-        """Return why the API server is not heard of nodes, pods or the policy; "" while it is, and without one."""
+        """Return why nodes, pods or the policy cannot be watched; "" if they are, and without an API server."""
         for name in _NEEDED:
             source = self._reflectors.get(name)
             if source is not None and source.failure is not None:
@@ -79,7 +82,7 @@ class Sources:
         return ""
 
     def readings(self) -> dict[str, Any]:
-        """What metrics show of all this, by the names `railwright.serving.metrics` gives it."""
+        """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""
         current = self.store.current
         return {
             "policy_valid": self.store.valid,
@@ -91,7 +94,7 @@ class Sources:
 
     def watch(self, wanted: Wanted, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
         """Feed a sink from the API server."""
-        assert self.client is not None  # noqa: S101 - only called where there is one
+        assert self.client is not None  # noqa: S101 - only called with a client
         kind = wanted.kind
         source = reflector.Reflector(
             self.client,
@@ -114,7 +117,7 @@ class Sources:
         self.tasks.append(source.run)
 
 
-async def connected(  # noqa: PLR0913 - what a server is made from, by name
+async def connected(  # noqa: PLR0913 - the inputs of a server, by name
     *,
     kubeconfig: str | None,
     snapshot: pathlib.Path | None,
@@ -123,7 +126,7 @@ async def connected(  # noqa: PLR0913 - what a server is made from, by name
     restarted: Restarted,
     skipped: Skipped = lambda _: None,
 ) -> Sources:
-    """The sources for these options. Nothing runs until the caller runs `tasks`; raises errors of cluster.errors."""
+    """Return the sources for these options. Nothing runs until the caller runs `tasks`. Raises ClusterError."""
     offline = snapshot is not None
     client = None if offline else await clients.connect(kubeconfig)
     sources = Sources(policies.PolicyStore(), client)

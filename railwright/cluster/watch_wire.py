@@ -1,6 +1,6 @@
-"""Lists and watches as the API server writes them: pages, events, statuses, and what tells one object from another.
+"""The wire format of lists and watches: pages, events, statuses, and the identity of objects.
 
-Owns what of them is read, and nothing of when. Objects stay bytes here: their kinds have views of their own.
+Objects stay undecoded here: each kind has its own view.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from railwright.cluster import errors
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """metadata of a page; `continue_` asks for the next one."""
+    """Metadata of a page; `continue_` requests the next one."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class List(msgspec.Struct):
-    """A page; Go writes an empty list as null."""
+    """A page; Go encodes an empty list as null."""
 
     items: list[msgspec.Raw] | None = None
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
@@ -35,7 +35,7 @@ class Event(msgspec.Struct):
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What tells an object of a kind from the others, and from what it was before."""
+    """Identity of an object and of its version."""
 
     namespace: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def key(self) -> "Key":
-        """What it is called among its kind."""
+        """The unique key of the object within its kind."""
         return self.namespace, self.name
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Identified(msgspec.Struct):
-    """Any object, as far as it tells which."""
+    """Any object, decoded as far as its identity."""
 
     metadata: Identity = Identity()
 
@@ -62,13 +62,13 @@ T = TypeVar("T")
 
 
 class Details(msgspec.Struct, rename="camel"):
-    """details of a Status."""
+    """The field `details` of a Status."""
 
     retry_after_seconds: float = 0.0
 
 
 class Status(msgspec.Struct):
-    """What an ERROR event holds."""
+    """Content of an ERROR event."""
 
     code: int = 0
     reason: str = ""
@@ -76,9 +76,11 @@ class Status(msgspec.Struct):
     details: Details | None = None
 
 
-_LEVELS = 100  # of a page or an event that are kept where it nests too deep: no view of ours reads half as far
-_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)  # strings too, to pass over what is in them
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: an object nested without end
+_LEVELS = 100  # nesting levels that are kept of a page or event that nests too deeply; our views read fewer than half
+# matches strings too, to skip brackets in them
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# RecursionError: an object that nests too deeply
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 decode_event = msgspec.json.Decoder(Event).decode
 decode_list = msgspec.json.Decoder(List).decode
 decode_identified = msgspec.json.Decoder(Identified).decode
@@ -86,7 +88,7 @@ decode_status = msgspec.json.Decoder(Status).decode
 
 
 async def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
-    """A page or an event, whatever is in it: one object nested without end keeps no other of its kind away."""
+    """Decode a page or an event; parts that nest too deeply are dropped, so that other objects stay readable."""
     try:
         return decode(text)
     except RecursionError:
@@ -94,34 +96,34 @@ async def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 def shallow(text: bytes) -> bytes:
-    """JSON text without what lies deeper than _LEVELS: that is null then. Slow, a second for some MB.
+    """Return JSON text in which values deeper than _LEVELS are null. Takes about a second for several MB.
 
-    API servers take 10,000 levels, from whoever may create an object of a kind without a full schema; msgspec, 1,000.
+    API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
     """
-    return b"null".join(_kept(text))
+    return b"null".join(_cut_deep_values(text))
 
 
-def _kept(text: bytes) -> Iterator[bytes]:
-    """The text in parts, cut where something was too deep."""
+def _cut_deep_values(text: bytes) -> Iterator[bytes]:
+    """Yield the parts of the text between values that are too deep."""
     depth = begin = 0
-    for found in _BRACKETS.finditer(text):
-        if found[0] in {b"{", b"["}:
+    for bracket in _BRACKETS.finditer(text):
+        if bracket[0] in {b"{", b"["}:
             depth += 1
             if depth == _LEVELS + 1:
-                yield text[begin : found.start()]
-        elif found[0] in {b"}", b"]"}:
+                yield text[begin : bracket.start()]
+        elif bracket[0] in {b"}", b"]"}:
             depth -= 1
             if depth == _LEVELS:
-                begin = found.end()
+                begin = bracket.end()
     yield text[begin:]
 
 
 def number(version: str) -> int:
-    """A version as Kubernetes compares them since 1.35 (KEP 5504); 0 where it is no number."""
+    """Return a resourceVersion as a number, as Kubernetes compares them since 1.35 (KEP 5504); 0 if it is none."""
     return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def told_in_stream(status: Status, path: str) -> errors.ApiError:
-    """The error that a watch was ended with."""
+    """Return the error with which the server ended a watch."""
     asked = status.details.retry_after_seconds if status.details else 0.0
     return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)

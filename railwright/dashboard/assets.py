@@ -1,7 +1,6 @@
-"""The page's files, read once, and the headers that keep a browser from doing anything but showing them.
+"""The files of the page, read once, and the security headers of the dashboard.
 
-Owns which files are served, as what, and the security headers. The files are plain HTML, CSS and ES modules: they run
-as they are, from this package, without a network.
+The files are plain HTML, CSS and ES modules. They run unchanged, from this package, without a network.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# Nothing but our own files; no inline script or style, no markup made from text (trusted types), no frame around us.
+# Only our own files; no inline script or style, no markup from text (trusted types), no framing.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -41,13 +40,13 @@ class Asset(NamedTuple):
 
 
 def load() -> Mapping[str, Asset]:
-    """The files by path: `/` is the page."""
-    found = {}
+    """Return the files by path; `/` is the page."""
+    files = {}
     for entry in importlib.resources.files("railwright.dashboard").joinpath("page").iterdir():
         name = entry.name
         content_type = _TYPES.get(name[name.rfind(".") :])
         if content_type is not None:
             body = entry.read_bytes()
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            found["/" if name == "index.html" else f"/page/{name}"] = Asset(body, content_type, etag)
-    return found
+            files["/" if name == "index.html" else f"/page/{name}"] = Asset(body, content_type, etag)
+    return files

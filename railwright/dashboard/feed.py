@@ -1,7 +1,7 @@
-"""The overview over time, for whoever looks: redrawn while anybody does, at most twice a second, in small slices.
+"""The overview over time: refreshed while somebody reads it, at most twice a second, in small slices.
 
-Owns the pace and the waiting. A reader asks for what is newer than what it has and waits where nothing is; a slow one
-queues nothing, it merely gets several changes as one. Knows no HTTP.
+A reader asks for changes since its version and waits if there are none. A slow reader queues nothing; it receives
+several changes as one.
 """
 
 import asyncio
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 
 from railwright.fabric.overview import deltas, picture
 
-PACE_SECONDS = 0.5  # between two looks: faster than that nobody reads
-READERS = 32  # at once; each may need the whole overview, half a megabyte for a thousand nodes
+PACE_SECONDS = 0.5  # between two refreshes; people cannot read faster
+READERS = 32  # concurrent readers; each may need the complete overview, half a megabyte for a thousand nodes
 
 
 class CrowdedError(Exception):
-    """There are READERS already."""
+    """The maximum number of readers is connected."""
 
 
 class Feed:
-    """One overview and its readers. One event loop owns it."""
+    """One overview and its readers. Owned by one event loop."""
 
     def __init__(
         self,
@@ -34,29 +34,29 @@ class Feed:
         self.readers = 0
         self._source, self._problems, self._away, self._pace = source, problems, away, pace_seconds
         self._deltas = deltas.Deltas()
-        self._changed, self._wanted = asyncio.Event(), asyncio.Event()
+        self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
     @property
     def version(self) -> int:
-        """Of the newest change; 0 before anything was drawn."""
+        """Version of the newest change; 0 before the first refresh."""
         return self._deltas.version
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Within it there is one more reader. Raises CrowdedError."""
+        """Count one more reader during the context. Raises CrowdedError."""
         if self.readers >= READERS:
-            raise CrowdedError(f"{READERS} readers are connected already: close one of the pages")
+            raise CrowdedError(f"{READERS} readers are connected already: close one of the dashboard's pages")
         self.readers += 1
-        self._wanted.set()
+        self._has_readers.set()
         try:
             yield
         finally:
             self.readers -= 1
             if not self.readers:
-                self._wanted.clear()
+                self._has_readers.clear()
 
     async def after(self, version: int | None, seconds: float) -> deltas.Delta | None:
-        """What is newer than `version`, everything where None; None where nothing came within `seconds`."""
+        """Return the change since `version` (None: everything), or None if there is none within `seconds`."""
         if self.version in (0, version):
             try:
                 async with asyncio.timeout(seconds):
@@ -66,11 +66,11 @@ class Feed:
         return self._deltas.since(version)
 
     async def run(self) -> None:
-        """Redraw for ever, while anybody reads."""
+        """Refresh until cancelled, while there are readers."""
         while True:
-            await self._wanted.wait()
+            await self._has_readers.wait()
             for _ in self.picture.refresh():
-                await asyncio.sleep(0)  # a server does this beside its real work
+                await asyncio.sleep(0)  # yield to the server's real work
             overview = self.picture.overview(source=self._source, problems=self._problems(), away=self._away())
             if self._deltas.show(overview):
                 self._changed.set()

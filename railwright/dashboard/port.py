@@ -1,8 +1,8 @@
-"""The dashboard's port: the page to anybody, what it shows to whoever may see it, by server-sent events.
+"""The dashboard's port: the page for anybody, its data for authorised readers, by server-sent events.
 
-Owns paths, access, the stream and its ends. Reads only: GET and HEAD, nothing else. The page itself holds nothing of
-the cluster; a guard is asked for everything that does, and again each time a stream begins anew. On loopback the Host
-header has to be loopback too, so that no web site can reach the port by a name of its own (DNS rebinding).
+The port is read-only: GET and HEAD. The page itself contains nothing about the cluster; data needs the guard's
+permission, again each time a stream reconnects. On loopback the Host header must be loopback too, so that no web site
+can reach the port under its own name (DNS rebinding).
 """
 
 import asyncio
@@ -23,57 +23,57 @@ from railwright.fabric.overview import deltas
 from railwright.serving import connections, limits, listeners, routes, settings
 
 _LOG = logging.getLogger(__name__)
-PATH = "/dashboard"  # the nonResourceURL that a reader's account needs the verb get on
-_ASKED_AT_ONCE = 4  # reviews of tokens under way: strangers must not keep the API server busy through us
-_WHYS_A_SECOND, _WHYS_AT_ONCE = 5, 10  # each is a decision over all nodes, milliseconds of the loop
-_LONGEST_QUERY = 2048
-_LONGEST_VERSION = 18  # digits; Python reads no number of thousands
+PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
+_MAX_REVIEWS = 4  # concurrent token reviews: unauthenticated clients must not keep the API server busy through us
+_EXPLAIN_RATE, _EXPLAIN_BURST = 5, 10  # each is a decision over all nodes, which takes milliseconds of the event loop
+_MAX_QUERY = 2048
+_MAX_VERSION_DIGITS = 18  # digits; Python refuses to parse numbers of thousands of digits
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a stream; tests shorten them."""
+    """Timing of a stream in seconds; tests shorten it."""
 
-    beat: float = 5.0  # between two signs of life: the page calls itself stale after two and a half of them
-    renew: float = 600.0  # then a stream ends, and the reader is asked again who it is
-    slow: float = 20.0  # a reader that takes nothing for so long is cut off
+    beat: float = 5.0  # heartbeat interval: the page shows itself as stale after two and a half intervals
+    renew: float = 600.0  # then the stream ends and the reader is authorised again
+    slow: float = 20.0  # a reader that receives nothing for this long is disconnected
 
 
 Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
-"""(Authorization header, peer) -> None where the caller may read, else (status, reason)."""
+"""(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
 
 
 class Port:
-    """The answers of one port."""
+    """Handles the requests of the port."""
 
     def __init__(self, source: feed.Feed, guard: Guard, times: Times, *, loopback: bool) -> None:
         self._feed, self._guard, self._times, self._loopback = source, guard, times, loopback
         self._assets = assets.load()
-        self._epoch = secrets.token_hex(4)  # versions of another life of this server mean nothing
-        self._asking = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._whys = _Bucket(_WHYS_A_SECOND, _WHYS_AT_ONCE)
+        self._epoch = secrets.token_hex(4)  # invalidates versions from before a restart of the server
+        self._asking = asyncio.Semaphore(_MAX_REVIEWS)
+        self._explain_bucket = _Bucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """End all streams: their readers come again, to whoever is there then."""
+        """End all streams; their readers reconnect, possibly to another replica."""
         self._closing.set()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One request. Never raises for what a client sent."""
+        """Handle one request. Never raises because of a client's input."""
         try:
             return await self._handle(request)
         except routes.HttpError as error:
-            answer = _response(routes.error_body(error.status, error.reason), routes.JSON, error.status)
-            answer.headers.update(error.headers)
-            answer.force_close()  # a body may not have been read
-            return answer
+            response = _build_response(routes.error_body(error.status, error.reason), routes.JSON, error.status)
+            response.headers.update(error.headers)
+            response.force_close()  # a body may not have been read
+            return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._loopback and not _is_loopback_host(request.headers.get("Host", "")):
-            raise routes.HttpError(421, "this port answers to its own address only: open the printed URL")
+            raise routes.HttpError(421, "this port accepts its own address only: open the printed URL")
         if request.method not in ("GET", "HEAD"):
-            raise routes.HttpError(405, "this port only reads: GET", {"Allow": "GET, HEAD"})
+            raise routes.HttpError(405, "this port is read-only: use GET", {"Allow": "GET, HEAD"})
         if (asset := self._assets.get(request.path)) is not None:
-            return _asset(asset, request)
+            return _build_asset_response(asset, request)
         if request.path == "/api/stream" and request.method == "GET":
             await self._admit(request)
             return await self._stream(request)
@@ -83,7 +83,7 @@ class Port:
         raise routes.HttpError(404, "no such path")
 
     async def _admit(self, request: web.BaseRequest) -> None:
-        """Raises HttpError where the caller may not read."""
+        """Raise HttpError if the client may not read."""
         async with self._asking:
             refused = await self._guard(request.headers.get("Authorization", ""), request.remote or "")
         if refused is not None:
@@ -91,48 +91,48 @@ class Port:
             raise routes.HttpError(status, reason, {"WWW-Authenticate": "Bearer"} if status == 401 else None)
 
     def _why(self, request: web.BaseRequest) -> web.Response:
-        if len(request.query_string) > _LONGEST_QUERY:
-            raise routes.HttpError(414, f"the query has more than {_LONGEST_QUERY} characters")
-        if not self._whys.take():
-            raise routes.HttpError(429, "too many questions at once: ask again in a second", {"Retry-After": "1"})
+        if len(request.query_string) > _MAX_QUERY:
+            raise routes.HttpError(414, f"the query has more than {_MAX_QUERY} characters")
+        if not self._explain_bucket.take():
+            raise routes.HttpError(429, "too many requests at once: retry in a second", {"Retry-After": "1"})
         query = dict(parse.parse_qsl(request.query_string))
-        told = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
-        if told is None:
-            raise routes.HttpError(404, "no such gang, pod or node is known here: it may have just gone")
-        return _response(msgspec.json.encode(told), routes.JSON)
+        explanation = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
+        if explanation is None:
+            raise routes.HttpError(404, "no such gang, pod or node: it may have been deleted")
+        return _build_response(msgspec.json.encode(explanation), routes.JSON)
 
     # --- the stream -------------------------------------------------------------------------------------------
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             with self._feed.reading():
-                return await self._told(request)
+                return await self._send_stream(request)
         except feed.CrowdedError as error:
             raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
 
-    async def _told(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(headers={**assets.SECURITY, **_LIVE})
+    async def _send_stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**assets.SECURITY, **_STREAM_HEADERS})
         response.force_close()
         await response.prepare(request)
         version = self._version(request.headers.get("Last-Event-ID", ""))
         until = time.monotonic() + self._times.renew
         try:
-            await self._written(response, b"retry: 1000\n\n")
+            await self._write(response, b"retry: 1000\n\n")
             while not self._closing.is_set() and time.monotonic() < until:
-                delta = await self._news(version)
-                await self._written(response, _BEAT if delta is None else self._event(delta))
+                delta = await self._next_delta(version)
+                await self._write(response, _HEARTBEAT if delta is None else self._event(delta))
                 version = version if delta is None else delta.version
-            await self._written(response, b"event: again\ndata: {}\n\n")
+            await self._write(response, b"event: again\ndata: {}\n\n")
         except TimeoutError:
-            _LOG.info("a dashboard's reader was too slow and is cut off", extra={"fields": {"peer": request.remote}})
+            _LOG.info("disconnected a slow reader of the dashboard", extra={"fields": {"peer": request.remote}})
             if request.transport is not None:
                 request.transport.abort()
         except ConnectionError:
             pass  # the page was closed
         return response
 
-    async def _news(self, version: int | None) -> deltas.Delta | None:
-        """What is new; None where it is time for a sign of life, or for the end."""
+    async def _next_delta(self, version: int | None) -> deltas.Delta | None:
+        """Return the next change, or None if a heartbeat is due or the port closes."""
         waiting = asyncio.ensure_future(self._feed.after(version, self._times.beat))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
@@ -146,33 +146,33 @@ class Port:
         return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (self._epoch.encode(), delta.version, delta.body)
 
     def _version(self, last: str) -> int | None:
-        """The version a reader has; None where it has none of ours."""
+        """Return the version that the reader has, or None if it is unknown or from before a restart."""
         epoch, _, number = last.partition("-")
-        ours = epoch == self._epoch and len(number) <= _LONGEST_VERSION
+        ours = epoch == self._epoch and len(number) <= _MAX_VERSION_DIGITS
         return int(number) if ours and number.isascii() and number.isdigit() else None
 
-    async def _written(self, response: web.StreamResponse, text: bytes) -> None:
+    async def _write(self, response: web.StreamResponse, text: bytes) -> None:
         async with asyncio.timeout(self._times.slow):
             await response.write(text)
 
 
-_BEAT = b"event: beat\ndata: {}\n\n"
-_LIVE: Mapping[str, str] = {
+_HEARTBEAT = b"event: beat\ndata: {}\n\n"
+_STREAM_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # nginx would hold events back
+    "X-Accel-Buffering": "no",  # otherwise nginx buffers events
     "Server": "railwright",
 }
 
 
 class _Bucket:
-    """So many at once, and so many a second in the long run."""
+    """A token bucket: `at_once` tokens at most, refilled by `a_second` per second."""
 
     def __init__(self, a_second: float, at_once: float) -> None:
         self._rate, self._most, self._left, self._at = a_second, at_once, at_once, time.monotonic()
 
     def take(self) -> bool:
-        """True where one more may be had now."""
+        """Take one token; True if there was one."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -182,26 +182,26 @@ class _Bucket:
         return True
 
 
-def _asset(asset: assets.Asset, request: web.BaseRequest) -> web.Response:
+def _build_asset_response(asset: assets.Asset, request: web.BaseRequest) -> web.Response:
     same = request.headers.get("If-None-Match") == asset.etag
-    answer = _response(
+    response = _build_response(
         b"" if same or request.method == "HEAD" else asset.body, asset.content_type, 304 if same else 200
     )
-    answer.headers["ETag"] = asset.etag
-    answer.headers["Cache-Control"] = "no-cache"
-    return answer
+    response.headers["ETag"] = asset.etag
+    response.headers["Cache-Control"] = "no-cache"
+    return response
 
 
-def _response(body: bytes, content_type: str, status: int = 200) -> web.Response:
-    answer = web.Response(body=body, status=status, headers=assets.SECURITY)
-    answer.headers["Content-Type"] = content_type
-    answer.headers["Cache-Control"] = "no-store"
-    answer.headers["Server"] = "railwright"  # else aiohttp tells its own and the interpreter's version
-    return answer
+def _build_response(body: bytes, content_type: str, status: int = 200) -> web.Response:
+    response = web.Response(body=body, status=status, headers=assets.SECURITY)
+    response.headers["Content-Type"] = content_type
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Server"] = "railwright"  # otherwise aiohttp sends its own version and Python's
+    return response
 
 
 def _is_loopback_host(header: str) -> bool:
-    """Whether a Host header names this machine: 127.0.0.1:8080, localhost, [::1]:8080."""
+    """True if a Host header names this machine: 127.0.0.1:8080, localhost, [::1]:8080."""
     host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
     host = host.removeprefix("[").removesuffix("]").lower()
     if host == "localhost":
@@ -215,8 +215,8 @@ def _is_loopback_host(header: str) -> bool:
 # --- the open port ------------------------------------------------------------------------------------------------
 
 
-class _LongWay:
-    """No answer is short enough to be given at once."""
+class _NoFastPath:
+    """Disables the fast path of connections.Connections."""
 
     closing = False
 
@@ -227,13 +227,13 @@ class _LongWay:
         return None
 
     def promise(self, length: int) -> None:
-        raise LookupError(f"nobody awaits a body, nor these {length} bytes")
+        raise LookupError(f"no body is awaited: {length} bytes")
 
     def completed(self, message: http.RawRequestMessage, _body: bytes, _peer: str) -> bytes:
-        raise LookupError(f"nobody awaits a body for {message.path}")
+        raise LookupError(f"no body was awaited for {message.path}")
 
     def late(self) -> bytes:
-        raise LookupError("nobody awaits a body")
+        raise LookupError("no body is awaited")
 
 
 _TIMES = Times()
@@ -249,10 +249,10 @@ async def opened(
     *,
     times: Times = _TIMES,
 ) -> AsyncIterator[settings.Address]:
-    """The port open at `at`; yields where it really is. Raises listeners.ListenError."""
+    """Open the port at `at`; yields the actual address. Raises listeners.ListenError."""
     with contextlib.closing(listeners.bind(at)) as bound:
         port = Port(source, guard, times, loopback=at.is_loopback)
-        accepted = connections.Connections(port.handle, _LongWay(), _BOUNDS, lambda _status: None)
+        accepted = connections.Connections(port.handle, _NoFastPath(), _BOUNDS, lambda _status: None)
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,

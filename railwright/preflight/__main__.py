@@ -1,7 +1,7 @@
-"""`railwright preflight`: are the rails of this container ready for NCCL? One line, and an exit code.
+"""`railwright preflight`: checks that the rails of this container are ready for NCCL; one line and an exit code.
 
-Owns the command line, the waiting and where the line goes: the terminal, and the termination log, so that
-`kubectl describe pod` shows it.
+Parses the command line, waits, and prints the line to the terminal and to the termination log, where `kubectl
+describe pod` shows it.
 """
 
 import argparse
@@ -14,61 +14,63 @@ from collections.abc import Mapping, Sequence
 from railwright.preflight import checks, expected, sentence, variables
 from railwright.preflight import host as hosts
 
-OK, FINDINGS = 0, 1  # CONTRACT section 6; argparse answers 2 for usage
+OK, FINDINGS = 0, 1  # docs/interface.md 6; argparse returns 2 for wrong usage
 _TERMINATION_LOG = "/dev/termination-log"  # Kubernetes' terminationMessagePath
-_PAUSE = 0.5  # seconds between two looks; reading a GID table of 256 entries takes about ten milliseconds
+_PAUSE = 0.5  # seconds between two checks; reading a GID table of 256 entries takes about ten milliseconds
 
 
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Check, tell, and answer the exit code: 0 ready (or --warn), 1 something is wrong, 2 usage."""
+    """Check, print the result, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
     try:
         arguments = _parser().parse_args(argv)
-    except SystemExit as leaving:  # argparse, after --help or a usage message
-        return leaving.code if isinstance(leaving.code, int) else 2
+    except SystemExit as exit_error:  # argparse, after --help or a usage message
+        return exit_error.code if isinstance(exit_error.code, int) else 2
     host = hosts.Host(arguments.root)
     report = _wait(host, arguments, environment)
-    told = f"railwright preflight {sentence.line(report, warn=arguments.warn)}"
-    _show(report, told, arguments.output)
-    _leave(host, told)
+    line = f"railwright preflight {sentence.format_line(report, warn=arguments.warn)}"
+    _print_report(report, line, arguments.output)
+    _write_termination_log(host, line)
     return OK if arguments.warn or not report.problems else FINDINGS
 
 
 def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[str, str]) -> checks.Report:
-    """Look until all is well or the time is over: a GID follows its address, an active port its cable, by moments."""
+    """Check until there is no problem or the time is over: GIDs and active ports appear moments after address and
+    link.
+    """
     deadline = time.monotonic() + arguments.wait
     while True:
-        chosen = arguments.hca if arguments.hca is not None else variables.value(variables.HCA, environment, host)
-        wanted = expected.Expected(
+        hca_value = arguments.hca if arguments.hca is not None else variables.value(variables.HCA, environment, host)
+        expectations = expected.Expected(
             transport=arguments.transport,
             rails=tuple(arguments.rail),
-            hca=chosen or None,
+            hca=hca_value or None,
             mtu=arguments.mtu,
             root=not arguments.non_root,
             gid_index=variables.gid_index(environment, host),
         )
-        report = checks.check(host, wanted)
+        report = checks.check(host, expectations)
         if not report.problems or time.monotonic() >= deadline:
             return report
         time.sleep(_PAUSE)
 
 
-def _show(report: checks.Report, told: str, form: str) -> None:
+def _print_report(report: checks.Report, line: str, form: str) -> None:
     if form == "json":
         tree = {
             "ready": not report.problems,
-            "problems": [each._asdict() for each in report.problems],
-            "rails": [each._asdict() for each in report.rails],
+            "problems": [row._asdict() for row in report.problems],
+            "rails": [row._asdict() for row in report.rails],
         }
         print(json.dumps(tree, indent=2))
     if report.problems or form != "json":
-        print(told, file=sys.stderr if report.problems else sys.stdout)
+        print(line, file=sys.stderr if report.problems else sys.stdout)
 
 
-def _leave(host: hosts.Host, told: str) -> None:
+def _write_termination_log(host: hosts.Host, line: str) -> None:
     log = host.path(_TERMINATION_LOG)
     if log.is_file():
         try:
-            log.write_text(f"{told}\n", encoding="utf-8")
+            log.write_text(f"{line}\n", encoding="utf-8")
         except OSError as error:
             print(f"{_TERMINATION_LOG}: {error.strerror}", file=sys.stderr)
 
@@ -84,21 +86,31 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_rail,
         metavar="NAME[,device=DEVICE][,interface=INTERFACE]",
-        help="a rail, in order; without any, every device this container can use is checked",
+        help="a rail, in order; default: every RDMA device this container can use",
     )
-    parser.add_argument("--hca", help="which devices NCCL would take; default: NCCL_IB_HCA, as NCCL finds it")
-    parser.add_argument("--mtu", type=int, default=0, help="least MTU of every rail's interface")
-    parser.add_argument("--non-root", action="store_true", help="the ranks are not root: capabilities are not theirs")
-    parser.add_argument("--wait", type=float, default=0, metavar="SECONDS", help="look again for so long; default 0")
-    parser.add_argument("--warn", action="store_true", help="say what is wrong, and exit 0")
-    parser.add_argument("--root", default="/", help="a recorded file tree to look at instead of /")
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the answer")
+    parser.add_argument("--hca", help="devices that NCCL may use; default: NCCL_IB_HCA as NCCL reads it")
+    parser.add_argument("--mtu", type=int, default=0, help="smallest allowed MTU of every rail's interface")
+    parser.add_argument(
+        "--non-root",
+        action="store_true",
+        help="the ranks do not run as root: ignore capabilities",
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="repeat failed checks for this long; default 0",
+    )
+    parser.add_argument("--warn", action="store_true", help="print problems as warnings and exit 0")
+    parser.add_argument("--root", default="/", help="check a recorded file tree instead of /")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     return parser
 
 
-def _rail(written: str) -> expected.Rail:
+def _rail(text: str) -> expected.Rail:
     try:
-        return expected.rail(written)
+        return expected.parse_rail(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

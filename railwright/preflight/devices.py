@@ -1,6 +1,6 @@
-"""RDMA devices as the kernel shows them (its Documentation/ABI/stable: sysfs-class-infiniband and its verbs sibling).
+"""Reads RDMA devices from sysfs (Documentation/ABI/stable/sysfs-class-infiniband and its verbs counterpart).
 
-Owns the layout below /sys/class/infiniband and /dev/infiniband. Knows no expectations.
+Contains the layout of /sys/class/infiniband and /dev/infiniband.
 """
 
 import ipaddress
@@ -12,12 +12,12 @@ from railwright.preflight import host as hosts
 _CLASS = "/sys/class/infiniband"
 _VERBS_CLASS = "/sys/class/infiniband_verbs"
 VERBS = "/dev/infiniband"
-ACTIVE = "4: ACTIVE"  # ib_port state, number and word (drivers/infiniband/core/sysfs.c)
+ACTIVE = "4: ACTIVE"  # state of an ib_port, number and name (drivers/infiniband/core/sysfs.c)
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Gid(NamedTuple):
-    """A used entry of a port's GID table. `kind` and `interface` are "" where gid_attrs does not tell them."""
+    """A used entry of a port's GID table. `kind` and `interface` are "" if gid_attrs does not show them."""
 
     position: int
     address: Address
@@ -26,7 +26,7 @@ class Gid(NamedTuple):
 
 
 class Port(NamedTuple):
-    """A port; texts as the kernel writes them, "" where a file is missing."""
+    """A port. Texts are the kernel's, "" if a file is missing."""
 
     number: int
     state: str
@@ -36,7 +36,10 @@ class Port(NamedTuple):
 
 
 class Device(NamedTuple):
-    """An RDMA device. `nodes` are its character devices below /dev/infiniband, be they there or not."""
+    """An RDMA device.
+
+    `nodes` are the names of its character devices below /dev/infiniband, whether they exist or not.
+    """
 
     name: str
     ports: tuple[Port, ...]
@@ -45,49 +48,51 @@ class Device(NamedTuple):
 
 
 def read(host: hosts.Host) -> dict[str, Device]:
-    """Every device of the host that /sys shows, in natural order."""
+    """Return every device that /sys shows, by name, in natural order."""
     owners = {node: host.text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.names(_VERBS_CLASS)}
-    return {name: _device(host, name, owners) for name in host.names(_CLASS)}
+    return {name: _read_device(host, name, owners) for name in host.names(_CLASS)}
 
 
-def _device(host: hosts.Host, name: str, owners: Mapping[str, str | None]) -> Device:
-    """Read one device; `owners` are the RDMA devices by character device, as libibverbs matches them.
+def _read_device(host: hosts.Host, name: str, owners: Mapping[str, str | None]) -> Device:
+    """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
 
-    A device without a PCI function (rxe, siw) is found by no other way. Where a runtime hides that class, the folder of
-    the device's function tells.
+    Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides that class, the
+    directory of the device's PCI function is used.
     """
     base = f"{_CLASS}/{name}"
-    ports = tuple(_port(host, f"{base}/ports/{each}", number) for each, number in _numbered(host, f"{base}/ports"))
+    ports = tuple(
+        _read_port(host, f"{base}/ports/{name}", number) for name, number in _list_numbered(host, f"{base}/ports")
+    )
     nodes = tuple(node for node, owner in owners.items() if owner == name)
     nodes = nodes or tuple(node for node in host.names(f"{base}/device/infiniband_verbs") if owners.get(node) is None)
     return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
 
 
-def _numbered(host: hosts.Host, path: str) -> Iterator[tuple[str, int]]:
-    """The entries of a folder that are numbers."""
-    for each in host.names(path):
-        number = hosts.whole(each)
+def _list_numbered(host: hosts.Host, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the numeric entries of a directory with their values."""
+    for name in host.names(path):
+        number = hosts.parse_number(name)
         if number is not None:
-            yield each, number
+            yield name, number
 
 
-def _port(host: hosts.Host, base: str, number: int) -> Port:
-    texts = [host.text(f"{base}/{each}") or "" for each in ("state", "link_layer", "rate")]
-    return Port(number, texts[0], texts[1], texts[2], tuple(_gids(host, base)))
+def _read_port(host: hosts.Host, base: str, number: int) -> Port:
+    texts = [host.text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate")]
+    return Port(number, texts[0], texts[1], texts[2], tuple(_read_gids(host, base)))
 
 
-def _gids(host: hosts.Host, base: str) -> Iterator[Gid]:
-    for each, number in _numbered(host, f"{base}/gids"):
-        address = _address(host.text(f"{base}/gids/{each}"))
+def _read_gids(host: hosts.Host, base: str) -> Iterator[Gid]:
+    for name, number in _list_numbered(host, f"{base}/gids"):
+        address = _parse_address(host.text(f"{base}/gids/{name}"))
         if address is not None:
-            kind = host.text(f"{base}/gid_attrs/types/{each}") or ""
-            yield Gid(number, address, kind, host.text(f"{base}/gid_attrs/ndevs/{each}") or "")
+            kind = host.text(f"{base}/gid_attrs/types/{name}") or ""
+            yield Gid(number, address, kind, host.text(f"{base}/gid_attrs/ndevs/{name}") or "")
 
 
-def _address(written: str | None) -> Address | None:
-    """The address a GID stands for; None for an empty entry, which reads as zeros or not at all."""
+def _parse_address(text: str | None) -> Address | None:
+    """Return the address that a GID contains, or None for an empty entry, which is all zeros or unreadable."""
     try:
-        address = ipaddress.IPv6Address(written or "::")
+        address = ipaddress.IPv6Address(text or "::")
     except ValueError:
         return None
     return None if address == ipaddress.IPv6Address("::") else address.ipv4_mapped or address

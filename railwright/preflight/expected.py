@@ -1,6 +1,6 @@
-"""What is expected of a fabric: the rails as the command line gives them, and what each transport's ports must be.
+"""The expected state of a fabric: the rails from the command line, and the required ports of each transport.
 
-Owns the table of transports and the grammar of `--rail`. Knows no host.
+Contains the table of transports and the grammar of `--rail`.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Rail(NamedTuple):
-    """A rail; `device` and `interface` "" where they are not known before the pod runs."""
+    """A rail. `device` and `interface` are "" if they are not known before the pod runs."""
 
     name: str
     device: str = ""
@@ -16,13 +16,13 @@ class Rail(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What NCCL needs of a transport's ports (knowledge of NCCL's user guide and the drivers' own link layers)."""
+    """Requirements of a transport's ports (NCCL's user guide; link layers as the kernel drivers report them)."""
 
     link_layer: str  # as sysfs writes it
-    gid_kinds: tuple[str, ...] = ()  # of the entry that holds the rail's address; () = no entry is looked for
-    needs_address: bool = False  # also a rail without an interface of its own needs a GID of this namespace
-    prefixes: tuple[str, ...] = ("",)  # of its devices' names; "" = any
-    by_hca: bool = True  # NCCL_IB_HCA chooses among its devices
+    gid_kinds: tuple[str, ...] = ()  # allowed types of the entry with the rail's address; () if no entry is required
+    needs_address: bool = False  # True if a rail without an interface also needs a GID of this network namespace
+    prefixes: tuple[str, ...] = ("",)  # of device names; "" allows any
+    by_hca: bool = True  # True if NCCL_IB_HCA selects among the devices
 
 
 _V2, _V1 = "RoCE v2", "IB/RoCE v1"
@@ -31,15 +31,16 @@ RULES: Mapping[str, Rule] = {
     "roce": Rule("Ethernet", (_V2,), needs_address=True),
     "infiniband": Rule("InfiniBand"),  # GIDs there come from the subnet manager, not from addresses
     "erdma": Rule("Ethernet", (_V2,)),
-    "pvrdma": Rule("Ethernet", (_V2, _V1)),  # the host's version decides, and it may be 1
+    "pvrdma": Rule("Ethernet", (_V2, _V1)),  # the hypervisor's version decides, and may be v1
     "efa": Rule("Unspecified", prefixes=("efa_", "rdmap"), by_hca=False),  # drivers/infiniband/hw/efa
 }
 
 
 class Expected(NamedTuple):
-    """All that is checked. `mtu` 0: none is asked for. `gid_index` None: NCCL chooses the entry.
+    """The expectations of one run.
 
-    `root`: the ranks run as root, so IPC_LOCK is theirs.
+    `mtu` 0 means any. `gid_index` None means that NCCL chooses the entry. `root` is True if the ranks run as root, so
+    that IPC_LOCK takes effect.
     """
 
     transport: str
@@ -51,18 +52,18 @@ class Expected(NamedTuple):
 
     @property
     def rule(self) -> Rule:
-        """What its transport needs."""
+        """The requirements of the transport."""
         return RULES[self.transport]
 
 
-def rail(written: str) -> Rail:
-    """A rail from NAME[,device=DEVICE][,interface=INTERFACE]. Raises ValueError that says what is wrong.
+def parse_rail(text: str) -> Rail:
+    """Parse NAME[,device=DEVICE][,interface=INTERFACE]. Raises ValueError with the expected form.
 
-    An interface's name may hold a comma, so it comes last and takes the rest.
+    An interface's name may contain a comma, so it comes last and takes the rest.
     """
-    head, mark, interface = written.partition(",interface=")
+    head, mark, interface = text.partition(",interface=")
     name, *parts = head.split(",")
-    found = {key: value for key, _, value in (part.partition("=") for part in parts)}
-    if not name or (mark and not interface) or found.keys() - {"device"} or not all(found.values()):
-        raise ValueError(f"{written!r} is not NAME[,device=DEVICE][,interface=INTERFACE]")
-    return Rail(name, found.get("device", ""), interface)
+    options = {key: value for key, _, value in (part.partition("=") for part in parts)}
+    if not name or (mark and not interface) or options.keys() - {"device"} or not all(options.values()):
+        raise ValueError(f"{text!r} is not NAME[,device=DEVICE][,interface=INTERFACE]")
+    return Rail(name, options.get("device", ""), interface)

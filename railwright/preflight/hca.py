@@ -1,30 +1,30 @@
-"""NCCL_IB_HCA: which ports NCCL would take, by its own rules.
+"""NCCL_IB_HCA: selects ports by NCCL's own rules.
 
-Owns the grammar (NVIDIA/nccl src/misc/utils.cc, src/transport/net_ib/init.cc): `^` excludes, `=` is exact, else each
-entry is a prefix; name[:port]; a port that is not a number matches nothing.
+The grammar is that of NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc: `^` excludes, `=` is exact,
+otherwise each entry is a prefix; name[:port]; a port that is not a number matches nothing.
 """
 
 
-def exact(value: str) -> tuple[str, ...]:
-    """The devices of an exact list, in its order; () for any other value."""
+def parse_exact_list(value: str) -> tuple[str, ...]:
+    """Return the devices of an exact list in its order; () for any other value."""
     if not value.startswith("=") or value.startswith("=^"):
         return ()
-    return tuple(dict.fromkeys(each.partition(":")[0] for each in value[1:].split(",") if each))
+    return tuple(dict.fromkeys(entry.partition(":")[0] for entry in value[1:].split(",") if entry))
 
 
 def selects(value: str, device: str, port: int) -> bool:
-    """True where NCCL would take this port."""
+    """True if NCCL would use this port."""
     exclude, rest = value.startswith("^"), value.removeprefix("^")
-    whole, listed = rest.startswith("="), rest.removeprefix("=")
-    entries = [each for each in listed.split(",") if each]
+    exact_names, listed = rest.startswith("="), rest.removeprefix("=")
+    entries = [entry for entry in listed.split(",") if entry]
     if not entries:
         return not exclude
-    return exclude != any(_matches(each, device, port, whole=whole) for each in entries)
+    return exclude != any(_matches(entry, device, port, exact_names=exact_names) for entry in entries)
 
 
-def _matches(entry: str, device: str, port: int, *, whole: bool) -> bool:
+def _matches(entry: str, device: str, port: int, *, exact_names: bool) -> bool:
     name, mark, number = entry.partition(":")
     number = number.partition(":")[0]
     if mark and number != "-1" and number != str(port):
         return False
-    return device == name if whole else device.startswith(name)
+    return device == name if exact_names else device.startswith(name)

@@ -1,7 +1,7 @@
-"""Whether this container may lock the memory that verbs registers: its limit, or the capability instead of it.
+"""Checks that this container may lock the memory that verbs registers, by its limit or by IPC_LOCK.
 
-Owns the two files of /proc that tell. The limit is the runtime's and the same in every container of the pod; the
-capability counts for root only (NVIDIA/nvidia-container-toolkit issue 2037), so for a pod of another user not at all.
+Reads two files in /proc. The runtime sets the limit, the same in every container of the pod. The capability takes
+effect only for root (NVIDIA/nvidia-container-toolkit issue 2037).
 """
 
 from typing import NamedTuple
@@ -10,37 +10,37 @@ from railwright.preflight import host as hosts
 
 _LIMIT = "Max locked memory"
 _IPC_LOCK = 14  # CAP_IPC_LOCK, include/uapi/linux/capability.h
-_ENOUGH = 1 << 30  # bytes; the defaults in the wild are 64 KiB and 8 MiB, one channel's buffers are 4 MiB a peer
+_ENOUGH = 1 << 30  # bytes; common defaults are 64 KiB and 8 MiB, and one channel's buffers take 4 MiB per peer
 
 
 class Lock(NamedTuple):
-    """`limit` in bytes, None for unlimited or not readable; `granted` where IPC_LOCK can be had."""
+    """`limit` in bytes, None if unlimited or unreadable; `granted` is True if IPC_LOCK takes effect."""
 
     limit: int | None
     granted: bool
 
     @property
     def suffices(self) -> bool:
-        """True where NCCL can register its buffers."""
+        """True if NCCL can register its buffers."""
         return self.granted or self.limit is None or self.limit >= _ENOUGH
 
 
 def read(host: hosts.Host, *, root: bool) -> Lock:
-    """What holds here; `root`: the containers that compute run as root, so that capabilities are theirs."""
-    return Lock(_limit(host), root and _granted(host))
+    """Read the limit and the capability. `root`: the ranks run as root, so that the capability takes effect."""
+    return Lock(_read_limit(host), root and _has_ipc_lock(host))
 
 
-def _limit(host: hosts.Host) -> int | None:
+def _read_limit(host: hosts.Host) -> int | None:
     for line in (host.text("/proc/self/limits") or "").splitlines():
         if line.startswith(_LIMIT):
-            return hosts.whole("".join(line[len(_LIMIT) :].split()[:1]))
+            return hosts.parse_number("".join(line[len(_LIMIT) :].split()[:1]))
     return None
 
 
-def _granted(host: hosts.Host) -> bool:
-    """By the bounding set: this process is not root, so it may have no capability the ranks have."""
+def _has_ipc_lock(host: hosts.Host) -> bool:
+    """Check the bounding set: this process is not root and may lack capabilities that the ranks have."""
     for line in (host.text("/proc/self/status") or "").splitlines():
         name, _, value = line.partition(":")
-        if name in {"CapBnd", "CapEff"} and (hosts.whole(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
+        if name in {"CapBnd", "CapEff"} and (hosts.parse_number(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
             return True
     return False

@@ -1,43 +1,40 @@
-"""A report as one line that fits a terminal and a pod's status.
-
-Owns the wording around problems and the bound of the line.
-"""
+"""Formats a report as one line that fits a terminal and a pod's status."""
 
 from collections.abc import Sequence
 
-from railwright.preflight.checks import Found, Problem, Report
+from railwright.preflight.checks import Problem, ReadyRail, Report
 
-MAX = 1000  # characters; the kubelet keeps 4096 bytes of a container's termination message, 12 KiB of a pod's
-_ALIKE = 8  # places told one by one
+MAX = 1000  # characters; kubelet keeps 4096 bytes of a container's termination message and 12 KiB of a pod's
+_MAX_LOCATIONS = 8  # maximum number of locations in a message
 
 
-def line(report: Report, *, warn: bool) -> str:
-    """The line: what is wrong and how to mend it, or what is ready."""
+def format_line(report: Report, *, warn: bool) -> str:
+    """Return the line: the problems with their fixes, or the rails that are ready."""
     if not report.problems:
         count = len(report.rails)
-        return _cut(f"{count} rail{'s' * (count != 1)} ready: {', '.join(map(_ready, report.rails))}")
-    return _cut(f"{'warning' if warn else 'failed'}: {'; '.join(_groups(report.problems))}")
+        return _sanitize(f"{count} rail{'s' * (count != 1)} ready: {', '.join(map(_format_rail, report.rails))}")
+    return _sanitize(f"{'warning' if warn else 'failed'}: {'; '.join(_group_by_fix(report.problems))}")
 
 
-def _cut(text: str) -> str:
+def _sanitize(text: str) -> str:
     plain = "".join(character if character.isprintable() else "?" for character in text)
     return plain if len(plain) <= MAX else f"{plain[: MAX - 3]}..."
 
 
-def _groups(problems: Sequence[Problem]) -> list[str]:
-    """Problems with the same fix share it, in the order of the first of each."""
+def _group_by_fix(problems: Sequence[Problem]) -> list[str]:
+    """Group problems by fix, in the order of the first problem of each group."""
     by_fix: dict[str, list[str]] = {}
-    for each in problems:
-        by_fix.setdefault(each.fix, []).append(f"{each.where}: {each.what}")
-    return [f"{_some(places)}: {fix}" for fix, places in by_fix.items()]
+    for problem in problems:
+        by_fix.setdefault(problem.fix, []).append(f"{problem.where}: {problem.what}")
+    return [f"{_join_locations(locations)}: {fix}" for fix, locations in by_fix.items()]
 
 
-def _some(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _ALIKE} more" if len(places) > _ALIKE else ""
-    return ", ".join(places[:_ALIKE]) + more
+def _join_locations(locations: Sequence[str]) -> str:
+    more = f" and {len(locations) - _MAX_LOCATIONS} more" if len(locations) > _MAX_LOCATIONS else ""
+    return ", ".join(locations[:_MAX_LOCATIONS]) + more
 
 
-def _ready(found: Found) -> str:
-    words = [found.rail, found.device if found.device != found.rail else "", found.address]
-    words += [f"GID {found.gid}" if found.gid is not None else "", f"mtu {found.mtu}" if found.mtu else found.rate]
-    return " ".join(word for word in words if word)
+def _format_rail(rail: ReadyRail) -> str:
+    parts = [rail.rail, rail.device if rail.device != rail.rail else "", rail.address]
+    parts += [f"GID {rail.gid}" if rail.gid is not None else "", f"mtu {rail.mtu}" if rail.mtu else rail.rate]
+    return " ".join(part for part in parts if part)

@@ -1,6 +1,6 @@
-"""Where NCCL would find a variable: the environment, else /etc/nccl.conf (NVIDIA/nccl src/misc/param.cc).
+"""Reads a variable as NCCL would: from the environment, otherwise /etc/nccl.conf (NVIDIA/nccl src/misc/param.cc).
 
-Owns the names this check reads. A file of a user's home or one named by NCCL_CONF_FILE is the image's, not seen.
+A file in a user's home or one named by NCCL_CONF_FILE is part of the image and not visible here.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ _FILE = "/etc/nccl.conf"
 
 
 def value(name: str, environment: Mapping[str, str], host: hosts.Host) -> str | None:
-    """The value, None where nobody says."""
+    """Return the value, or None if it is set nowhere."""
     if name in environment:
         return environment[name]
     for line in (host.text(_FILE) or "").splitlines():
-        found, mark, text = line.partition("=")
-        if mark and found == name:
+        key, mark, text = line.partition("=")
+        if mark and key == name:
             return text
     return None
 
 
 def gid_index(environment: Mapping[str, str], host: hosts.Host) -> int | None:
-    """The fixed entry of every GID table, None where NCCL chooses (-1, or nothing that it would read as a number)."""
-    return hosts.whole(value(GID_INDEX, environment, host))
+    """Return the fixed GID index, or None if NCCL chooses (-1, or a value that is no number)."""
+    return hosts.parse_number(value(GID_INDEX, environment, host))

@@ -1,7 +1,7 @@
-"""Connections of a port: their number, their deadlines, the short way, and what an unreadable request line gets.
+"""Connections of a port: their limit, their deadlines, the fast path, and the response to an unreadable request.
 
-Owns what aiohttp has not (reliability.md T12): a silent or dripping client is dropped, and the number of clients is
-bounded. aiohttp's low-level `web.Server` is the factory of its protocol; ours makes a subclass with a timer.
+Adds to aiohttp's low-level `web.Server` deadlines for clients that send nothing or too slowly, and a limit on the
+number of connections.
 """
 
 import asyncio
@@ -19,34 +19,34 @@ _LOG = logging.getLogger(__name__)
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Rejected = Callable[[int], None]
-"""Called with the status of every answer that no handler gave."""
+"""Called with the status of every error response that no handler produced."""
 Admits = Callable[[asyncio.BaseTransport], bool]
-"""False for a caller that has no business here; asked once, when its handshake is over."""
+"""False for a client that must not use the port; called once, after the TLS handshake."""
 
 
 class ShortWay(Protocol):
-    """Whole answers, headers included, to requests that need no waiting but for their bodies (answers.Answers)."""
+    """Complete responses to requests that wait for nothing but their body (answers.Answers)."""
 
     closing: bool
 
     def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
-        """The answer to a request that is there whole; None where the long way has to take it."""
+        """Return the response to a completely received request, or None if the slow path must handle it."""
 
     def awaits(self, message: http.RawRequestMessage) -> int | None:
-        """The length of a body to be collected and then `completed`; None where the long way has to take it."""
+        """Return the length of a body to collect for `completed`, or None if the slow path must handle it."""
 
     def promise(self, length: int) -> None:
-        """So many bytes of bodies more are under way; fewer, where it is below zero."""
+        """Reserve memory for `length` more bytes of bodies; a negative `length` releases it."""
 
     def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
-        """The answer to a request whose body was awaited."""
+        """Return the response to a request whose body was awaited."""
 
     def late(self) -> bytes:
-        """The answer to a request whose body did not come in time."""
+        """Return the response to a request whose body did not arrive in time."""
 
 
 class Connections(web.Server):
-    """The connections of one port, made by the loop's server, closed by `finish`."""
+    """The connections of one port, created by the event loop's server and closed by `finish`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Connections(web.Server):
         rejected: Rejected,
         admits: Admits = lambda _transport: True,
     ) -> None:
-        super().__init__(self._begun)
+        super().__init__(self._start_request)
         self.admits = admits
         self._handle = handle
         self.short = short
@@ -65,20 +65,20 @@ class Connections(web.Server):
         self.rejected = rejected
 
     def __call__(self) -> web.RequestHandler:
-        """One connection's protocol."""
+        """Return the protocol of a new connection."""
         return _Connection(self)
 
     async def finish(self, seconds: float) -> None:
-        """Close idle connections, let requests in flight end within `seconds`, then cut the rest."""
+        """Close idle connections, let requests in flight end within `seconds`, then close the rest."""
         self.pre_shutdown()
         await self.shutdown(seconds)
 
     def cut(self) -> None:
-        """Close every connection now, whatever is in flight."""
+        """Close every connection now, with requests in flight."""
         for connection in self.connections:
             connection.force_close()
 
-    async def _begun(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _start_request(self, request: web.BaseRequest) -> web.StreamResponse:
         protocol = request.protocol
         if isinstance(protocol, _Connection):
             protocol.headers_arrived()
@@ -86,8 +86,10 @@ class Connections(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's protocol with a deadline for the first byte and for the headers of each request, and with a short way
-    for plain requests: aiohttp's own takes two tasks' turns and three objects a request, which is half of its cost.
+    """aiohttp's protocol with deadlines for the first byte and for the headers of each request, and with a fast path.
+
+    The fast path handles plain requests. aiohttp itself needs two task switches and three objects per request, which
+    is half of its cost.
     """
 
     __slots__ = ("_awaited", "_deadline", "_extent", "_idle", "_owner", "_peer", "_rest")
@@ -98,16 +100,16 @@ class _Connection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             keepalive_timeout=owner.limits.keepalive_seconds,
             lingering_time=owner.limits.lingering_seconds,
-            access_log=None,  # type: ignore[arg-type]  # documented: None switches it off
-            auto_decompress=False,  # a small compressed body may unfold to gigabytes
+            access_log=None,  # type: ignore[arg-type]  # documented: None disables it
+            auto_decompress=False,  # a small compressed body can expand to gigabytes
         )
         self._owner = owner
         self._deadline: asyncio.TimerHandle | None = None
-        self._idle = True  # no request of this connection is being read or answered
+        self._idle = True  # True if no request of this connection is being read or answered
         self._extent = extents.Extent()
         self._peer = ""
-        self._awaited = 0  # bytes of the body whose rest is awaited
-        self._rest: asyncio.Future[None] | None = None  # while the rest of a body is awaited; done when it has come
+        self._awaited = 0  # length of the awaited body
+        self._rest: asyncio.Future[None] | None = None  # set while a body is awaited; done when it has arrived
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -123,16 +125,16 @@ class _Connection(web.RequestHandler):
         self._arm(self._owner.limits.first_byte_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """A plain request that is there whole is answered here; any other goes aiohttp's way, a task a request."""
+        """Answer a completely received plain request here; leave any other to aiohttp's task."""
         waiter = self._waiter
         if not self._idle or waiter is None or waiter.done() or self._messages or self._paused:
             self._parse(data)
             return
         self._extent.reset()
-        self._waiter = None  # nobody is woken before we have looked
+        self._waiter = None  # nobody must be woken before the fast path has been tried
         self._parse(data)
         self._waiter = waiter
-        if self._messages and len(self._messages) == 1 and (self._answered() or self._awaits()):
+        if self._messages and len(self._messages) == 1 and (self._answer_fast() or self._start_awaiting_body()):
             return
         if data:
             self._idle = False
@@ -141,24 +143,24 @@ class _Connection(web.RequestHandler):
             waiter.set_result(None)
 
     def _parse(self, data: bytes) -> None:
-        """Let aiohttp parse a chunk, and note whether a part of a further request was in it."""
+        """Let aiohttp parse a chunk, and record whether it contained a part of another request."""
         requests, size = self._request_count, self._extent.body_size()
         super().data_received(data)
         self._extent.add(data, size, self._request_count - requests, self._messages[-1] if self._messages else None)
 
     def _await_headers(self) -> None:
-        """Give the rest of a request's headers, of which a part came with or behind the one before, its time."""
+        """Start the deadline of a request whose first header bytes came with the previous request."""
         self._extent.reset()
         self._idle = False
         self._arm(self._owner.limits.header_seconds)
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
-        """Only what was paused is resumed: aiohttp asks for it with each body, and parses nothing each time."""
+        """Resume only if reading is paused: aiohttp calls this for each body and parses nothing each time."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
-    def _answered(self) -> bool:
-        """True where the one request that waits has been answered."""
+    def _answer_fast(self) -> bool:
+        """True if the single queued request has been answered."""
         message, payload = self._messages[0]
         if self.transport is None or not isinstance(message, http.RawRequestMessage):
             return False
@@ -170,13 +172,13 @@ class _Connection(web.RequestHandler):
             self._parser.message_consumed()
         self.transport.write(answer)
         self._disarm()
-        self._stay()
+        self._keep_alive()
         if self._extent.exceeded:
             self._await_headers()
         return True
 
-    def _awaits(self) -> bool:
-        """True where the one request that waits will be answered once the rest of its body has come."""
+    def _start_awaiting_body(self) -> bool:
+        """True if the single queued request will be answered when the rest of its body has arrived."""
         message, payload = self._messages[0]
         if self.transport is None or not isinstance(message, http.RawRequestMessage) or self._reading_paused:
             return False
@@ -185,53 +187,53 @@ class _Connection(web.RequestHandler):
             return False
 
         def whole(body: bytes) -> None:
-            self._read_on(self)
+            self._switch_reader(self)
             self._complete(message, body)
 
         try:
             rest = bodies.Rest(self, self._owner.rooms, payload.read_nowait(), length, whole)
-        except OSError:  # no room
+        except OSError:  # no memory for the body
             self.force_close()
             return True
         self._messages.popleft()
-        self._parser = self._unused_parser()  # the one so far waits for bytes that it will not see
+        self._parser = self._build_parser()  # the current parser waits for bytes that it will not receive
         self._rest, self._idle, self._awaited = self._loop.create_future(), False, length
         self._owner.short.promise(length)
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
             self._keepalive_handle = None
         self._arm(self._owner.limits.body_seconds)
-        self._read_on(rest)
+        self._switch_reader(rest)
         return True
 
     def _complete(self, message: http.RawRequestMessage, body: bytes) -> None:
-        """Answer the request whose body has come."""
+        """Answer the request whose body has arrived."""
         self._disarm()
         if self._rest is None or self.transport is None:
             return
         self.transport.write(self._owner.short.completed(message, body, self._peer))
-        self._settle(self._rest)
+        self._end_wait(self._rest)
         self._idle = True
         if self._owner.short.closing or self._close or self._force_close:
             self.force_close()
         else:
-            self._stay()
+            self._keep_alive()
 
-    def _settle(self, rest: asyncio.Future[None]) -> None:
-        """No body is awaited any more."""
+    def _end_wait(self, rest: asyncio.Future[None]) -> None:
+        """End the wait for a body."""
         rest.set_result(None)
         self._rest = None
         self._owner.short.promise(-self._awaited)
 
-    def _read_on(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have this protocol read; uvloop asks for its kind only when reading begins."""
+    def _switch_reader(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let `protocol` read; uvloop checks the type of protocol only when reading starts."""
         if self.transport is not None:
             self.transport.pause_reading()
             self.transport.set_protocol(protocol)
             self.transport.resume_reading()
 
-    def _unused_parser(self) -> http.HttpRequestParser:
-        """As aiohttp makes one for a connection."""
+    def _build_parser(self) -> http.HttpRequestParser:
+        """Return a new parser, configured as aiohttp does for a connection."""
         return http.HttpRequestParser(
             self,
             self._loop,
@@ -245,22 +247,22 @@ class _Connection(web.RequestHandler):
         )
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - aiohttp's signature
-        """End what is in flight within `timeout` seconds, then close."""
+        """Let requests in flight end within `timeout` seconds, then close."""
         if self._rest is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await asyncio.shield(self._rest)
         await super().shutdown(timeout)
 
-    def _stay(self) -> None:
-        """Keep the connection for the next request, as long as any is kept."""
+    def _keep_alive(self) -> None:
+        """Keep the connection open for the next request, until the keep-alive timeout."""
         self._keepalive = True
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def headers_arrived(self) -> None:
-        """A request is whole up to its headers; its body has a deadline of its own."""
+        """Stop the deadline of the headers; the body has its own."""
         self._disarm()
 
     async def finish_response(
@@ -276,7 +278,7 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._disarm()
         if self._rest is not None:
-            self._settle(self._rest)
+            self._end_wait(self._rest)
         super().connection_lost(exc)
 
     def handle_error(
@@ -286,19 +288,19 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """JSON instead of aiohttp's text, and no traceback for what a client sent.
+        """Return JSON instead of aiohttp's text, and log no traceback for a client's error.
 
-        Raises ConnectionError where nobody is there to be answered: that ends the connection, and nothing is logged.
+        Raises ConnectionError if the client has disconnected: that ends the connection without a log line.
         """
-        del message  # quotes the client's bytes
+        del message  # quotes bytes that the client sent
         if self.transport is None or isinstance(exc, ConnectionError):
-            raise ConnectionError("the caller has hung up") from exc
+            raise ConnectionError("the client has disconnected") from exc
         self._owner.rejected(status)
         if status == 500:
             _LOG.error("request failed outside its handler", exc_info=exc)
         elif request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun, no other can be sent")
-        reason = f"not HTTP/1.1 as expected: {type(exc).__name__}" if status == 400 else "internal error"
+            raise ConnectionError("the response has started, no other can be sent")
+        reason = f"not valid HTTP/1.1: {type(exc).__name__}" if status == 400 else "internal error"
         answer = web.Response(body=routes.error_body(status, reason), status=status, content_type=routes.JSON)
         answer.force_close()
         return answer
@@ -321,4 +323,4 @@ class _Connection(web.RequestHandler):
         self.force_close()
 
     def log_debug(self, *args: Any, **kw: Any) -> None:
-        """Nothing: a client that hangs up is no news."""
+        """Log nothing: disconnecting clients are normal."""

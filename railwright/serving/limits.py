@@ -1,7 +1,6 @@
-"""What a request may be before a handler sees it: headers, size and speed of its body, and the numbers for all that.
+"""Limits on a request before it reaches a handler: headers, and size and speed of its body.
 
-Owns the limits (threats T11 and T12: huge bodies, compressed bombs, dripping clients) and the reading of bodies.
-Knows no path and no handler.
+They protect against huge bodies, compressed bombs and slow clients (docs/security.md).
 """
 
 import asyncio
@@ -14,82 +13,84 @@ from railwright.serving import routes
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes, seconds and counts. The defaults suit the service port; tests shorten the times."""
+    """Limits in bytes, seconds and counts. The defaults suit the service port; tests shorten the times."""
 
     max_body: int
-    first_byte_seconds: float = 30.0  # Go's transports dial ahead of need; controller-runtime gives 32 s
+    first_byte_seconds: float = 30.0  # Go's transports connect ahead of need; controller-runtime allows 32 s
     header_seconds: float = 10.0  # from the first byte of a request to the end of its headers
     body_seconds: float = 30.0  # from the headers to the last byte of the body
-    handshake_seconds: float = 10.0  # of TLS; client-go gives up after 10 s itself
-    keepalive_seconds: float = 300.0  # well over the 90 s after which client-go drops idle connections itself
-    lingering_seconds: float = 2.0  # how long the rest of a refused body is read, so that the answer arrives
-    finish_seconds: float = 10.0  # for what is in flight at the end; no caller waits longer for an answer
-    turn_seconds: float = 1.0  # of answers in one turn; a caller waits for two at most, an API server 5 s for us
-    retry_seconds: int = 1  # whole, or an API server does not try again (client-go rest/with_retry.go)
+    handshake_seconds: float = 10.0  # TLS handshake; client-go gives up after 10 s itself
+    keepalive_seconds: float = 300.0  # well over the 90 s after which client-go closes idle connections
+    lingering_seconds: float = 2.0  # how long the rest of a rejected body is read, so that the response arrives
+    finish_seconds: float = 10.0  # for requests in flight at shutdown; no client waits longer
+    # budget of one event-loop iteration before load is shed; a request waits for at most two, an API server for 5 s
+    turn_seconds: float = 1.0
+    retry_seconds: int = 1  # a whole number, otherwise an API server does not retry (client-go rest/with_retry.go)
     connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time; see tuning.connections
-    backlog: int = 1024  # connections the kernel may queue while the loop is busy
+    backlog: int = 1024  # connections that the kernel queues while the event loop is busy
 
 
 def check(request: web.BaseRequest, max_body: int) -> None:
-    """Refuse by the headers alone. Raises HttpError 413, 415 or 417."""
+    """Check a request by its headers. Raises HttpError 413, 415 or 417."""
     headers = request.headers
     if headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
-        raise routes.HttpError(415, "compressed bodies are not taken: send it without Content-Encoding")
+        raise routes.HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
     if request.content_type != routes.JSON:
         raise routes.HttpError(415, f"expected Content-Type: {routes.JSON}")
     if headers.get("Expect", "100-continue").lower() != "100-continue":
-        raise routes.HttpError(417, "only Expect: 100-continue is known")
+        raise routes.HttpError(417, "only Expect: 100-continue is supported")
     if (length := request.content_length) is not None and length > max_body:
-        raise _too_large(max_body)
+        raise _build_too_large_error(max_body)
 
 
 async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory) -> bytes:
-    """The body. Raises HttpError: 413 as soon as it is too long, 408 if it does not end in time, 400 if broken.
+    """Return the body. Raises HttpError: 413 once it is too long, 408 if it does not arrive in time, 400 if it is
+    malformed.
 
-    429 where there is no room for it: the API server tries again after the time it is told, within its own.
+    429 if there is not enough memory; the API server retries after Retry-After within its own timeout.
     """
     if "Expect" in request.headers and request.version == HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # as aiohttp's own expect handler does: the answer has not begun yet
+        request.writer.output_size = 0  # as aiohttp's own expect handler does: the response has not started
     if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
-        return request.content.read_nowait()  # most bodies arrive with their headers: nothing to wait for, no timer
-    announced = request.content_length or 0
-    if not memory.has_room(announced):
-        raise _no_room()
-    memory.promised += announced
+        return request.content.read_nowait()  # most bodies arrive with their headers, so no timer is needed
+    declared_length = request.content_length or 0
+    if not memory.has_room(declared_length):
+        raise _build_no_memory_error()
+    memory.promised += declared_length
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _collected(request, limits.max_body, memory)
+            return await _collect_body(request, limits.max_body, memory)
     except TimeoutError:
         raise routes.HttpError(408, late(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
-        raise routes.HttpError(400, f"the body is not what its headers announced: {type(error).__name__}") from None
+        raise routes.HttpError(400, f"the body does not match its headers: {type(error).__name__}") from None
     finally:
-        memory.promised -= announced
+        memory.promised -= declared_length
 
 
 def late(limits: Limits) -> str:
-    """Why a request is refused whose body did not end in time."""
+    """Return the reason of status 408."""
     return f"the body did not arrive within {limits.body_seconds:g} s"
 
 
-async def _collected(request: web.BaseRequest, max_body: int, memory: memories.Memory) -> bytes:
+async def _collect_body(request: web.BaseRequest, max_body: int, memory: memories.Memory) -> bytes:
     parts: list[bytes] = []
     size = 0
     while part := await request.content.readany():
         parts.append(part)
         size += len(part)
         if size > max_body:
-            raise _too_large(max_body)
-        if request.content_length is None and not memory.has_room(size):  # nobody knows how many chunks will come
-            raise _no_room()
+            raise _build_too_large_error(max_body)
+        if request.content_length is None and not memory.has_room(size):  # the number of chunks is unknown in advance
+            raise _build_no_memory_error()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _no_room() -> routes.HttpError:
-    reason = "too little memory is left for so large a body: send it again, or raise the container's memory limit"
+def _build_no_memory_error() -> routes.HttpError:
+    reason = "not enough memory to buffer this request: retry, or raise the container's memory limit"
     return routes.HttpError(429, reason, {"Retry-After": "1"})
 
 
-def _too_large(max_body: int) -> routes.HttpError:
-    return routes.HttpError(413, f"the body has more than {max_body} bytes, the limit of --max-body")
+def _build_too_large_error(max_body: int) -> routes.HttpError:
+    return routes.HttpError(413, f"the body is larger than {max_body} bytes, the limit set by --max-body")

@@ -1,6 +1,6 @@
-"""Ports: from an address of the settings to a listening socket, and how its real address is written.
+"""Opens listening sockets for the addresses in the settings, and formats their actual addresses.
 
-Owns what "every interface" means (IPv6 and IPv4 where the machine has both) and the sharing of a port by processes.
+An empty host means IPv6 and IPv4 if the machine has both. Several processes can share a port.
 """
 
 import contextlib
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from railwright.serving import settings
 
 Announced = Callable[[settings.Address, settings.Address], None]
-"""Called with the real addresses of the service and of the probes once both are open."""
+"""Called with the actual addresses of the service and of the probes once both are open."""
 
 
 class ListenError(OSError):
-    """The address cannot be listened on; the message says which and why."""
+    """Listening on the address failed; the message contains address and cause."""
 
 
 def bind(at: settings.Address, *, shared: bool = False) -> socket.socket:
-    """A socket bound to `at` that does not listen yet; `shared` lets other processes of ours bind the same port.
+    """Return a socket bound to `at` that does not listen yet. `shared` allows other processes to bind the same port.
 
     Raises ListenError.
     """
@@ -40,28 +40,28 @@ def bind(at: settings.Address, *, shared: bool = False) -> socket.socket:
 
 
 def address(bound: socket.socket) -> settings.Address:
-    """Where it really is: the port the system chose for port 0."""
+    """Return the actual address, with the port that the system chose for port 0."""
     host, port = bound.getsockname()[:2]
     return settings.Address(host, port)
 
 
 @contextlib.contextmanager
 def pair(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The sockets of the service and of the probes, closed at the end. Raises ListenError."""
+    """Open the sockets of the service and of the probes, and close them at the end. Raises ListenError."""
     with contextlib.closing(bind(options.listen)) as service, contextlib.closing(bind(options.ops_listen)) as ops:
         yield service, ops
 
 
 def announce(service: settings.Address, ops: settings.Address) -> None:
-    """The two lines of CONTRACT ruling 18, in one write, so that no log line comes between."""
-    with contextlib.suppress(OSError):  # a full disk behind stderr is no reason not to serve
+    """Print the two lines of docs/interface.md 6 in one write, so that no log line comes between them."""
+    with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
         sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")
         sys.stderr.flush()
 
 
 def _where(host: str) -> tuple[socket.AddressFamily, str]:
     if host == "":
-        return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")  # noqa: S104 - the contract's default
+        return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")  # noqa: S104 - default
     try:
         family, _, _, _, place = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:

@@ -1,44 +1,44 @@
-"""How much memory bodies may still take: large ones are refused before the kernel ends the process for them.
+"""Memory headroom of the container: large bodies are rejected before the kernel kills the process.
 
-Owns the reading of the container's own limit and use (cgroup v2) and the bytes promised to bodies under way. Where
-there is no limit, or no cgroup to read, there is always room. Knows no request.
+Reads the container's limit and usage (cgroup v2), and counts bytes reserved for bodies in transit. Without a limit or
+a readable cgroup there is always room.
 """
 
 import pathlib
 
-CGROUP = pathlib.Path("/sys/fs/cgroup")  # as a container sees its own
-SMALL = 64 * 1024  # bytes; a body up to here is always taken: refusing costs as much as answering, and pods are smaller
-SHARE = 0.9  # of the limit; the rest is for what a decoded body takes, and for caches that grow meanwhile
+CGROUP = pathlib.Path("/sys/fs/cgroup")  # as seen from inside the container
+SMALL = 64 * 1024  # bytes; smaller bodies are always accepted, because rejecting costs as much as answering
+SHARE = 0.9  # of the limit; the rest is for decoded bodies and for growing caches
 
 
 class Memory:
-    """One process's container. What is promised is not seen as used before its bytes have come."""
+    """Memory headroom of the container. Reserved bytes do not show in memory.current until they arrive."""
 
     def __init__(self, folder: pathlib.Path = CGROUP) -> None:
         self._folder = folder
         self.promised = 0
 
     def has_room(self, length: int) -> bool:
-        """True where a body of `length` bytes may be taken."""
+        """True if a body of `length` bytes may be accepted."""
         if length <= SMALL:
             return True
-        limit = _number(self._folder / "memory.max")  # "max" where there is none
-        used = _number(self._folder / "memory.current")
+        limit = _read_number(self._folder / "memory.max")  # "max" if there is no limit
+        used = _read_number(self._folder / "memory.current")
         if limit is None or used is None:
             return True
         return used - self._reclaimable() + self.promised + length <= limit * SHARE
 
     def _reclaimable(self) -> int:
-        """Bytes of files that the kernel drops before it ends anybody; kubelet's working set leaves them out too."""
+        """Return the bytes of page cache that the kernel drops before it kills a process; kubelet ignores them too."""
         try:
             text = (self._folder / "memory.stat").read_text("ascii")
         except (OSError, UnicodeDecodeError):
             return 0
-        found = [line.split()[1] for line in text.splitlines() if line.startswith("inactive_file ")]
-        return int(found[0]) if found and found[0].isdecimal() else 0
+        matches = [line.split()[1] for line in text.splitlines() if line.startswith("inactive_file ")]
+        return int(matches[0]) if matches and matches[0].isdecimal() else 0
 
 
-def _number(path: pathlib.Path) -> int | None:
+def _read_number(path: pathlib.Path) -> int | None:
     try:
         text = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):

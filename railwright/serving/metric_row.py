@@ -1,7 +1,4 @@
-"""One metric as a row of a table: its kind, name, help, labels, buckets and the server that shows it.
-
-Owns how a row becomes a collector and how several workers' gauges become one. Knows no metric.
-"""
+"""One metric as a row of a table: its type, name, help, labels, buckets and the server that exposes it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
@@ -13,7 +10,7 @@ PREFIX = "railwright_"
 
 Collector = TypeVar("Collector", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
 ServerName = Literal["webhook", "extender"]
-# How several workers' gauges become one, in prometheus_client's words; counters and histograms are always summed.
+# How the gauges of several workers are merged, in prometheus_client's terms; counters and histograms are summed.
 Merge = Literal["livemax", "livemin", "livesum"]
 _KINDS: Mapping[type, str] = {
     prometheus_client.Counter: "counter",
@@ -23,36 +20,42 @@ _KINDS: Mapping[type, str] = {
 
 
 class Owner(Protocol):
-    """What rows are attributes of."""
+    """A class with rows as attributes."""
 
     def collector(self, row: "Row[Any]") -> Any:
-        """What counts for a row."""
+        """Return the collector of a row."""
 
 
 class Row(Generic[Collector]):
-    """A metric: a descriptor, so that `metrics.policy_valid` is typed and a metric is one row."""
+    """A metric, implemented as a descriptor so that `metrics.policy_valid` is typed and a metric is one row."""
 
     def __init__(
-        self, kind: type[Collector], name: str, text: str, labels: Sequence[str], only: ServerName | None, **more: Any
+        self,
+        kind: type[Collector],
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        only: ServerName | None,
+        **options: Any,
     ) -> None:
         self.kind: type[Collector] = kind
         self.name, self.text, self.labels = name, text, labels
-        self.only, self.more = only, more
+        self.only, self.options = only, options
 
     @property
-    def shown(self) -> str:
-        """The name as people query it: the client appends _total to a counter's."""
+    def full_name(self) -> str:
+        """Return the name in queries: the client appends _total to the name of a counter."""
         return PREFIX + self.name + ("_total" if self.kind is prometheus_client.Counter else "")
 
     @property
-    def told(self) -> str:
-        """The type as the exposition says it."""
+    def type_name(self) -> str:
+        """Return the type as the exposition format names it."""
         return _KINDS[self.kind]
 
-    def build(self, into: registry.CollectorRegistry | None) -> Collector:
-        """A collector of this row, shown by a registry or by none."""
+    def build(self, target: registry.CollectorRegistry | None) -> Collector:
+        """Return a collector of this row, registered with `into` if that is not None."""
         name = PREFIX + self.name
-        return self.kind(name, self.text, self.labels, registry=into, **self.more)
+        return self.kind(name, self.text, self.labels, registry=target, **self.options)
 
     @overload
     def __get__(self, owner: None, kind: type) -> "Row[Collector]": ...
@@ -63,19 +66,19 @@ class Row(Generic[Collector]):
 
 
 def counter(name: str, text: str, *labels: str, only: ServerName | None = None) -> Row[prometheus_client.Counter]:
-    """A row that only grows."""
+    """Return the row of a counter."""
     return Row(prometheus_client.Counter, name, text, labels, only)
 
 
 def gauge(
     name: str, text: str, *labels: str, only: ServerName | None = None, merge: Merge = "livemax"
 ) -> Row[prometheus_client.Gauge]:
-    """A row that is set."""
+    """Return the row of a gauge."""
     return Row(prometheus_client.Gauge, name, text, labels, only, multiprocess_mode=merge)
 
 
 def histogram(
     name: str, text: str, *labels: str, buckets: Sequence[float], only: ServerName | None = None
 ) -> Row[prometheus_client.Histogram]:
-    """A row that counts by size."""
+    """Return the row of a histogram."""
     return Row(prometheus_client.Histogram, name, text, labels, only, buckets=buckets)

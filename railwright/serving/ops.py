@@ -1,4 +1,4 @@
-"""A port for probes and metrics alone, for a process that serves nothing else."""
+"""A port for probes and metrics alone, for a process without other ports."""
 
 import asyncio
 import contextlib
@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from railwright.serving import answers, connections, limits, listeners, routes, settings
 
-_BODY = 1 << 16  # bytes; nothing that is asked here has one
+_BODY = 1 << 16  # bytes; no request to this port has a body
 
 
 @contextlib.asynccontextmanager
 async def opened(at: settings.Address, table: Sequence[routes.Route]) -> AsyncIterator[settings.Address]:
-    """Answer these routes for the length of a `with` block; gives the real address. Raises listeners.ListenError."""
+    """Serve these routes during a `with` block; yields the actual address. Raises listeners.ListenError."""
     bounds = limits.Limits(max_body=_BODY)
     answering = answers.Answers(table, bounds, None)
     accepted = connections.Connections(answering, answering, bounds, answering.rejected)

@@ -1,9 +1,9 @@
-"""Listening, answering, draining: the shell of both servers, one process of it.
+"""The server process of webhook and extender: listens, answers, and drains.
 
-After SIGTERM the server is not ready but answers on for the drain time, asking callers to connect anew, elsewhere;
-then it stops listening, finishes what is in flight and ends; a second signal ends it at once, as does the first one
-while it has never been ready, because nobody was sent to it. A background task that
-fails ends the process: a server that no longer hears of its cluster must not look healthy.
+After SIGTERM the server is not ready but still answers for the drain time, asking clients to reconnect elsewhere.
+Then it stops listening, finishes requests in flight and ends. A second signal ends it at once; so does the first one
+if it was never ready, because no client was sent to it. If a background task fails, the process ends: a server with
+stale caches must not look healthy.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from railwright.serving import (
 )
 
 _LOG = logging.getLogger(__name__)
-_LAG_SECONDS = 0.5  # between two looks at the loop's delay
-_LAG_KEPT = 60  # looks: half a minute, so that a scrape each 15 or 30 s sees every stall
+_LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
+_LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 _REPORT_SECONDS = 1.0  # between two reports of a worker to its parent
-_CLOSE_SECONDS = 2.0  # of TLS closing; a caller that has gone would otherwise hold the end up for 30 s
+_CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 Report = Callable[[Mapping[str, str | None]], bool]
-"""Tells the parent what the readiness checks say; False when there is no parent any more."""
+"""Reports the readiness checks to the parent; returns False if the parent has ended."""
 
 
 class Server:
-    """One server: its service port, its port for probes and metrics, and the tasks beside them."""
+    """One server: its service port, its port for probes and metrics, and background tasks."""
 
     def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
         self,
@@ -57,48 +57,47 @@ class Server:
         bounds: limits.Limits | None = None,
         room: memory.Memory | None = None,
     ) -> None:
-        """`refresh` runs before metrics are read, for gauges that are looked up rather than counted.
+        """`refresh` runs before metrics are read, for gauges that are computed on demand.
 
-        `stopping` is called when draining begins.
-
-        Raises tls.CertificateError.
+        `stopping` is called when draining starts. Raises tls.CertificateError.
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
         self._answers = answers.Answers(offered, self._bounds, counters, room)
         self._service: connections.Connections | None = None
-        self._certificate = _certificate(options)
+        self._certificate = _load_certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
-        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_KEPT)
-        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
-        self._told = stopping
+        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_SAMPLES)
+        self._stopping, self._stop_at_once = asyncio.Event(), asyncio.Event()
+        self._on_stopping = stopping
 
     def stop(self) -> None:
-        """What SIGTERM does: drain, then end. A second time: end at once."""
-        (self._hurrying if self._stopping.is_set() else self._stopping).set()
+        """Drain, then end, as SIGTERM does. The second call ends at once."""
+        (self._stop_at_once if self._stopping.is_set() else self._stopping).set()
 
     def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
-        """Whether callers are asked to connect anew, elsewhere, with every answer; while draining they always are."""
+        """Set whether every response asks the client to reconnect elsewhere; while draining it always does."""
         self._answers.closing = away or self._stopping.is_set()
 
     async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
-        """Serve until `stop` or a signal; `tasks` run beside and never end. Returns the process's exit code.
+        """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
 
-        `announced` is called with the real addresses of both ports once they are open. Raises listeners.ListenError.
+        `announced` is called with the actual addresses of both ports once they are open. Raises
+        listeners.ListenError.
         """
         with listeners.pair(self._options) as (service, ops):
             return await self._run(tasks, service, ops, lambda: announced(*map(listeners.address, (service, ops))))
 
     async def run_worker(self, tasks: Sequence[Task], service: socket.socket, report: Report) -> int:
-        """Serve as one of several processes: the parent has the other port and is told of readiness."""
+        """Serve as one of several processes: the parent serves the probes and receives readiness reports."""
 
         async def reporting() -> None:
             while report(self._checks.failures()):
-                self._gauges()
+                self._update_gauges()
                 await asyncio.sleep(_REPORT_SECONDS)
             self.stop()
-            await asyncio.Event().wait()  # until the end of the server cancels it
+            await asyncio.Event().wait()  # until the server's end cancels it
 
         return await self._run(tasks, service, None, None, reporting)
 
@@ -116,25 +115,25 @@ class Server:
         failed = False
         try:
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(_for_ever(task)) for task in background]
-                async with self._opened(service, ops):
+                running = [group.create_task(_run_forever(task)) for task in background]
+                async with self._open_ports(service, ops):
                     if announced is not None:
                         announced()
                     if reporting is not None:
                         running.append(group.create_task(reporting()))
                     tuning.freeze()
-                    await self._drained()
+                    await self._drain()
                 for task in running:
                     task.cancel()
-        except* Exception as errors:  # noqa: BLE001 - whatever it was, the process ends and says why
+        except* Exception as errors:  # noqa: BLE001 - any error ends the process with its reason
             failed = True
             for error in errors.exceptions:
-                _LOG.critical("a background task failed, so this server ends", exc_info=error)
+                _LOG.critical("a background task failed; shutting down", exc_info=error)
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _opened(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
-        """Both ports open; at the end the service port closes first, so that its last state can be scraped."""
+    async def _open_ports(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
+        """Open both ports. At the end the service port closes first, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_signals(self.stop))
@@ -162,25 +161,25 @@ class Server:
             yield accepted
         finally:
             listener.close()
-            await self._finished(accepted)
+            await self._finish(accepted)
 
-    async def _drained(self) -> None:
+    async def _drain(self) -> None:
         await self._stopping.wait()
-        unknown = not self._checks.was_ready()  # callers are sent to servers that are ready, or were
+        unknown = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
         self._checks.draining = self._answers.closing = True
-        self._told()
+        self._on_stopping()
         if unknown:
-            _LOG.info("stopping before it was ever ready")
+            _LOG.info("stopping; never became ready")
             return
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_seconds):
-                await self._hurrying.wait()
+                await self._stop_at_once.wait()
 
-    async def _finished(self, accepted: connections.Connections) -> None:
-        """What is in flight has ended, or its time has, or somebody is in a hurry."""
+    async def _finish(self, accepted: connections.Connections) -> None:
+        """Wait until requests in flight have ended, their time is over, or a second signal arrived; then close all."""
         finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
-        hurrying = asyncio.ensure_future(self._hurrying.wait())
+        hurrying = asyncio.ensure_future(self._stop_at_once.wait())
         await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
         accepted.cut()
         for waiting in (finishing, hurrying):
@@ -191,14 +190,14 @@ class Server:
         return (
             routes.Route("/livez", self._checks.live, "GET"),
             routes.Route("/readyz", self._checks.ready, "GET"),
-            routes.Route("/metrics", self._scraped, "GET"),
+            routes.Route("/metrics", self._handle_metrics, "GET"),
         )
 
-    def _scraped(self, _call: routes.Call) -> routes.Reply:
-        self._gauges()
+    def _handle_metrics(self, _call: routes.Call) -> routes.Reply:
+        self._update_gauges()
         return routes.Reply(self._counters.exposition(), content_type=metrics.CONTENT_TYPE)
 
-    def _gauges(self) -> None:
+    def _update_gauges(self) -> None:
         self._refresh()
         self._counters.event_loop_lag_seconds.set(max(self._lags))
         if self._service is not None:
@@ -219,7 +218,7 @@ class Server:
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `stop`; nothing outside the main thread, where no signal arrives."""
+    """Call `stop` on SIGTERM and SIGINT. Does nothing outside the main thread, where no signal arrives."""
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     loop = asyncio.get_running_loop()
     previous = {number: signal.getsignal(number) for number in numbers}
@@ -230,16 +229,16 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-            # not the default, by which PID 1 would ignore it; None stands for a handler that Python did not set
+            # not the default handler, which PID 1 ignores; None stands for a handler that Python did not set
             signal.signal(number, previous[number] or signal.SIG_DFL)
 
 
-def _certificate(options: settings.Settings) -> tls.Source | None:
+def _load_certificate(options: settings.Settings) -> tls.Source | None:
     if options.tls_cert is None or options.tls_key is None:
         return None
     return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca))
 
 
-async def _for_ever(task: Task) -> None:
+async def _run_forever(task: Task) -> None:
     await task()
-    raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended; it should run as long as the server")
+    raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended before the server")

@@ -1,7 +1,6 @@
-"""The options of both servers: command line, environment, defaults, and which combinations are refused.
+"""The options of both servers: command line, environment, defaults, and the combinations that are refused.
 
-Owns CONTRACT section 6's table and the rules about TLS. Opens nothing but to see that a file can be read; knows
-nothing of sockets, certificates' contents or what a policy is.
+Implements the table of docs/interface.md 6 and the rules for TLS. Opens files only to check that they can be read.
 """
 
 import argparse
@@ -19,21 +18,21 @@ from railwright.fabric import quantity
 ServerName = Literal["webhook", "extender"]
 
 _MIB = 1 << 20
-_WEBHOOK_BODY = 7 * _MIB  # two objects of the API server's 3 MiB limit and 1 MiB around them
+_WEBHOOK_BODY = 7 * _MIB  # two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
 _EXTENDER_BODY = 256 * _MIB  # Volcano sends every node with every task; 5,000 nodes make tens of MiB
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
-_MOST_WORKERS = 64  # more processes than any node that runs an admission webhook has cores for
+_MAX_WORKERS = 64  # more processes than a node that runs an admission webhook has cores
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where to listen; an empty host means every interface, port 0 a free port."""
+    """An address to listen on. An empty host means every interface; port 0 means any free port."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """True when nothing outside this machine can connect."""
+        """True if only this machine can connect."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -44,7 +43,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective options of one server; None means not given."""
+    """The effective options of one server. None means not set."""
 
     server: ServerName
     listen: Address
@@ -53,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None
-    client_names: frozenset[str] = frozenset()  # empty: whoever the authority has certified
+    client_names: frozenset[str] = frozenset()  # empty: any name that the CA has certified
     plain_http: bool = False
     allow_plain_http: bool = False
     kubeconfig: str | None = None
@@ -66,55 +65,56 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = False
     lease_seconds: float = 15.0
     stale_seconds: float = 300.0
-    excluded_namespaces: frozenset[str] = frozenset()  # beside those that are excluded everywhere
+    excluded_namespaces: frozenset[str] = frozenset()  # in addition to those that are always excluded
     otlp_endpoint: str | None = None
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """The settings as the start log shows them. No option holds a secret: keys are given by path and never shown."""
+    """Return the settings as the start log shows them. Keys are given by path, so no setting holds a secret."""
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return {name: _shown(value) for name, value in values.items()}
+    return {name: _format_value(value) for name, value in values.items()}
 
 
-def _shown(value: Any) -> Any:
+def _format_value(value: Any) -> Any:
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
     return str(value) if isinstance(value, Address | pathlib.Path) else value
 
 
 def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, str]) -> Settings:
-    """The settings from `argv` (without the program's name; None: the process's) and RAILWRIGHT_*; `argv` wins.
+    """Return the settings from `argv` (without the program's name; None: that of the process) and RAILWRIGHT_*.
 
-    Raises SystemExit(2) after saying on stderr which option is wrong, in which way, and what would be right.
+    `argv` takes precedence. On an error, prints the option, the cause and the allowed values to stderr and raises
+    SystemExit(2).
     """
-    parser = _parser(server)
-    given = vars(parser.parse_args(argv))
+    parser = _build_parser(server)
+    arguments = vars(parser.parse_args(argv))
     values: dict[str, Any] = {}
     for option in _OPTIONS:
         try:
-            values[option.name] = _value(option, given[option.name], environ, server)
+            values[option.name] = _parse_value(option, arguments[option.name], environ, server)
         except ValueError as error:
             parser.error(str(error))
     settings = Settings(server=server, **values)
-    for complaint in (
-        _transport_complaint,
-        _process_complaint,
-        _dashboard_complaint,
-        _source_complaint,
-        _leader_complaint,
-        _file_complaint,
+    for find_problem in (
+        _find_transport_problem,
+        _find_process_problem,
+        _find_dashboard_problem,
+        _find_source_problem,
+        _find_leader_problem,
+        _find_file_problem,
     ):
-        if reason := complaint(settings):
+        if reason := find_problem(settings):
             parser.error(reason)
     return settings
 
 
 class _Option(NamedTuple):
-    """A row of the table: how an option is spelled, read, and what it is where nobody sets it."""
+    """A row of the table: the name of an option, its parser, its default, and its help text."""
 
     name: str
     read: Callable[[str], Any]
-    default: Any  # a mapping by server where the two differ
+    default: Any  # a mapping by server if the defaults differ
     metavar: str
     help: str
 
@@ -130,9 +130,9 @@ class _Option(NamedTuple):
         return self.default[server] if isinstance(self.default, dict) else self.default
 
 
-def _value(option: _Option, given: str | None, environ: Mapping[str, str], server: ServerName) -> Any:
-    source, text = option.flag, given
-    if text is None:  # an empty variable is how a chart says "unset"
+def _parse_value(option: _Option, argument: str | None, environ: Mapping[str, str], server: ServerName) -> Any:
+    source, text = option.flag, argument
+    if text is None:  # an empty variable counts as unset, because charts write it so
         source, text = option.variable, environ.get(option.variable) or None
     if text is None:
         return option.default_for(server)
@@ -143,18 +143,18 @@ def _value(option: _Option, given: str | None, environ: Mapping[str, str], serve
 
 
 def address(text: str) -> Address:
-    """HOST:PORT as an address. Raises ValueError that says what would be right."""
+    """Parse HOST:PORT. Raises ValueError with the expected form."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r}: write an IPv6 address in brackets, as [::1]:9443")
+        raise ValueError(f"{text!r} is not HOST:PORT: write an IPv6 address in brackets, such as [::1]:9443")
     if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535, such as :9443 or 127.0.0.1:0")
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as :9443 or 127.0.0.1:0")
     return Address(host, int(port))
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     try:
         size = quantity.whole(text)
     except quantity.InvalidQuantityError:
@@ -164,114 +164,166 @@ def _bytes(text: str) -> int:
     return size
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"{text!r} is not a number of seconds of 0 or more")
+        raise ValueError(f"{text!r} is not a number of seconds, 0 or more")
     return seconds
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST_WORKERS):
-        raise ValueError(f"{text!r} is not a whole number of 1 to {_MOST_WORKERS}")
+def _parse_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_WORKERS):
+        raise ValueError(f"{text!r} is not a whole number from 1 to {_MAX_WORKERS}")
     return int(text)
 
 
-def _switch(text: str) -> bool:
+def _parse_switch(text: str) -> bool:
     if text.lower() not in _TRUE | _FALSE:
         raise ValueError(f"{text!r} is neither true nor false")
     return text.lower() in _TRUE
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(each.strip() for each in text.split(",") if each.strip())
+def _parse_names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
-def _endpoint(text: str) -> str:
-    """The URL that spans are posted to: a collector's own path is kept, a bare host gets OTLP's."""
+def _parse_endpoint(text: str) -> str:
+    """Return the URL that spans are posted to. A path is kept; without one, OTLP's default path is added."""
     if "@" in text:
         raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
-    wrong = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    message = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
     try:
         url = urllib.parse.urlsplit(text.strip())
         port = url.port
-    except ValueError:  # a port that is none, a bracket that is not closed
-        raise ValueError(wrong) from None
+    except ValueError:  # an invalid port, or a bracket that is not closed
+        raise ValueError(message) from None
     if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
-        raise ValueError(wrong)
+        raise ValueError(message)
     return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
 
 
-def _file(text: str) -> pathlib.Path:
+def _parse_file(text: str) -> pathlib.Path:
     if not text or "\0" in text:
         raise ValueError(f"{text!r} is not a file name")
     return pathlib.Path(text)
 
 
-def _file_name(text: str) -> str:
-    return str(_file(text))
+def _parse_file_name(text: str) -> str:
+    return str(_parse_file(text))
 
 
-# fmt: off  # one row an option: a table is read down its columns
 _OPTIONS = (
     _Option(
         "listen",
         address,
         {"webhook": Address("", 9443), "extender": Address("", 8713)},
         "HOST:PORT",
-        "where callers connect; port 0 is a free port, printed as 'listening on HOST:PORT'",
+        "address of the service; port 0 chooses a free port, printed as 'listening on HOST:PORT'",
     ),
-    _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "probes and metrics, plain HTTP"),
-    _Option("dashboard_listen", address, None, "HOST:PORT", "extender: the dashboard, off unless given"),
-    _Option("tls_cert", _file, None, "FILE", "certificate chain, PEM, reloaded on change"),
-    _Option("tls_key", _file, None, "FILE", "its private key, PEM, reloaded on change"),
-    _Option("client_ca", _file, None, "FILE", "callers must present a certificate of this authority"),
-    _Option("client_names", _names, frozenset(), "NAME,...", "of those, only these common names or SANs are callers"),
-    _Option("plain_http", _switch, False, "", "no TLS; refused on anything but loopback"),
-    _Option("allow_plain_http", _switch, False, "", "extender: let --plain-http listen beyond loopback"),
-    _Option("kubeconfig", _file_name, None, "FILE", "the API server; without it the in-cluster account"),
-    _Option("policy", _file, None, "FILE", "policy from a file instead of the ConfigMap, reread on change"),
-    _Option("snapshot", _file, None, "FILE", "no cluster: objects from a file, reread on change"),
-    _Option("workers", _count, 1, "N", "processes sharing the port (webhook only)"),
+    _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "address of probes and metrics, plain HTTP"),
+    _Option(
+        "dashboard_listen", address, None, "HOST:PORT", "extender: address of the dashboard; default: no dashboard"
+    ),
+    _Option("tls_cert", _parse_file, None, "FILE", "serving certificate with its chain, PEM; reloaded on change"),
+    _Option("tls_key", _parse_file, None, "FILE", "private key of the serving certificate, PEM; reloaded on change"),
+    _Option("client_ca", _parse_file, None, "FILE", "CA bundle, PEM; clients must present a certificate issued by it"),
+    _Option(
+        "client_names",
+        _parse_names,
+        frozenset(),
+        "NAME,...",
+        "accept only client certificates with one of these common names or SANs",
+    ),
+    _Option("plain_http", _parse_switch, False, "", "serve without TLS; allowed on loopback only"),
+    _Option(
+        "allow_plain_http", _parse_switch, False, "", "extender: allow --plain-http on addresses other than loopback"
+    ),
+    _Option(
+        "kubeconfig", _parse_file_name, None, "FILE", "kubeconfig of the API server; default: the pod's service account"
+    ),
+    _Option(
+        "policy", _parse_file, None, "FILE", "read the policy from a file instead of the ConfigMap; reloaded on change"
+    ),
+    _Option(
+        "snapshot",
+        _parse_file,
+        None,
+        "FILE",
+        "read cluster objects from a file instead of an API server; reloaded on change",
+    ),
+    _Option("workers", _parse_count, 1, "N", "webhook: number of processes that share the port"),
     _Option(
         "max_body",
-        _bytes,
+        _parse_bytes,
         {"webhook": _WEBHOOK_BODY, "extender": _EXTENDER_BODY},
         "BYTES",
-        "larger request bodies get 413",
+        "maximum size of a request body; larger ones get 413",
     ),
-    _Option("assume_seconds", _seconds, 30.0, "SECONDS", "extender: how long an unconfirmed allocation is held"),
-    _Option("drain_seconds", _seconds, 10.0, "SECONDS", "after SIGTERM: not ready, still answering, then close"),
-    _Option("leader_elect", _switch, False, "", "extender: of several replicas only the holder of a Lease answers"),
-    _Option("lease_seconds", _seconds, 15.0, "SECONDS", "extender: so long after a leader's death another takes over"),
     _Option(
-        "stale_seconds", _seconds, 300.0, "SECONDS", "extender: not ready once a cache was not heard of for so long"
+        "assume_seconds",
+        _parse_seconds,
+        30.0,
+        "SECONDS",
+        "extender: how long an allocation without a binding stays reserved",
+    ),
+    _Option(
+        "drain_seconds",
+        _parse_seconds,
+        10.0,
+        "SECONDS",
+        "how long the server still answers after SIGTERM, while it reports not ready",
+    ),
+    _Option(
+        "leader_elect",
+        _parse_switch,
+        False,
+        "",
+        "extender: elect a leader by a Lease; only the leader answers schedulers",
+    ),
+    _Option(
+        "lease_seconds",
+        _parse_seconds,
+        15.0,
+        "SECONDS",
+        "extender: duration of the Lease, which is how long a failover takes",
+    ),
+    _Option(
+        "stale_seconds",
+        _parse_seconds,
+        300.0,
+        "SECONDS",
+        "extender: report not ready if a watch cache is older than this",
     ),
     _Option(
         "excluded_namespaces",
-        _names,
+        _parse_names,
         frozenset(),
         "NAME,...",
-        "webhook: namespaces that its configuration excludes, beside kube-system and its own: it counts no pods there",
+        "webhook: namespaces excluded in the webhook configuration besides kube-system and its own",
     ),
-    _Option("otlp_endpoint", _endpoint, None, "URL", "send traces there, OTLP over HTTP; needs the extra `tracing`"),
+    _Option(
+        "otlp_endpoint",
+        _parse_endpoint,
+        None,
+        "URL",
+        "endpoint for traces, OTLP over HTTP; requires the extra `tracing`",
+    ),
 )
-# fmt: on
-_ABOUT = {
-    "webhook": "The admission webhook: gives opted-in pods their RDMA network.",
-    "extender": "The scheduler extender: scores nodes for gangs, for Volcano and kube-scheduler.",
+_DESCRIPTIONS = {
+    "webhook": "Run the admission webhook, which gives opted-in pods their RDMA network.",
+    "extender": "Run the scheduler extender, which scores nodes for gangs of Volcano and kube-scheduler.",
 }
 
 
-def _parser(server: ServerName) -> argparse.ArgumentParser:
-    parser = _Parser(prog=f"railwright {server}", description=_ABOUT[server], allow_abbrev=False)
+def _build_parser(server: ServerName) -> argparse.ArgumentParser:
+    parser = _Parser(prog=f"railwright {server}", description=_DESCRIPTIONS[server], allow_abbrev=False)
     for option in _OPTIONS:
         default = option.default_for(server)
         text = f"{option.help} [{option.variable}]" + (f" (default {default})" if default else "")
-        if option.read is _switch:
+        if option.read is _parse_switch:
             parser.add_argument(option.flag, dest=option.name, nargs="?", const="true", metavar="BOOL", help=text)
         else:
             parser.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=text)
@@ -283,15 +335,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\nTry '{self.prog} --help'; each option is also RAILWRIGHT_<NAME>.\n")
 
 
-def _transport_complaint(settings: Settings) -> str | None:
+def _find_transport_problem(settings: Settings) -> str | None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        return "--tls-cert and --tls-key go together: one of them is missing"
+        return "--tls-cert and --tls-key must be given together: add the missing one"
     if settings.plain_http and (settings.tls_cert or settings.client_ca):
-        return "--plain-http contradicts --tls-cert, --tls-key and --client-ca: leave out one or the other"
+        return "--plain-http excludes --tls-cert, --tls-key and --client-ca: remove one or the others"
     if settings.client_names and not settings.client_ca:
-        return "--client-names needs --client-ca: a name proves nothing without the authority that has certified it"
+        return "--client-names requires --client-ca: names are only checked in certificates issued by that CA"
     if not settings.plain_http and not settings.tls_cert:
-        return "no certificate: give --tls-cert and --tls-key (railwright certs issue makes them), or --plain-http"
+        return "no serving certificate: give --tls-cert and --tls-key (see railwright certs issue), or --plain-http"
     if settings.allow_plain_http and settings.server != "extender":
         return "--allow-plain-http is for the extender only: the API server calls webhooks over TLS"
     if settings.plain_http and not settings.listen.is_loopback and not settings.allow_plain_http:
@@ -300,58 +352,58 @@ def _transport_complaint(settings: Settings) -> str | None:
     return None
 
 
-def _process_complaint(settings: Settings) -> str | None:
+def _find_process_problem(settings: Settings) -> str | None:
     if settings.workers > 1 and settings.server == "extender":
-        return f"--workers {settings.workers}: the extender is one process, because its ledger is"
-    if settings.listen.port == settings.ops_listen.port != 0 and _overlap(settings.listen, settings.ops_listen):
-        return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} are the same port"
+        return f"--workers {settings.workers}: the extender is one process; remove the option"
+    if settings.listen.port == settings.ops_listen.port != 0 and _do_overlap(settings.listen, settings.ops_listen):
+        return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} use the same port: change one"
     return None
 
 
-def _dashboard_complaint(settings: Settings) -> str | None:
-    at = settings.dashboard_listen
-    if at is None:
+def _find_dashboard_problem(settings: Settings) -> str | None:
+    listen = settings.dashboard_listen
+    if listen is None:
         return None
     if settings.server != "extender":
-        return "--dashboard-listen is for the extender only: the webhook knows no gangs"
-    for flag, other in (("--listen", settings.listen), ("--ops-listen", settings.ops_listen)):
-        if at.port == other.port != 0 and _overlap(at, other):
-            return f"--dashboard-listen {at} and {flag} {other} are the same port"
-    if settings.snapshot and not at.is_loopback:
-        return f"--dashboard-listen {at} with --snapshot: there is no API server to say who may see it; use 127.0.0.1"
+        return "--dashboard-listen is for the extender only: the webhook does not track gangs"
+    for flag, second in (("--listen", settings.listen), ("--ops-listen", settings.ops_listen)):
+        if listen.port == second.port != 0 and _do_overlap(listen, second):
+            return f"--dashboard-listen {listen} and {flag} {second} use the same port: change one"
+    if settings.snapshot and not listen.is_loopback:
+        return f"--dashboard-listen {listen} with --snapshot: no API server can authorise viewers; use 127.0.0.1"
     return None
 
 
-def _overlap(one: Address, other: Address) -> bool:
-    every = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    return one.host == other.host or bool(every & {one.host, other.host})
+def _do_overlap(first: Address, second: Address) -> bool:
+    wildcards = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    return first.host == second.host or bool(wildcards & {first.host, second.host})
 
 
-def _source_complaint(settings: Settings) -> str | None:
+def _find_source_problem(settings: Settings) -> str | None:
     if settings.snapshot and not settings.policy and not settings.kubeconfig:
-        return "--snapshot means no cluster, so the policy needs a file too: add --policy FILE"
+        return "--snapshot replaces the cluster, so the policy must come from a file as well: add --policy FILE"
     return None
 
 
-def _leader_complaint(settings: Settings) -> str | None:
+def _find_leader_problem(settings: Settings) -> str | None:
     if settings.leader_elect and settings.server != "extender":
         return "--leader-elect is for the extender only: every replica of the webhook answers"
     if settings.leader_elect and settings.snapshot:
-        return "--leader-elect needs an API server, and --snapshot means that there is none: leave out one of them"
+        return "--leader-elect requires an API server, which --snapshot replaces: remove one of them"
     if settings.lease_seconds < 1:
-        return f"--lease-seconds {settings.lease_seconds:g}: a Lease counts whole seconds, so give 1 or more"
+        return f"--lease-seconds {settings.lease_seconds:g}: a Lease lasts whole seconds; give 1 or more"
     return None
 
 
-def _file_complaint(settings: Settings) -> str | None:
+def _find_file_problem(settings: Settings) -> str | None:
     for option in _OPTIONS:
-        path = getattr(settings, option.name) if option.read in (_file, _file_name) else None
-        if path is not None and (reason := _unreadable(pathlib.Path(path))):
+        path = getattr(settings, option.name) if option.read in (_parse_file, _parse_file_name) else None
+        if path is not None and (reason := _find_read_error(pathlib.Path(path))):
             return f"{option.flag} {path}: {reason}"
     return None
 
 
-def _unreadable(path: pathlib.Path) -> str | None:
+def _find_read_error(path: pathlib.Path) -> str | None:
     try:
         path.open("rb").close()
     except OSError as error:

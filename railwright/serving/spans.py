@@ -1,8 +1,8 @@
-"""Tracing by OpenTelemetry's SDK: spans of requests and their steps, sent in batches over OTLP/HTTP by another thread.
+"""Tracing by OpenTelemetry's SDK: spans of requests and steps, sent in batches over OTLP/HTTP by another thread.
 
-Owns where a trace continues, what a span holds and what an unreachable collector may cost: a bounded queue, a log line,
-and no moment of the event loop. Knows no admission and no scheduler. What to sample, how much to keep and which headers
-to send are the SDK's own variables (OTEL_TRACES_SAMPLER, OTEL_BSP_MAX_QUEUE_SIZE, OTEL_EXPORTER_OTLP_HEADERS, ...).
+An unreachable collector costs a bounded queue and a log line, and never blocks the event loop. Sampling, queue size
+and headers are set by the SDK's own variables (OTEL_TRACES_SAMPLER, OTEL_BSP_MAX_QUEUE_SIZE,
+OTEL_EXPORTER_OTLP_HEADERS, ...).
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from railwright.serving import routes as http
 from railwright.serving import tracing
 
 _LOG = logging.getLogger(__name__)
-_SEND_SECONDS = 3.0  # of one batch, tries included
-_CLOSE_SECONDS = 4.0  # of the end of the server: a batch under way, and one more
+_SEND_SECONDS = 3.0  # for one batch, including retries
+_CLOSE_SECONDS = 4.0  # at shutdown: the batch in transit, and one more
 _CONTINUED = tracecontext.TraceContextTextMapPropagator()
 
 P = ParamSpec("P")
@@ -34,48 +34,49 @@ R = TypeVar("R")
 
 
 class Spans:
-    """Tracing that is on. One a process."""
+    """Enabled tracing. One instance per process."""
 
     def __init__(self, endpoint: str, *, service: str) -> None:
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a line a batch; `_Sender` says it once
+        # it logs a line per batch; `_Sender` logs a failure once
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._sender = _Sender(endpoint)
-        about = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: version.VERSION}
-        self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
+        attributes = {resources.SERVICE_NAME: service, resources.SERVICE_VERSION: version.VERSION}
+        self._provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(self._sender))
         self._tracer = self._provider.get_tracer("railwright", version.VERSION)
 
     def routes(self, offered: Sequence[http.Route]) -> Sequence[http.Route]:
         """See tracing.Tracing."""
-        return [route._replace(handle=self._handled(route)) for route in offered]
+        return [route._replace(handle=self._wrap_handler(route)) for route in offered]
 
     def step(
-        self, name: str, call: Callable[P, R], about: Callable[[R], tracing.Attributes] | None = None
+        self, name: str, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes] | None = None
     ) -> Callable[P, R]:
         """See tracing.Tracing."""
 
         @functools.wraps(call)
-        def traced(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run_step(*args: P.args, **kwargs: P.kwargs) -> R:
             parent = trace.get_current_span()
             with self._within(self._tracer.start_span(name)) as span:
-                found = call(*args, **kwargs)
+                result = call(*args, **kwargs)
                 span.end()
-            if about is not None and parent.is_recording():
-                parent.set_attributes(about(found))
-            return found
+            if attributes is not None and parent.is_recording():
+                parent.set_attributes(attributes(result))
+            return result
 
-        return traced
+        return run_step
 
-    def noted(self, call: Callable[P, R], about: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
+    def noted(self, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
         """See tracing.Tracing."""
 
         @functools.wraps(call)
-        def noting(*args: P.args, **kwargs: P.kwargs) -> R:
-            found = call(*args, **kwargs)
+        def run_noting(*args: P.args, **kwargs: P.kwargs) -> R:
+            result = call(*args, **kwargs)
             if (span := trace.get_current_span()).is_recording():
-                span.set_attributes(about(found))
-            return found
+                span.set_attributes(attributes(result))
+            return result
 
-        return noting
+        return run_noting
 
     async def close(self) -> None:
         """See tracing.Tracing."""
@@ -85,29 +86,32 @@ class Spans:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await asyncio.shield(ended)
 
-    def _handled(self, route: http.Route) -> http.Handle:
+    def _wrap_handler(self, route: http.Route) -> http.Handle:
         name = f"{route.method} {route.path}"
-        about = {"http.request.method": route.method, "http.route": route.path}
+        attributes = {"http.request.method": route.method, "http.route": route.path}
 
         def handle(call: http.Call) -> http.Reply | Awaitable[http.Reply]:
             caller = _CONTINUED.extract(call.headers)
-            span = self._tracer.start_span(name, context=caller, kind=trace.SpanKind.SERVER, attributes=about)
+            span = self._tracer.start_span(name, context=caller, kind=trace.SpanKind.SERVER, attributes=attributes)
             with self._within(span):
                 reply = route.handle(call)
             if isinstance(reply, http.Reply):
-                return _ended(span, reply)
-            return self._awaited(span, reply)
+                return _end_span(span, reply)
+            return self._await_reply(span, reply)
 
         return handle
 
-    async def _awaited(self, span: trace.Span, reply: Awaitable[http.Reply]) -> http.Reply:
+    async def _await_reply(self, span: trace.Span, reply: Awaitable[http.Reply]) -> http.Reply:
         with self._within(span):
-            found = await reply
-        return _ended(span, found)
+            result = await reply
+        return _end_span(span, result)
 
     @contextlib.contextmanager
     def _within(self, span: trace.Span) -> Iterator[trace.Span]:
-        """The span is current; an exception ends it. Its text may be the caller's, so only its type is kept."""
+        """Make the span current; an exception ends it.
+
+        Only the exception's type is recorded, as its text may be user input.
+        """
         token = context.attach(trace.set_span_in_context(span))
         try:
             yield span
@@ -120,7 +124,7 @@ class Spans:
             context.detach(token)
 
 
-def _ended(span: trace.Span, reply: http.Reply) -> http.Reply:
+def _end_span(span: trace.Span, reply: http.Reply) -> http.Reply:
     span.set_attribute("http.response.status_code", reply.status)
     if reply.outcome:
         span.set_attribute("railwright.outcome", reply.outcome)
@@ -131,21 +135,21 @@ def _ended(span: trace.Span, reply: http.Reply) -> http.Reply:
 
 
 class _Sender(export.SpanExporter):
-    """OTLP over HTTP; says once that the collector cannot be reached, and once that it can be again.
+    """OTLP over HTTP. Logs once that the collector is unreachable, and once that it is reachable again.
 
-    `closing`: the server ends, and a collector that did not take the last batch is not waited for.
+    If `closing` is True and the last batch failed, no further batch is sent.
     """
 
     def __init__(self, endpoint: str) -> None:
         session = requests.Session()
-        session.trust_env = False  # a proxy of the environment would be shown every trace (reliability.md T19)
+        session.trust_env = False  # a proxy from the environment would receive every trace
         self._endpoint = endpoint
         self._inner = trace_exporter.OTLPSpanExporter(endpoint=endpoint, timeout=_SEND_SECONDS, session=session)
         self._works = True
         self.closing = False
 
     def export(self, spans: Sequence[sdk.ReadableSpan]) -> export.SpanExportResult:
-        """Send a batch; on the batch's own thread."""
+        """Send a batch, in the batch processor's thread."""
         if self.closing and not self._works:
             return export.SpanExportResult.FAILURE
         result = self._inner.export(spans)
@@ -156,19 +160,17 @@ class _Sender(export.SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """End a batch under way."""
-        self._inner.shutdown()  # type: ignore[no-untyped-call]  # theirs
+        """Abort a batch in transit."""
+        self._inner.shutdown()  # type: ignore[no-untyped-call]  # untyped library
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Nothing is kept here."""
+        """Flush the wrapped exporter; nothing is buffered here."""
         return self._inner.force_flush(timeout_millis)
 
-    def _tell(self, works: bool) -> None:  # noqa: FBT001 - the one thing to tell
+    def _tell(self, works: bool) -> None:  # noqa: FBT001 - the state to log
         fields = {"endpoint": self._endpoint}
         if works:
-            _LOG.info("traces are taken again", extra={"fields": fields})
+            _LOG.info("traces are exported again", extra={"fields": fields})
         else:
-            fix = (
-                "check the collector and the NetworkPolicy; spans beyond the queue are dropped, answers are not delayed"
-            )
-            _LOG.warning("traces are not taken", extra={"fields": {**fields, "fix": fix}})
+            fix = "check the collector and the NetworkPolicy; surplus spans are dropped, responses are not delayed"
+            _LOG.warning("traces cannot be exported", extra={"fields": {**fields, "fix": fix}})

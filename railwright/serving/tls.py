@@ -1,9 +1,9 @@
-"""The serving certificate: loaded, checked whole, and replaced while connections live on.
+"""The serving certificate: loaded, checked, and replaced without closing connections.
 
-A pair is proven in a fresh context before it is used, because `load_cert_chain` with a torn pair leaves a live context
-unable to do any handshake (measured). A front context, which has no key of its own, hands each handshake over to the
-newest good one through its SNI callback, which runs without SNI too. Of a private key nothing is kept outside OpenSSL,
-and only in the context in use: OpenSSL wipes it there once it was replaced.
+A new pair is loaded into a fresh context before use, because `load_cert_chain` with a mismatched pair breaks a live
+context for all handshakes (measured). A front context without a key passes each handshake to the newest valid context
+in its SNI callback, which also runs without SNI. Private keys exist only inside OpenSSL, in the context in use;
+OpenSSL wipes a key when its context is freed.
 """
 
 import asyncio
@@ -20,17 +20,18 @@ import msgspec
 from cryptography import x509
 
 _LOG = logging.getLogger(__name__)
-POLL_SECONDS = 5.0  # cert-manager and controller-runtime take 10; the kubelet itself takes up to a minute
-EXPIRY_MARGIN = dt.timedelta(seconds=60)  # not ready a minute before the end, so that no handshake meets it
-_LARGEST = 1 << 20  # bytes of a file; a chain is some KiB, and a hostile megabyte costs a second to parse
+# cert-manager and controller-runtime poll every 10 s; kubelet takes up to a minute to update a Secret
+POLL_SECONDS = 5.0
+EXPIRY_MARGIN = dt.timedelta(seconds=60)  # not ready a minute before expiry, so that no handshake fails
+_LARGEST = 1 << 20  # bytes of a file; chains have a few KiB, and parsing a hostile megabyte takes a second
 
 
 class CertificateError(ValueError):
-    """The files do not make a certificate that can be served; the message names them and what is wrong."""
+    """The files do not contain a usable serving certificate; the message names the files and the cause."""
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where the certificate chain, its key and the authority of the callers are."""
+    """Paths of the certificate chain, its key, and the CA of client certificates."""
 
     certificate: pathlib.Path
     key: pathlib.Path
@@ -51,123 +52,132 @@ class _Loaded(msgspec.Struct, frozen=True):
 
 
 def utc_now() -> dt.datetime:
-    """The wall clock, which is what a certificate's dates mean."""
+    """Return the wall-clock time, which certificate dates refer to."""
     return dt.datetime.now(dt.UTC)
 
 
 class Source:
-    """The certificate in use. Once there is a good one, it stays until there is a better one."""
+    """The serving certificate in use. A valid one stays in use until another valid one replaces it."""
 
     def __init__(self, files: Files, *, now: Callable[[], dt.datetime] = utc_now) -> None:
-        """Loads the files. Raises CertificateError."""
+        """Load the files. Raises CertificateError."""
         self._files, self._now = files, now
-        self._complaint = ""
+        self._last_error = ""
         self._current = _load(files, now())
-        self.front = _front(self._current)  # of its own: a callback on a context would also be the swapped one's
+        # separate: a callback set on a context would also be that of the context that replaces it
+        self.front = _build_front_context(self._current)
         self.front.sni_callback = self._choose
 
     @property
     def not_after(self) -> dt.datetime:
-        """When the certificate in use ends."""
+        """Time at which the certificate in use expires."""
         return self._current.not_after
 
     @property
     def left(self) -> dt.timedelta:
-        """How long the certificate in use is still good; negative once it has ended."""
+        """Time until the certificate in use expires; negative afterwards."""
         return self.not_after - self._now()
 
     @property
     def lifetime(self) -> dt.timedelta:
-        """How long the certificate in use was made for."""
+        """Validity period of the certificate in use."""
         return self.not_after - self._current.not_before
 
     def check(self) -> str | None:
-        """A readiness check: None while the certificate in use is good for a while yet."""
+        """Readiness check: None unless the certificate in use expires within EXPIRY_MARGIN."""
         if self._now() + EXPIRY_MARGIN < self.not_after:
             return None
-        return f"the certificate of {self._files.certificate} ends at {self.not_after.isoformat()}: renew it"
+        return f"the certificate of {self._files.certificate} expires at {self.not_after.isoformat()}: renew it"
 
     def reload(self) -> bool:
-        """Take over the files if they have changed and are good; True if so. A bad pair is logged once."""
+        """Load the files if they have changed and are valid; return True if so. An invalid pair is logged once."""
         try:
             if _read(self._files) == self._current.pems:
-                self._complaint = ""
+                self._last_error = ""
                 return False
             self._current = _load(self._files, self._now())
         except CertificateError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
-                _LOG.warning("certificate not taken over, the old one stays", extra={"fields": {"reason": str(error)}})
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                _LOG.warning(
+                    "new serving certificate rejected; the old one stays in use",
+                    extra={"fields": {"reason": str(error)}},
+                )
             return False
-        self._complaint = ""
-        _LOG.info("certificate taken over", extra={"fields": {"not_after": self.not_after.isoformat()}})
+        self._last_error = ""
+        _LOG.info("new serving certificate in use", extra={"fields": {"not_after": self.not_after.isoformat()}})
         return True
 
     async def watch(self, seconds: float = POLL_SECONDS) -> None:
-        """Look at the files for ever. Polling, because notifications on a file miss the swap of a Secret's link."""
+        """Poll the files until cancelled. File notifications miss the swap of a Secret's symbolic link."""
         while True:
             await asyncio.sleep(seconds)
             await asyncio.to_thread(self.reload)
 
-    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _build_front_context: ssl.SSLContext
+    ) -> None:
         connection.context = self._current.context
 
 
 def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
-    """A judge of connections: true for callers whose certificate bears one of `names`, or for all where none is given.
+    """Return a predicate of connections: True if the client certificate has one of `names`, or for all if `names` is
+    empty.
 
-    The handshake has proven the certificate by then; no ticket lets a caller skip it.
+    The handshake has verified the certificate by then; session tickets are disabled, so no client can skip it.
     """
 
-    def admitted(transport: asyncio.BaseTransport) -> bool:
-        given = _caller(transport.get_extra_info("peercert"))
+    def is_admitted(transport: asyncio.BaseTransport) -> bool:
+        given = _read_names(transport.get_extra_info("peercert"))
         if given & allowed:
             return True
-        _LOG.warning("caller refused", extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}})
+        _LOG.warning(
+            "client certificate rejected", extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}}
+        )
         return False
 
     allowed = frozenset(names)
-    return admitted if allowed else lambda _transport: True
+    return is_admitted if allowed else lambda _transport: True
 
 
-def _caller(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """The common names and subject alternative names of a certificate in the form of `ssl`."""
-    found = certificate or {}
-    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
-    return frozenset([*common, *(value for _, value in found.get("subjectAltName", ()))])
+def _read_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the common names and subject alternative names of a certificate in the format of `ssl`."""
+    fields = certificate or {}
+    common = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
+    return frozenset([*common, *(value for _, value in fields.get("subjectAltName", ()))])
 
 
 def _load(files: Files, now: dt.datetime) -> _Loaded:
     pems = _read(files)
-    not_before, not_after = _checked(files, pems, now)
-    context = _context(files, pems)
-    if _read(files) != pems:  # OpenSSL reads the files itself, so they must still be what was checked
+    not_before, not_after = _check_validity(files, pems, now)
+    context = _load_context(files, pems)
+    if _read(files) != pems:  # OpenSSL reads the files itself, so they must be unchanged
         raise CertificateError(f"{files.certificate} and {files.key} changed while they were read")
     return _Loaded(pems, context, not_before, not_after)
 
 
 def _read(files: Files) -> _Pems:
     paths = _snapshot(files)
-    with _secret(paths.key) as key:
+    with _read_secret(paths.key) as key:
         digest = hashlib.sha256(key).digest()
-    return _Pems(_bytes(paths.certificate), digest, _bytes(paths.client_ca) if paths.client_ca else None)
+    return _Pems(_read_bytes(paths.certificate), digest, _read_bytes(paths.client_ca) if paths.client_ca else None)
 
 
 def _snapshot(files: Files) -> Files:
-    """The files through one resolution of each directory's `..data` link, which the kubelet swaps as a whole."""
+    """Resolve each directory's `..data` link once, because kubelet replaces all files of a Secret through that link."""
     resolved: dict[pathlib.Path, pathlib.Path] = {}
 
     def through(path: pathlib.Path) -> pathlib.Path:
         link = path.parent / "..data"
         if path.parent not in resolved and link.is_symlink():
             resolved[path.parent] = link.resolve()
-        found = resolved.get(path.parent, path.parent) / path.name
-        return found if found.exists() else path
+        candidate = resolved.get(path.parent, path.parent) / path.name
+        return candidate if candidate.exists() else path
 
     return Files(through(files.certificate), through(files.key), through(files.client_ca) if files.client_ca else None)
 
 
-def _bytes(path: pathlib.Path) -> bytes:
+def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_LARGEST)
@@ -176,8 +186,8 @@ def _bytes(path: pathlib.Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _secret(path: pathlib.Path) -> Iterator[bytearray]:
-    """The bytes of a file, wiped afterwards."""
+def _read_secret(path: pathlib.Path) -> Iterator[bytearray]:
+    """Yield the content of a file, and wipe it afterwards."""
     read = bytearray(_LARGEST)
     try:
         try:
@@ -191,49 +201,49 @@ def _secret(path: pathlib.Path) -> Iterator[bytearray]:
         read[:] = bytes(len(read))
 
 
-def _checked(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
-    """When the leaf begins and ends. Raises CertificateError unless it is valid now."""
+def _check_validity(files: Files, pems: _Pems, now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    """Return the validity dates of the serving certificate. Raises CertificateError unless it is valid now."""
     try:
-        leaf = x509.load_pem_x509_certificates(pems.certificate)[0]
+        certificate = x509.load_pem_x509_certificates(pems.certificate)[0]
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{files.certificate}: not a PEM certificate: {error}") from None
-    if not leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc:
-        span = f"{leaf.not_valid_before_utc.isoformat()} to {leaf.not_valid_after_utc.isoformat()}"
-        raise CertificateError(f"{files.certificate} is valid from {span}, and it is {now.isoformat()}")
-    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
+        span = f"{certificate.not_valid_before_utc.isoformat()} to {certificate.not_valid_after_utc.isoformat()}"
+        raise CertificateError(f"{files.certificate} is valid from {span}, but it is {now.isoformat()} now: renew it")
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def _front(loaded: _Loaded) -> ssl.SSLContext:
-    """A context as the loaded one, without its certificate and key."""
-    context = _empty()
-    context.verify_mode = loaded.context.verify_mode  # it counts from before the hand-over; the authorities do not
+def _build_front_context(loaded: _Loaded) -> ssl.SSLContext:
+    """Return a context like that of `loaded`, without its certificate and key."""
+    context = _build_context()
+    context.verify_mode = loaded.context.verify_mode  # verify_mode counts from before the hand-over; the CAs do not
     return context
 
 
-def _encrypted() -> str:
-    raise ValueError("the key is encrypted")
+def _reject_encrypted_key() -> str:
+    raise ValueError("the key is encrypted; provide it without a passphrase")
 
 
-def _empty() -> ssl.SSLContext:
+def _build_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the caller's certificate
+    context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the client certificate
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _context(files: Files, pems: _Pems) -> ssl.SSLContext:
-    context = _empty()
+def _load_context(files: Files, pems: _Pems) -> ssl.SSLContext:
+    context = _build_context()
     paths = _snapshot(files)
     try:
-        context.load_cert_chain(paths.certificate, paths.key, password=_encrypted)
+        context.load_cert_chain(paths.certificate, paths.key, password=_reject_encrypted_key)
         if pems.client_ca is not None:
             context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
             context.verify_mode = ssl.CERT_REQUIRED
     except (ssl.SSLError, OSError, ValueError) as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-            raise CertificateError(f"{files.key} is not the key of {files.certificate}") from None
+            raise CertificateError(f"{files.key} does not match the certificate {files.certificate}") from None
         raise CertificateError(
             f"{files.certificate}, {files.key}, {files.client_ca or 'no client CA'}: "
             f"not a PEM certificate and an unencrypted key: {error}"

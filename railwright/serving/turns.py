@@ -1,28 +1,27 @@
-"""How long requests that were ready at one moment have waited for each other, so that the last of them are not answered
-too late.
+"""Measures one iteration of the event loop, so that the last of many simultaneous requests are not answered too late.
 
-Owns the length of one turn of the loop. A connection brings one request at a time and a turn takes whatever is ready,
-so that nothing waits longer than the turn it came in and the one that answers it. Knows no request.
+A connection has one request at a time and an iteration handles all that are ready, so a request waits at most for the
+iteration in which it arrived and the one that answers it.
 """
 
 import asyncio
 
 
 class Turn:
-    """The turn of the running loop that is being served. One loop owns it."""
+    """The current iteration of the running loop. Owned by one loop."""
 
     def __init__(self, most_seconds: float) -> None:
         self._most = most_seconds
         self._began: float | None = None
 
     def late(self, now: float) -> bool:
-        """True where the turn has lasted so long that callers wait too long for what is still to be answered in it.
+        """True if the iteration has lasted too long for the requests that are still to be answered in it.
 
-        `now` is of any clock that does not jump, in seconds.
+        `now` is the time of a monotonic clock in seconds.
         """
         if self._began is None:
             self._began = now
-            asyncio.get_running_loop().call_soon(self._end)  # runs before anything that becomes ready from here on
+            asyncio.get_running_loop().call_soon(self._end)  # runs before later events
             return False
         return now - self._began > self._most
 

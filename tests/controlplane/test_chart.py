@@ -416,7 +416,7 @@ async def test_a_policy_of_the_values_is_put_back_while_it_is_given_and_stays_wh
 
 
 NO_POLICY = (
-    "no valid policy yet: there is none; create ConfigMap railwright-policy in namespace railwright-system with the key"
+    "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the key"
     " policy.yaml"
 )
 APPLY = {  # as GitOps tools do; no conflict is forced

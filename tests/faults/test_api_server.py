@@ -192,7 +192,7 @@ async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_th
 
         said = await waiting.wait(stale, describe="the extender to be not ready", seconds=STALE_SECONDS + 10)
         seconds = time.monotonic() - down
-        assert "not heard of for too long" in said
+        assert "no contact for too long" in said
         assert seconds > STALE_SECONDS / 2
         assert (await readiness(webhook))[0] == 200
         before = reviews.answered

@@ -160,7 +160,7 @@ async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
     watched = files.PolicyFile(path, store, interval=0.01)
     async with running(watched):
         await until(lambda: caplog.records)
-        assert "there was no good one yet" in caplog.text
+        assert "nothing valid loaded yet" in caplog.text
         assert not watched.synced.is_set()
         path.write_text(POLICY % "one")
         await asyncio.wait_for(watched.synced.wait(), 5)

@@ -32,7 +32,7 @@ class Standing:
 
     async def kill(self) -> None:
         """Its end without a word, as by kill -9: nothing is given back."""
-        self.election._leave = _nothing  # type: ignore[method-assign]
+        self.election._release = _nothing  # type: ignore[method-assign]
         await self.end()
 
     async def end(self) -> None:

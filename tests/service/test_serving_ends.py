@@ -258,7 +258,7 @@ async def test_a_worker_that_dies_ends_the_whole_server_with_a_reason(start):
     server = await (await start("--workers", "2")).listening()
     os.kill(int((await server.ask(b"", "/pid")).body), signal.SIGKILL)
     assert await server.ended() == 1
-    assert '"a worker ended, so this server ends"' in "".join(server.lines)
+    assert '"a worker ended; shutting down"' in "".join(server.lines)
 
 
 async def test_workers_end_by_themselves_when_their_parent_is_killed(start):

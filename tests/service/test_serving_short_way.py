@@ -96,7 +96,7 @@ async def test_the_query_and_the_peer_reach_an_immediate_handler_and_errors_are_
         failed = await caller.ask(BODY, path="/shown?timeout=5s&fail=1")
         assert failed.status == 500
         assert b"secret" not in failed.body
-        assert b"/shown failed, which is a defect of railwright; the operator finds the error" in failed.body
+        assert b"/shown failed because of a bug in railwright; see" in failed.body
         assert taken_long(server) == 0
         samples = server.shell._counters.exposition().decode()
         assert 'railwright_webhook_requests_total{outcome="failed",path="/shown"} 1.0' in samples

@@ -152,7 +152,7 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
     authority = shell.Authority(tmp_path)
     certificate, key = shell.write_pair(tmp_path, authority.leaf("a"))
     key.write_bytes(authority.leaf("b").key_pem)
-    with pytest.raises(tls.CertificateError, match=r"tls\.key is not the key of .*tls\.crt"):
+    with pytest.raises(tls.CertificateError, match=r"tls\.key does not match the certificate .*tls\.crt"):
         async with shell.running(shell.ECHO, *options(certificate, key)):
             pass
 

@@ -290,5 +290,5 @@ sys.exit(main.main({arguments!r}))
 """
     ended = python(code, RAILWRIGHT_OTLP_ENDPOINT="http://127.0.0.1:4318")
     assert ended.returncode == 2
-    assert "--otlp-endpoint needs the extra `tracing`" in ended.stderr
+    assert "--otlp-endpoint requires the extra `tracing`" in ended.stderr
     assert "pip install 'railwright[tracing]'" in ended.stderr

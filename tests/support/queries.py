@@ -34,12 +34,16 @@ class Asked:
 def ours() -> dict[str, set[str]]:
     """The labels of every series that we show, by its name."""
     found: dict[str, set[str]] = {}
-    for row in metrics_reference.rows():
+    for row in metrics_reference.list_rows():
         labels = SCRAPED | set(row.labels)
-        if row.told == "histogram":
-            found |= {f"{row.shown}_sum": labels, f"{row.shown}_count": labels, f"{row.shown}_bucket": labels | {"le"}}
+        if row.type_name == "histogram":
+            found |= {
+                f"{row.full_name}_sum": labels,
+                f"{row.full_name}_count": labels,
+                f"{row.full_name}_bucket": labels | {"le"},
+            }
         else:
-            found[row.shown] = labels
+            found[row.full_name] = labels
     return found
 
 

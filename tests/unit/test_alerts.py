@@ -66,7 +66,7 @@ def test_the_runbooks_links_lead_somewhere():
 
 
 def test_the_runbook_names_no_metric_that_does_not_exist():
-    shown = set(queries.ours()) | {row.shown for row in queries.metrics_reference.rows()}
+    shown = set(queries.ours()) | {row.full_name for row in queries.metrics_reference.list_rows()}
     for name in re.findall(r"railwright_\w+", RUNBOOK):
         assert name in shown, name
 

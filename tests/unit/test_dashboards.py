@@ -147,7 +147,7 @@ def test_uids_are_unique():
 def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert():
     """What nobody looks at costs memory for nothing."""
     text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
-    unseen = [row.shown for row in queries.metrics_reference.rows() if row.shown not in text]
+    unseen = [row.full_name for row in queries.metrics_reference.list_rows() if row.full_name not in text]
     assert unseen == [
         "railwright_certificate_expiry_timestamp_seconds",  # the time of day that seconds_left counts down to
         "railwright_snapshot_generation",  # without a cluster: demo and tests

@@ -1,4 +1,4 @@
-// The page: what is chosen, what is shown, and when. Everything else is a part of its own.
+// The page: the selection, the visible parts, and updates. Each part has a module of its own.
 
 import { Drawing } from "./drawing.js";
 import { themed } from "./look.js";
@@ -6,7 +6,7 @@ import { Gangs, admissionRows, chosen, gangDetails, nodeDetails, nodeTable, numb
 import { Store, letter } from "./store.js";
 import { Stream } from "./stream.js";
 
-const TOKEN = "railwright-token"; // of sessionStorage, only where the reader asks for it
+const TOKEN = "railwright-token"; // key in sessionStorage, used only if the reader opts in
 const by = (id) => document.getElementById(id);
 const store = new Store();
 const now = { fabric: "", gang: "", node: "", text: "", state: "", order: "attention", view: "drawing", all: false, why: undefined };
@@ -19,7 +19,7 @@ const drawing = new Drawing(
 );
 const gangs = new Gangs(by("gangs"), by("gangs-none"), { chosen: (key) => chooseGang(key) });
 
-// --- what is chosen -------------------------------------------------------------------------------------------------
+// --- selection ------------------------------------------------------------------------------------------------------
 
 function chooseGang(key) {
   Object.assign(now, { gang: key, all: false });
@@ -45,7 +45,7 @@ function chooseNode(name) {
   render();
 }
 
-/** Ask the server why the chosen gang is, or is not, on the chosen node. */
+/** Ask the server why the selected gang is, or is not, on the selected node. */
 async function ask() {
   const found = store.node(now.fabric, now.node);
   const pod = found?.node.pods?.[0];
@@ -68,9 +68,9 @@ async function ask() {
   show("details");
 }
 
-// --- what is shown --------------------------------------------------------------------------------------------------
+// --- rendering ------------------------------------------------------------------------------------------------------
 
-/** These parts have to be drawn again, all at once in the next frame. */
+/** Redraw these parts in the next frame. */
 function show(...parts) {
   for (const part of parts) dirty.add(part);
   show.asked ??= requestAnimationFrame(render);
@@ -116,7 +116,7 @@ function site() {
   by("fabric").replaceChildren(...fabrics.map((name) => new Option(name, name, false, name === now.fabric)));
 }
 
-/** The nodes that the search is about; null where nothing is searched for. */
+/** The nodes that match the search; null without a search. */
 function matching(all) {
   const text = now.text.trim().toLowerCase();
   if (!text) return null;
@@ -164,7 +164,7 @@ function say(text) {
   by("status").textContent = text;
 }
 
-// --- what arrives ---------------------------------------------------------------------------------------------------
+// --- updates from the server ----------------------------------------------------------------------------------------
 
 function taken(delta) {
   const old = new Map(Object.keys(delta.sections).map((key) => [key, store.sections.get(key)]));
@@ -186,7 +186,7 @@ function taken(delta) {
   if (!delta.whole && states.size) announce(states);
 }
 
-/** Tell a screen reader what became of gangs, a few words at a time. */
+/** Announce changes of gangs to a screen reader in a few words. */
 function announce(states) {
   const said = [];
   for (const gang of store.gangs) {
@@ -202,8 +202,8 @@ const stream = new Stream("api/stream", {
   change: taken,
   denied: (status, reason) => {
     sessionStorage.removeItem(TOKEN);
-    connected("denied", "not shown: who are you?");
-    by("token-why").textContent = status === 401 && !stream.token ? "This dashboard shows itself to whoever the cluster lets read it." : `Refused: ${reason}`;
+    connected("denied", "not signed in");
+    by("token-why").textContent = status === 401 && !stream.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`;
     by("token-back").hidden = false;
     by("token-text").focus();
   },
@@ -216,9 +216,9 @@ const stream = new Stream("api/stream", {
   },
 });
 
-/** The server is heard, and says that it does not hear the cluster: nothing here is live then. */
+/** The server is reachable but reports that the cluster is not, so nothing on the page is live. */
 function away() {
-  connected("away", "cluster not reached", store.site.away);
+  connected("away", "cluster unreachable", store.site.away);
 }
 
 function connected(state, text, reason) {
@@ -229,7 +229,7 @@ function connected(state, text, reason) {
   box.title = reason ?? "";
 }
 
-// --- what is pressed ------------------------------------------------------------------------------------------------
+// --- input ----------------------------------------------------------------------------------------------------------
 
 by("token").addEventListener("submit", (event) => {
   event.preventDefault();

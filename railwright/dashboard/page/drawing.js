@@ -1,5 +1,5 @@
-// The fabric on a canvas the size of what is seen: a thousand nodes cost what the visible ones cost.
-// Owns painting, pointing and the keyboard; what is chosen, `app` decides.
+// The fabric on a canvas of the size of the visible part, so that the cost depends on visible nodes only. Handles
+// painting, pointer and keyboard; `app` owns the selection.
 
 import { beside, hit, lay } from "./layout.js";
 import { colour } from "./look.js";
@@ -35,7 +35,7 @@ export class Drawing {
     new ResizeObserver(() => this.relay()).observe(this.scroller);
   }
 
-  /** Lay everything anew: another fabric, size or width, or nodes that came or went. */
+  /** Recompute the layout: another fabric, size or width, or other nodes. */
   relay() {
     const fabric = this.store.fabric(this.fabric);
     const width = this.scroller.clientWidth;
@@ -54,7 +54,7 @@ export class Drawing {
     this.repaint();
   }
 
-  /** What leaves look like changed; the nodes that differ glow for a moment. */
+  /** Leaves have changed; changed nodes glow for a moment. */
   changed(old, id) {
     const leaf = this.store.leaf(id);
     if (!leaf || !old || still.matches) return;
@@ -100,20 +100,20 @@ export class Drawing {
     if (this.flashes.size) this.repaint();
   }
 
-  /** The theme's colours, looked up once: asking the browser for each frame would cost more than painting. */
+  /** The theme's colours, read once: reading them for each frame costs more than painting. */
   relook() {
     const style = getComputedStyle(this.scroller);
     const inks = ["surface", "card", "line", "ink", "quiet", "free", "dead", "weak", "focus"];
     this.look = { ...Object.fromEntries(inks.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])), ratio: globalThis.devicePixelRatio || 1, number: (this.look?.number ?? 0) + 1 };
   }
 
-  /** What a search has found; null where nothing is searched for. */
+  /** The result of a search; null without a search. */
   sought(found) {
     if (found !== this.found) this.seen = (this.seen ?? 0) + 1;
     this.found = found;
   }
 
-  /** The gangs' colours; pictures of leaves depend on them. */
+  /** The gangs' colours; cached images of leaves depend on them. */
   coloured(gangs) {
     this.colours = gangs.map((gang) => `${gang.key}:${gang.colour}`).join();
   }
@@ -152,7 +152,7 @@ export class Drawing {
     this.pen.stroke();
   }
 
-  /** The chosen gang's ring in order of rank, so that one sees where it leaves a leaf. */
+  /** The ring of the selected gang in order of rank, which shows where it crosses leaves. */
   ring() {
     const gang = this.gang && !this.found && this.store.gang(this.gang);
     if (!gang) return;
@@ -233,7 +233,7 @@ export class Drawing {
     return this.store.leaf(leaf.id)?.nodes[0]?.name;
   }
 
-  /** Put the keyboard's cursor on a node, bring it into view and have it read out. */
+  /** Move the keyboard's cursor to a node, scroll to it, and have it read out. */
   move(name) {
     const cell = this.made?.cells.get(name);
     if (!cell) return;
@@ -245,12 +245,12 @@ export class Drawing {
     then.setAttribute("aria-setsize", this.made.order.length);
     then.setAttribute("aria-posinset", cell.at + 1);
     then.setAttribute("aria-selected", String(name === this.node));
-    this.scroller.setAttribute("aria-activedescendant", then.id); // another id each time: else nothing is read out
+    this.scroller.setAttribute("aria-activedescendant", then.id); // a new id each time, otherwise nothing is read out
     this.options = [then, now];
     this.repaint();
   }
 
-  /** Scroll as little as need be; far away things come to a third of the height, where one sees what is around them. */
+  /** Scroll as little as necessary; distant nodes go to a third of the height, which shows their surroundings. */
   show(cell) {
     const top = this.scroller.scrollTop;
     const height = this.scroller.clientHeight;

@@ -1,5 +1,5 @@
-// Where everything stands in the drawing: spines as bars, their leaves as cards below, nodes as cells in those.
-// Owns geometry only; one number a node and no element.
+// The layout of the drawing: spines as bars, their leaves as cards below, nodes as cells inside. Geometry only; one
+// number per node and no element.
 
 export const SIZES = {
   S: { cell: 20, tall: 18, rail: 2, head: 13, gap: 2, card: 6, font: 0 },
@@ -10,7 +10,7 @@ const TRUNK = 18; // room for the line from a spine to its leaves
 const SPINE = 24;
 const BETWEEN = 10;
 
-/** The drawing of a fabric within a width: { height, spines, leaves, cells by name, order }. */
+/** The layout of a fabric in a given width: { height, spines, leaves, cells by name, order }. */
 export function lay(fabric, leafOf, width, size) {
   const at = SIZES[size];
   const rails = fabric.rails.length;
@@ -68,7 +68,7 @@ function leaves(made, spine, ids, leafOf, width, top) {
   return y + tallest + BETWEEN;
 }
 
-/** Where a leaf's cell of that index is. */
+/** The position of the cell with that index in a leaf. */
 export function place(made, leaf, index) {
   const { size, cell } = made;
   return {
@@ -77,7 +77,7 @@ export function place(made, leaf, index) {
   };
 }
 
-/** The cell at a point; undefined where there is none. */
+/** The cell at a point, or undefined. */
 export function hit(made, x, y) {
   for (const leaf of made.leaves) {
     if (y < leaf.y || y > leaf.y + leaf.tall || x < leaf.x || x > leaf.x + leaf.wide) continue;
@@ -90,7 +90,7 @@ export function hit(made, x, y) {
   return undefined;
 }
 
-/** The name of the cell nearest to one in a direction; the same where there is none. */
+/** The name of the nearest cell in a direction, or the same name if there is none. */
 export function beside(made, name, key) {
   const from = made.cells.get(name);
   if (!from) return made.order[0];

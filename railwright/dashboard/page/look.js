@@ -1,9 +1,9 @@
-// How a gang looks: a colour, a pattern and a letter, so that no colour is needed to tell two apart. And the theme.
+// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. And the theme.
 
 const HUES = [212, 28, 145, 285, 48, 352, 178, 318, 95, 245, 12, 195];
 const PATTERNS = 6; // 12 colours by 6 patterns: 72 gangs before any two look alike but for the letter
 
-/** A gang's colour as CSS. */
+/** A gang's colour in CSS. */
 export function colour(index, strength = 1) {
   const dark = isDark();
   const hue = HUES[index % HUES.length];
@@ -12,7 +12,7 @@ export function colour(index, strength = 1) {
 
 const made = new Map();
 
-/** A fill for a gang's cell: its colour, tinted, with its pattern. */
+/** The fill of a gang's cell: its colour, tinted, with its pattern. */
 export function tint(context, index) {
   const key = `${index % (HUES.length * PATTERNS)} ${isDark()}`;
   if (!made.has(key)) made.set(key, pattern(context, index));
@@ -53,12 +53,12 @@ const LINES = [
 let chosen = localStorage.getItem("railwright-theme") ?? "auto";
 const system = matchMedia("(prefers-color-scheme: dark)");
 
-/** Whether the page is dark now. */
+/** True if the page is dark now. */
 export function isDark() {
   return chosen === "auto" ? system.matches : chosen === "dark";
 }
 
-/** Keeps the theme and its button; calls `changed` whenever the colours are others. */
+/** Manages the theme and its button; calls `changed` whenever the colours change. */
 export function themed(button, changed) {
   const show = () => {
     document.documentElement.dataset.theme = isDark() ? "dark" : "light";
@@ -75,7 +75,7 @@ export function themed(button, changed) {
   show();
 }
 
-/** An element with text, never markup. */
+/** An element with text, never with markup. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

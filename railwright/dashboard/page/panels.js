@@ -1,5 +1,5 @@
-// Everything beside the drawing: the list of gangs, the details, the table of nodes, the admissions, the numbers.
-// All text goes in as text; nothing here ever makes markup of it.
+// The panels next to the drawing: gangs, details, table of nodes, admissions, figures. All text is inserted as text,
+// never as markup.
 
 import { badge, colour, element } from "./look.js";
 import { STATES, attention, letter } from "./store.js";
@@ -7,7 +7,7 @@ import { STATES, attention, letter } from "./store.js";
 const RANKS = 64; // shown at once of a gang; the rest on demand
 const number = new Intl.NumberFormat("en");
 
-/** The gangs that the filters leave, in the chosen order. */
+/** The gangs that pass the filters, in the selected order. */
 export function chosen(gangs, { text, state, order }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const kept = gangs.filter((gang) => {
@@ -37,16 +37,16 @@ export function share(value) {
   return value === undefined ? "–" : value.toFixed(2);
 }
 
-/** "bandwidth 0.88 of 0.88 possible", or what can be said of a gang that waits. */
+/** "bandwidth 0.88 of 0.88 possible", or the state of a waiting gang. */
 export function told(gang) {
   if (gang.state !== "placed") return `${gang.placed} of ${gang.size} placed`;
-  if (gang.best === undefined) return gang.bandwidth === undefined ? "not judged yet" : `bandwidth ${share(gang.bandwidth)}`;
+  if (gang.best === undefined) return gang.bandwidth === undefined ? "not evaluated yet" : `bandwidth ${share(gang.bandwidth)}`;
   return `bandwidth ${share(gang.bandwidth)} of ${share(gang.best)} possible`;
 }
 
 const WORDS = { placed: "placed", starting: "starting", waiting: "waiting", unplaceable: "no room" };
 
-/** The list of gangs: rows are kept, so that focus and reading position stay where they are. */
+/** The list of gangs: rows are reused, so that focus and scroll position stay. */
 export class Gangs {
   constructor(list, none, on) {
     Object.assign(this, { list, none, on, rows: new Map(), at: "", selected: "" });
@@ -81,7 +81,7 @@ export class Gangs {
     this.rove(this.at);
   }
 
-  /** The colours are others now: every row is to be made anew. */
+  /** The colours have changed: build every row again. */
   forget() {
     for (const row of this.rows.values()) row.gang = undefined;
   }
@@ -143,7 +143,7 @@ function bar(gang) {
 
 // --- details --------------------------------------------------------------------------------------------------------
 
-/** A gang in full. */
+/** The details of a gang. */
 export function gangDetails(gang, all, on) {
   const made = element("div", { class: "gang" });
   made.append(
@@ -178,7 +178,7 @@ function rankRow(rank, on) {
   return element("tr", {}, element("td", { class: "number" }, String(rank.rank)), element("td", {}, rank.pod + (rank.announced ? " (announced)" : "")), element("td", {}, node), element("td", {}, (rank.leaf ?? "").split(" in ")[0]));
 }
 
-/** A node in full: rails, pods and, for a gang, why. `why` is undefined while it is asked for. */
+/** The details of a node: rails, pods and, for a gang, the explanation. `why` is undefined until it arrives. */
 export function nodeDetails(found, store, rails, subject, why, on) {
   const { node, leaf } = found;
   const made = element("div", { class: "node" });
@@ -203,8 +203,8 @@ export function nodeDetails(found, store, rails, subject, why, on) {
 
 function reason(why, subject) {
   const made = element("div", { class: "reason" });
-  if (why === undefined) return element("p", { class: "quiet" }, `Asking why for ${subject} …`);
-  if (why.error) return element("p", { class: "quiet" }, `No answer for ${subject}: ${why.error}`);
+  if (why === undefined) return element("p", { class: "quiet" }, `Loading the explanation for ${subject} …`);
+  if (why.error) return element("p", { class: "quiet" }, `No explanation for ${subject}: ${why.error}`);
   const title = why.here ? `${why.pod} is here` : why.refused ? `Why ${why.pod} cannot be here` : `What ${why.pod} would get here`;
   made.append(element("h4", {}, title));
   const lines = [why.refused, why.reason, ...(why.rails ?? []), ...(why.short ?? []), ...(why.flaws ?? [])].filter(Boolean);
@@ -213,14 +213,14 @@ function reason(why, subject) {
   if (terms.length) {
     const rows = terms.map(([name, term]) => element("tr", {}, element("td", {}, name), element("td", { class: "number" }, term.value.toFixed(2)), element("td", {}, term.reason)));
     const head = element("tr", {}, ...["Term", "Value", "Because"].map((each) => element("th", { scope: "col" }, each)));
-    made.append(element("p", {}, `Score ${why.score} of 100 as things stand`), element("table", { class: "ranks" }, element("thead", {}, head), element("tbody", {}, ...rows)));
+    made.append(element("p", {}, `Score ${why.score} of 100 at present`), element("table", { class: "ranks" }, element("thead", {}, head), element("tbody", {}, ...rows)));
   }
   return made;
 }
 
 // --- tables and numbers ---------------------------------------------------------------------------------------------
 
-/** The fabric as a table: what the drawing shows, for whoever cannot see it. */
+/** The fabric as a table, the accessible equivalent of the drawing. */
 export function nodeTable(fabric, store, found, on) {
   const body = element("tbody");
   for (const id of fabric.leaves) {
@@ -251,7 +251,7 @@ export function admissionRows(admissions, text) {
     const object = row.kind && row.kind !== "Pod" ? `${row.kind} ${row.object}` : row.object;
     const count = row.count > 1 ? ` (${row.count} times)` : "";
     const cells = [when(row.at), object, element("span", { class: `outcome ${row.outcome}` }, OUTCOMES[row.outcome] ?? row.outcome), row.fabric ?? ""];
-    // roles: a small screen lays the row out in another way, and takes its meaning from it
+    // explicit roles: the layout of rows on small screens removes the implicit ones
     const cell = (inside, more = {}) => element("td", { role: "cell", ...more }, inside);
     const counts = [row.rails, row.added, row.kept].map((each) => cell(each ? String(each) : "", { class: "number" }));
     return element("tr", { role: "row" }, ...cells.map((each) => cell(each)), ...counts, cell(`${row.message ?? ""}${count}`));
@@ -266,7 +266,7 @@ function when(at) {
   return element("time", { datetime: at }, text);
 }
 
-/** The fabric and its gangs in a few numbers. */
+/** The figures of the fabric and its gangs. */
 export function numbers(list, fabric, gangs) {
   const waiting = gangs.filter((gang) => gang.state !== "placed").length;
   const worse = gangs.filter((gang) => attention(gang) === 1).length;

@@ -1,13 +1,13 @@
-// What the server has sent, and what is looked up in it. Owns no element.
+// The data from the server, and look-ups in it. Owns no element.
 
-/** The sections of the overview, and indexes over them that are made anew when somebody asks after a change. */
+/** The sections of the overview, and indexes over them that are rebuilt on demand after a change. */
 export class Store {
   constructor() {
     this.sections = new Map();
     this.clean = false;
   }
 
-  /** Take a delta; the names of the sections that changed. */
+  /** Apply a delta; return the names of the changed sections. */
   take(delta) {
     if (delta.whole) this.sections.clear();
     for (const key of delta.gone) this.sections.delete(key);
@@ -61,14 +61,14 @@ export class Store {
   }
 }
 
-/** A gang's letter: A to Z, then AA and on. */
+/** A gang's letter: A to Z, then AA and so on. */
 export function letter(colour) {
   let text = "";
   for (let left = colour + 1; left > 0; left = Math.floor((left - 1) / 26)) text = String.fromCharCode(65 + ((left - 1) % 26)) + text;
   return text;
 }
 
-/** Whether a gang could do better than it does: it waits, or its bandwidth is below the best it could have. */
+/** True if a gang could improve: it waits, or its bandwidth is below the best possible. */
 export function attention(gang) {
   if (gang.state !== "placed") return gang.state === "unplaceable" ? 3 : 2;
   return gang.best !== undefined && gang.bandwidth !== undefined && gang.bandwidth < gang.best - 0.005 ? 1 : 0;
@@ -76,7 +76,7 @@ export function attention(gang) {
 
 export const STATES = { f: "free", b: "busy", w: "degraded", d: "dead", "-": "not counted" };
 
-/** A node in words, for a screen reader and the hint. */
+/** A description of a node, for a screen reader and the hint. */
 export function described(found, store, rails) {
   const { node, leaf } = found;
   const counts = {};

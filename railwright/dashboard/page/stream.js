@@ -1,9 +1,9 @@
-// The server's events over fetch: with a token in a header, which EventSource cannot send. Owns reconnecting.
+// Server-sent events over fetch, which can send a token in a header as EventSource cannot. Handles reconnecting.
 
 const BEATS_MISSED = 13_000; // ms without a sign of life before the view is called stale; the server sends one each 5 s
 const LONGEST_PAUSE = 15_000;
 
-/** Follow a stream for ever. `on` gets change(delta), state(name, detail) and denied(status, reason). */
+/** Follow a stream until stopped. `on` gets change(delta), state(name, detail) and denied(status, reason). */
 export class Stream {
   constructor(url, on) {
     this.url = url;
@@ -23,7 +23,7 @@ export class Stream {
     return this.token ? { Authorization: `Bearer ${this.token}` } : {};
   }
 
-  /** Begin, or begin anew with another token. */
+  /** Start, or restart with another token. */
   start(token) {
     this.token = token ?? this.token;
     this.waiting = false;
@@ -60,7 +60,7 @@ export class Stream {
     try {
       reason = (await answer.json()).error.reason;
     } catch {
-      // a proxy's page: its status has to do
+      // a proxy's page: only its status is usable
     }
     this.stopped = null;
     if (answer.status === 401 || answer.status === 403) {
@@ -112,7 +112,7 @@ export class Stream {
     if (this.stopped && this.heard && silent > BEATS_MISSED) this.on.state("stale", { since: this.heard });
     if (this.stopped && this.heard && silent > 3 * BEATS_MISSED) {
       this.stopped.abort();
-      this.again("nothing was heard for too long");
+      this.again("no data for too long");
     }
   }
 }

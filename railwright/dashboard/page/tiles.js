@@ -1,5 +1,5 @@
-// A leaf as a picture of its own, painted once and copied while nothing in it changes: scrolling a thousand nodes
-// copies a few dozen pictures. Owns what a node and its rails look like.
+// A leaf as an image, painted once and copied until something in it changes: scrolling a thousand nodes copies a few
+// dozen images. Defines the appearance of nodes and rails.
 
 import { colour, tint } from "./look.js";
 import { letter } from "./store.js";
@@ -14,7 +14,7 @@ export class Tiles {
     this.stamp = "";
   }
 
-  /** The picture of a leaf; `stamp` names everything else that it depends on. */
+  /** The image of a leaf; `stamp` identifies everything else that it depends on. */
   of(leaf, found, made, look, stamp) {
     if (stamp !== this.stamp) {
       this.kept.clear();
@@ -35,7 +35,7 @@ export class Tiles {
   }
 }
 
-/** Shapes of one kind, to be painted in one go: that is several times faster than one by one. */
+/** Shapes of one kind, painted in one call, which is several times faster than one by one. */
 class Layer {
   constructor() {
     this.kinds = new Map();
@@ -86,7 +86,7 @@ class Painter {
     pen.globalAlpha = 1;
   }
 
-  /** True for what the choice or the search is not about. */
+  /** True for nodes outside the selection or the search. */
   faint(node) {
     const { found, gang } = this.look;
     if (found) return !found.has(node.name);
@@ -124,7 +124,7 @@ class Painter {
     layer.texts.push({ text, x: large ? x + 5 : x + wide / 2, y: y + (large ? 25 : 11), font, style: pods.length ? look.ink : look.quiet, align: large ? "left" : "center", most: wide - 6 });
   }
 
-  /** A rail is a slot: hollow where it is free, full where it is busy, half where it is degraded, crossed where dead. */
+  /** A rail is a slot: hollow if free, full if busy, half if degraded, crossed if dead. */
   rails(layer, node, pods, x, y, wide) {
     const { look, made } = this;
     const tall = made.size.font ? Math.round(made.size.tall * 0.27) : 11;

@@ -72,12 +72,12 @@ class _Files(hosts.Host):
 
     def names(self, path: str) -> list[str]:
         below = [each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")]
-        return sorted({each.partition("/")[0] for each in below}, key=hosts.natural)
+        return sorted({each.partition("/")[0] for each in below}, key=hosts.natural_key)
 
     def exists(self, path: str) -> bool:
         return any(each == path or each.startswith(f"{path}/") for each in self._files)
 
-    def opening(self, path: str) -> str:
+    def open_error(self, path: str) -> str:
         return "" if self.exists(path) else "No such file or directory"
 
 
@@ -113,11 +113,11 @@ def check(data: bytes) -> None:
         mtu=4200,
         gid_index=variables.gid_index(environment, host),
     )
-    for device in (*hca.exact(chosen or ""), "mlx5_0"):
+    for device in (*hca.parse_exact_list(chosen or ""), "mlx5_0"):
         hca.selects(chosen or "", device, 1)
     report = checks.check(host, wanted)
     assert report.problems or report.rails
-    line = sentence.line(report, warn=False)
+    line = sentence.format_line(report, warn=False)
     assert line.isprintable()
     assert len(line) <= sentence.MAX
     json.dumps([each._asdict() for each in (*report.problems, *report.rails)])
@@ -138,6 +138,6 @@ def _rails(tree: Any) -> Iterator[expected.Rail]:
     for written in found[:16] if isinstance(found, list) else ():
         if isinstance(written, str):
             try:
-                yield expected.rail(written)
+                yield expected.parse_rail(written)
             except ValueError as error:
                 assert str(error)

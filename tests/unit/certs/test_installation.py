@@ -40,8 +40,8 @@ def look(secrets, *hooks, generation=1):
     ],
 )
 def test_a_keyring_is_read_as_it_was_written(keyring):
-    stamps = {key: value for key, value in installation._stamps(keyring).items() if value is not None}
-    stored = secret(installation._keyring_data(keyring), stamps)
+    stamps = {key: value for key, value in installation._format_timestamps(keyring).items() if value is not None}
+    stored = secret(installation._format_keyring(keyring), stamps)
     assert look({"ca": stored}).seen.keyring == keyring
 
 

@@ -481,5 +481,5 @@ def test_no_key_of_an_authority_that_no_longer_signs_is_kept():
 
 
 def test_an_overlap_that_does_not_fit_is_refused_with_both_numbers():
-    with pytest.raises(ValueError, match="overlap of 30 d does not fit a sixth of the authority's 100 d"):
+    with pytest.raises(ValueError, match="overlap of 30 d is longer than a sixth of the CA's validity of 100 d"):
         rotation.Schedule(authority=100 * DAY)

@@ -62,7 +62,7 @@ def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
         """
     )
     assert certs.run(parse("--authority-life=100d", f"--kubeconfig={path}")) == 2
-    assert "an overlap of 30 d does not fit a sixth of the authority's 100 d" in capsys.readouterr().err
+    assert "an overlap of 30 d is longer than a sixth of the CA's validity of 100 d" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [(), ("--watch", "--ops-listen=127.0.0.1:0")])

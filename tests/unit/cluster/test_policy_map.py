@@ -36,7 +36,7 @@ def test_a_policy_that_never_was_is_told_otherwise_than_one_that_was_deleted():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_map.replace([])
     assert origin.policy_problem() == (
-        "no valid policy yet: there is none; create ConfigMap railwright-policy in namespace railwright-system with the"
+        "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
         " key policy.yaml"
     )
     origin.policy_map.replace([config_map(GOOD.format(device="mlx5_0"))])

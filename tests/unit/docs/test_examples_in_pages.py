@@ -103,7 +103,7 @@ def complaint(text: str) -> str:
 
 def _parse(words: list[str]) -> None:
     if words[0] in SERVERS:
-        settings._parser(words[0]).parse_args(words[1:])
+        settings._build_parser(words[0]).parse_args(words[1:])
     elif words[0] == "preflight":
         parser = preflight._parser()
         for action in parser._actions:

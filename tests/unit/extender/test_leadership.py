@@ -38,7 +38,7 @@ class Part:
         election._candidate = candidacy.saw(election._candidate, record, now)
         if not holder:
             election._candidate = candidacy.won(election._candidate, record, now, now)
-        election._show()
+        election._report_change()
 
     def announce(self, uid: str = "p") -> None:
         entry = ledger.Entry(uid, "train/p", GangKey("g"), Rank(1, 0, "p"), "a-0", {}, ledger.State.ALLOCATED, 0.0)

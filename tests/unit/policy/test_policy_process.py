@@ -48,7 +48,7 @@ def test_a_policy_that_takes_too_much_memory_is_refused_for_that():
         "railwright.cluster.policy_process",
     ]
     ran = subprocess.run(limited, input=b"a: 1\n" * 200_000, capture_output=True, check=True)
-    assert b"takes more than 146 MiB of memory to read" in ran.stdout
+    assert b"needs more than 146 MiB of memory to parse" in ran.stdout
 
 
 def test_a_process_that_takes_too_long_is_ended():

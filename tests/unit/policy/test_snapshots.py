@@ -53,7 +53,7 @@ def test_json_and_yaml_give_the_same_views():
     ("text", "says"),
     [
         ("a: [", "line"),
-        ("- a\n", "an object is wanted"),
+        ("- a\n", "expected an object"),
         ("", "is empty"),
         ("---\n# nothing\n---\n", "is empty"),
         ("null", "is empty"),

@@ -21,4 +21,4 @@ def test_it_selects_what_nccl_selects(case):
     ("value", "names"), [("=a,b", ("a", "b")), ("=a:1,a:2,", ("a",)), ("a,b", ()), ("^=a", ()), ("=^a", ()), ("", ())]
 )
 def test_only_an_exact_list_names_devices(value, names):
-    assert hca.exact(value) == names
+    assert hca.parse_exact_list(value) == names

@@ -94,7 +94,7 @@ def test_without_rails_every_device_the_container_can_use_is_one(run):
     ("tree", "transport", "said"),
     [
         ("port-down", "roce", "rail1 mlx5_1: port 1 is DOWN: check cable, transceiver and switch port"),
-        ("port-init", "infiniband", "rail1 mlx5_11: port 1 is INIT: the subnet manager has not set it up"),
+        ("port-init", "infiniband", "rail1 mlx5_11: port 1 is INIT: the subnet manager has not configured the port"),
         ("wrong-link-layer", "roce", "rail2 mlx5_2: port 1 is InfiniBand, roce needs Ethernet: correct transport"),
         ("no-gid", "roce", "rail3 mlx5_3: no RoCE v2 GID of net4 (192.168.5.7): the network's master and"),
         ("only-v1", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is IB/RoCE v1, not RoCE v2: set the port to RoCE v2"),
@@ -104,12 +104,12 @@ def test_without_rails_every_device_the_container_can_use_is_one(run):
             "rail0 mlx5_0: net1 has MTU 1500, less than 4200, rail2 mlx5_2: net3 has MTU 1500, less than 4200: raise",
         ),
         ("no-uverbs", "roce", "rail1 mlx5_1: /dev/infiniband/uverbs1 is not in the container: request"),
-        ("no-device", "roce", "rail3 mlx5_3: the device is not here (here: mlx5_0, mlx5_1, mlx5_2, mlx5_4): check"),
+        ("no-device", "roce", "rail3 mlx5_3: device not found (found: mlx5_0, mlx5_1, mlx5_2, mlx5_4): check"),
         ("memlock", "roce", "memlock: is limited to 8388608 bytes: grant IPC_LOCK"),
-        ("no-gid-attrs", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is of no kind that gid_attrs tells"),
+        ("no-gid-attrs", "roce", "rail0 mlx5_0: GID 6 of 192.168.2.7 is of unknown type"),
         ("no-interface", "roce", "rail0 mlx5_0: interface net1 is not in the pod: check the network's CNI"),
         ("no-address", "roce", "rail2 mlx5_2: net3 has no address: check the IPAM"),
-        ("interface-set-down", "roce", "rail1 mlx5_1: interface net2 is set down: find what has run"),
+        ("interface-set-down", "roce", "rail1 mlx5_1: interface net2 is administratively down: find out what ran"),
         ("interface-no-link", "roce", "rail2 mlx5_2: interface net3 has no link (lowerlayerdown): check cable"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_warning_lets_the_job_start(run):
 
 def test_a_missing_function_is_counted(run):
     code, line = run("broken/seven-functions", "--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)])
-    assert (code, "rail7: no RDMA device is left for it (here: mlx5_0, mlx5_2, " in line) == (1, True)
+    assert (code, "rail7: no RDMA device left for this rail (found: mlx5_0, mlx5_2, " in line) == (1, True)
 
 
 def test_a_capability_does_not_help_ranks_that_are_not_root(run):
@@ -142,7 +142,7 @@ def test_a_capability_does_not_help_ranks_that_are_not_root(run):
 
 def test_a_list_of_devices_that_nccl_would_not_find_is_told(run):
     code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=mlx5_7"})
-    assert (code, "NCCL_IB_HCA: =mlx5_7 selects none of the devices" in line) == (1, True)
+    assert (code, "NCCL_IB_HCA: =mlx5_7 matches no device" in line) == (1, True)
 
 
 def test_the_file_gives_the_devices_that_the_binding_wrote_in_the_order_of_the_rails(run, tmp_path):
@@ -164,7 +164,7 @@ def test_a_device_file_that_may_not_be_opened_is_no_device(tmp_path, capsys):
     node.unlink()
     node.mkdir()  # like a cgroup's refusal, an error of open(2) that no mode bits make, root or not
     assert preflight.main([f"--root={root}", "--transport=pvrdma", "--rail=rail0,device=vmw_pvrdma0"], {}) == 1
-    assert "/dev/infiniband/uverbs0 does not open (Is a directory): a mount alone" in capsys.readouterr().err
+    assert "/dev/infiniband/uverbs0 cannot be opened (Is a directory): a mount alone" in capsys.readouterr().err
 
 
 def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path, capsys):
@@ -197,12 +197,12 @@ def test_usage_is_two(options, capsys):
 def test_an_interface_with_a_comma_in_its_name_is_read_whole():
     from railwright.preflight import expected
 
-    assert expected.rail("r0,device=d,interface=a,b") == expected.Rail("r0", "d", "a,b")
+    assert expected.parse_rail("r0,device=d,interface=a,b") == expected.Rail("r0", "d", "a,b")
 
 
 def test_an_empty_host_is_an_answer(tmp_path, capsys):
     assert preflight.main([f"--root={tmp_path}", "--transport=roce"], {}) == 1
-    assert "there is none to use (here: none)" in capsys.readouterr().err
+    assert "no usable RDMA device (found: none)" in capsys.readouterr().err
     assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
 
 
@@ -240,9 +240,9 @@ def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
     [
         ("7", 0, "4 rails ready"),
         ("-1", 0, "4 rails ready"),
-        ("3", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=3 is RoCE v2 192.168.2.101, and 192.168.2.7 is GID 7"),
-        ("6", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=6 is IB/RoCE v1 192.168.2.7, and 192.168.2.7 is GID 7"),
-        ("9", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=9 is empty, and"),
+        ("3", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=3 selects RoCE v2 192.168.2.101, but 192.168.2.7 is GID 7"),
+        ("6", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=6 selects IB/RoCE v1 192.168.2.7, but 192.168.2.7 is GID 7"),
+        ("9", 1, "rail0 mlx5_0: NCCL_IB_GID_INDEX=9 selects an empty entry, but"),
     ],
 )
 def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
@@ -263,7 +263,7 @@ def test_lines_that_no_kernel_writes_are_skipped_and_what_is_right_beside_them_c
     ):
         file = proc / name
         file.write_text((file.read_text() if file.exists() else "") + line)
-    report = checks.check(hosts.Host(root), expected.Expected("roce", tuple(map(expected.rail, RAILS)), mtu=4200))
+    report = checks.check(hosts.Host(root), expected.Expected("roce", tuple(map(expected.parse_rail, RAILS)), mtu=4200))
     assert (report.problems, len(report.rails)) == ((), 4)
 
 

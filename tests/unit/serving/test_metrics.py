@@ -20,7 +20,7 @@ def families(server="webhook", change=lambda _: None):
 
 
 def rows():
-    return metrics_reference.rows()
+    return metrics_reference.list_rows()
 
 
 def test_a_rows_attribute_is_its_name_and_no_name_is_taken_twice():
@@ -79,10 +79,10 @@ def test_names_and_labels_follow_prometheus_conventions(row):
     assert row.name.endswith(("_seconds", "_seconds_left")) == bool(TIMES & set(row.name.split("_"))), (
         "seconds are named, and only they"
     )
-    if row.kind is prometheus_client.Histogram and row.more["buckets"] is metrics._FAST:
+    if row.kind is prometheus_client.Histogram and row.options["buckets"] is metrics._FAST:
         assert row.name.endswith("_seconds")
-        assert {0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0} <= set(row.more["buckets"]), "1 ms to 10 s"
-    if row.kind is prometheus_client.Histogram and row.more["buckets"] is metrics._SHARES:
+        assert {0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0} <= set(row.options["buckets"]), "1 ms to 10 s"
+    if row.kind is prometheus_client.Histogram and row.options["buckets"] is metrics._SHARES:
         assert row.name.endswith("_ratio")
     assert row.name.endswith("_info") == (row.labels in {("version", "server"), ("digest",)})
 
@@ -108,7 +108,7 @@ def test_every_row_is_counted_in_somewhere():
 
 def test_the_reference_page_is_up_to_date():
     """Otherwise: python -m railwright.serving.metrics_reference > docs/metrics.md"""
-    assert (ROOT / "docs" / "metrics.md").read_text() == metrics_reference.text()
+    assert (ROOT / "docs" / "metrics.md").read_text() == metrics_reference.build_page()
 
 
 def test_the_reference_explains_every_label_and_no_other():

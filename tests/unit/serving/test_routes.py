@@ -58,7 +58,7 @@ def test_everything_else_is_refused(method, path, status, allow):
 
 
 def test_a_route_given_twice_is_refused():
-    with pytest.raises(ValueError, match="POST /a is given twice"):
+    with pytest.raises(ValueError, match="POST /a is defined twice"):
         routes.Table([routes.Route("/a", answer), routes.Route("/a", answer)])
 
 

@@ -83,7 +83,7 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
 @pytest.mark.parametrize(
     ("server", "argv", "said"),
     [
-        ("webhook", (), "no certificate"),
+        ("webhook", (), "no serving certificate"),
         ("webhook", ("--plain-http",), "--plain-http on :9443: listen on loopback"),
         ("webhook", ("--plain-http", "--listen", "example.org:1"), "listen on loopback"),
         ("webhook", ("--plain-http", "--allow-plain-http"), "--allow-plain-http is for the extender"),
@@ -96,19 +96,19 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--listen", "127.0.0.1:65536"), "not HOST:PORT"),
         ("webhook", (*PLAIN, "--listen", "127.0.0.1:http"), "not HOST:PORT"),
         ("webhook", (*PLAIN, "--listen", "::1:443"), "in brackets"),
-        ("webhook", (*PLAIN, "--listen", "127.0.0.1:8080"), "are the same port"),
-        ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds of 0 or more"),
-        ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds of 0 or more"),
-        ("webhook", (*PLAIN, "--assume-seconds", "inf"), "seconds of 0 or more"),
+        ("webhook", (*PLAIN, "--listen", "127.0.0.1:8080"), "use the same port"),
+        ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds, 0 or more"),
+        ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds, 0 or more"),
+        ("webhook", (*PLAIN, "--assume-seconds", "inf"), "seconds, 0 or more"),
         ("webhook", (*PLAIN, "--leader-elect"), "every replica of the webhook answers"),
-        ("extender", (*PLAIN, "--leader-elect", "--snapshot=s", "--policy=p"), "--snapshot means that there is none"),
+        ("extender", (*PLAIN, "--leader-elect", "--snapshot=s", "--policy=p"), "which --snapshot replaces"),
         ("extender", (*PLAIN, "--lease-seconds=0.5"), "give 1 or more"),
         ("webhook", (*PLAIN, "--max-body", "0"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--max-body", "7MiB"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--policy", "/nowhere/policy.yaml"), "--policy /nowhere/policy.yaml: No such file"),
         ("webhook", (*PLAIN, "--policy", "/"), "--policy /: Is a directory"),
-        ("webhook", (*PLAIN, "--tls-cert", "x"), "--tls-cert and --tls-key go together"),
-        ("webhook", (*PLAIN, "--client-ca", "x"), "--plain-http contradicts"),
+        ("webhook", (*PLAIN, "--tls-cert", "x"), "--tls-cert and --tls-key must be given together"),
+        ("webhook", (*PLAIN, "--client-ca", "x"), "--plain-http excludes"),
         ("webhook", (*PLAIN, "--plain-http", "perhaps"), "neither true nor false"),
         ("webhook", (*PLAIN, "--work", "2"), "unrecognized arguments"),
     ],
@@ -159,7 +159,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
     ],
 )
 def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
-    assert settings._endpoint(text) == endpoint
+    assert settings._parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint
 )
 def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
     with pytest.raises(ValueError, match=said) as refused:
-        settings._endpoint(text)
+        settings._parse_endpoint(text)
     assert "secret" not in str(refused.value)
 
 
@@ -184,9 +184,9 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
     ("server", "options", "told"),
     [
         ("webhook", (), "--dashboard-listen is for the extender only"),
-        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 are the same port"),
+        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 use the same port"),
         ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
-        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "no API server to say who"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorise viewers"),
     ],
 )
 def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
