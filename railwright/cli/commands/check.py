@@ -57,7 +57,7 @@ async def _check(arguments: argparse.Namespace) -> int:
     from railwright.cluster import client as clients  # noqa: PLC0415
 
     client = await clients.connect(
-        kubeconfig.chosen(arguments.kubeconfig), context=arguments.context, call_seconds=_CALL_SECONDS
+        kubeconfig.choose(arguments.kubeconfig), context=arguments.context, call_seconds=_CALL_SECONDS
     )
     try:
 
