@@ -1,7 +1,4 @@
-"""One example for each command, at the end of its help.
-
-Owns the lines. A command without one here is not found by `tests/unit/cli/test_completion.py`.
-"""
+"""Examples of the commands, printed at the end of their help. tests/unit/cli/test_completion.py requires them."""
 
 from collections.abc import Mapping
 

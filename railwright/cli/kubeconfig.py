@@ -1,36 +1,33 @@
-"""Which kubeconfig a command goes by: the one that was named, else what kubectl would take.
-
-Owns that choice and the sentence where there is none. Reads no file.
-"""
+"""Selects the kubeconfig of a command: the one given, or else the one that kubectl would use. Reads no file."""
 
 import os
 import pathlib
 
 from railwright.cli import output
 
-SNAPSHOT = "look at a file: --snapshot FILE --policy FILE"  # what else the commands that show a fabric go by
+SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
 
 
-def found() -> str | None:
-    """The files kubectl would take, merged as it merges them; None where none exists."""
-    there = [path for path in (pathlib.Path(each).expanduser() for each in _named()) if path.exists()]
-    return os.pathsep.join(map(str, there)) or None
+def find_default() -> str | None:
+    """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
+    paths = [path for path in (pathlib.Path(name).expanduser() for name in _list_names()) if path.exists()]
+    return os.pathsep.join(map(str, paths)) or None
 
 
-def chosen(given: str | None, instead: str = "") -> str | None:
-    """`given`, else what kubectl would take; None in a pod without one, whose own account serves.
+def choose(given: str | None, instead: str = "") -> str | None:
+    """Return `given`, or else what kubectl would use; None in a pod, which uses its ServiceAccount.
 
-    Raises UnreadableError where there is no way to a cluster; `instead` is what else the command could go by.
+    Raises UnreadableError without any of these. `instead` names an alternative for its message.
     """
-    kubeconfig = given or found()
+    kubeconfig = given or find_default()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
         return kubeconfig
     other = f", or {instead}" if instead else ""
     raise output.UnreadableError(
-        f"no kubeconfig ({' and '.join(_named())} does not exist); give --kubeconfig FILE{other}"
+        f"no kubeconfig ({' and '.join(_list_names())} does not exist); give --kubeconfig FILE{other}"
     )
 
 
-def _named() -> list[str]:
-    named = [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    return named or ["~/.kube/config"]
+def _list_names() -> list[str]:
+    names = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    return names or ["~/.kube/config"]

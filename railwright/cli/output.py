@@ -1,6 +1,6 @@
-"""How every command answers: exit codes, `-o text|json`, coloured lines.
+"""Output of all commands: exit codes, `-o text|json`, coloured lines.
 
-Owns the form of answers, not their content. Text from files and clusters is printed as text: never as markup.
+Text from files and clusters is printed as plain text, never as markup.
 """
 
 import argparse
@@ -9,33 +9,33 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-OK, FINDINGS, UNUSABLE = 0, 1, 2  # CONTRACT section 6: fine; findings; usage or unreadable input
+OK, FINDINGS, UNUSABLE = 0, 1, 2  # docs/interface.md 6: success; findings; wrong usage or unreadable input
 
 
 class UnreadableError(Exception):
-    """Input that cannot be had at all; the message goes to stderr and the exit code is UNUSABLE."""
+    """Unreadable input or wrong usage. The message goes to stderr and the exit code is UNUSABLE."""
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Give `-o/--output` to a parser, or to each of its sub-commands, where it is not there yet."""
+    """Add `-o/--output` to a parser, or to each of its subcommands, if it is missing."""
     branches: list[Mapping[str, argparse.ArgumentParser]] = [
         action.choices
-        for action in parser._actions  # noqa: SLF001 - argparse has no public way to walk its sub-parsers
+        for action in parser._actions  # noqa: SLF001 - argparse has no public API for subparsers
         if isinstance(action.choices, Mapping)
     ]
     for branch in branches:
         for child in branch.values():
             add_option(child)
-    if not branches and "-o" not in parser._option_string_actions:  # noqa: SLF001 - nor to ask for an option
-        parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the answer")
+    if not branches and "-o" not in parser._option_string_actions:  # noqa: SLF001 - nor for existing options
+        parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
 
 
 def read_text(path: str) -> str:
-    """The text of a file, `-` for standard input; raises UnreadableError."""
+    """Return the text of a file, or of standard input for `-`. Raise UnreadableError."""
     try:
         if path == "-":
             return sys.stdin.buffer.read().decode()
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is shown as the user wrote it
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would change the path in messages
             return file.read().decode()
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
@@ -44,14 +44,14 @@ def read_text(path: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on stdout, indented for people and stable for tools."""
+    """Print a JSON value on stdout, indented."""
     import msgspec  # noqa: PLC0415 - the preflight container starts through this module and must do so quickly
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def print_styled(*parts: tuple[str, str]) -> None:
-    """One line on stdout of (text, rich style) parts; plain where stdout is no terminal."""
+    """Print a line of (text, rich style) parts on stdout, without styles if stdout is not a terminal."""
     from rich import console, text  # noqa: PLC0415 - slow to import, and only text answers need it
 
     line = text.Text.assemble(*((visible(part), style) for part, style in parts))
@@ -59,10 +59,10 @@ def print_styled(*parts: tuple[str, str]) -> None:
 
 
 def visible(text: str) -> str:
-    """Control characters as escapes: a file's name or content must not drive the terminal."""
-    return "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text])
+    """Return text with control characters escaped: file names and content must not control the terminal."""
+    return "".join([character if character.isprintable() else ascii(character)[1:-1] for character in text])
 
 
 def offline(svg: str) -> str:
-    """A picture of rich's without its web fonts: it is to be looked at without a network."""
+    """Return an SVG of rich without its web fonts, so that it needs no network."""
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

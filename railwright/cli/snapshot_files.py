@@ -1,7 +1,4 @@
-"""A snapshot file for a command that reads it once and ends.
-
-Owns that an empty one is an error: a server may wait for objects to come, a command would look as if all were well.
-"""
+"""Reads a snapshot file for a command. An empty file is an error, because its empty output would look like success."""
 
 from typing import Any
 
@@ -12,12 +9,12 @@ from railwright.cluster import snapshots
 def read(path: str, option: str = "--snapshot", *, needs: str = "") -> dict[str, list[Any]]:
     """Return views by kind. Raises UnreadableError for a file without any object, or without one of kind `needs`."""
     try:
-        found = snapshots.read(output.read_text(path))
+        objects = snapshots.read(output.read_text(path))
     except snapshots.SnapshotError as error:
         raise output.UnreadableError(f"{option} {path}: {error}") from None
-    if not any(found.values()) or (needs and not found[needs]):
-        what = needs or "object that a fabric or a pod is made of"
+    if not any(objects.values()) or (needs and not objects[needs]):
+        missing = needs or "Node, Pod or other object that railwright reads"
         raise output.UnreadableError(
-            f"{option} {path}: holds no {what}; kubectl get nodes,pods,namespaces -A -o yaml writes them"
+            f"{option} {path}: contains no {missing}; write it with kubectl get nodes,pods,namespaces -A -o yaml"
         )
-    return found
+    return objects

@@ -482,5 +482,5 @@ async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_
     )  # fmt: skip
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, out.decode()
-    assert "√ a pod that opts in gets its network (roce)" in out.decode()
+    assert "√ a dry-run pod that opts in gets its network (roce)" in out.decode()
     assert "\x1b[" not in out.decode(), "plain where there is no terminal"

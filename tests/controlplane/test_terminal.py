@@ -123,4 +123,4 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
     assert explained[0] == 0, explained
     assert [each["node"] for each in json.loads(explained[1])["nodes"]] == ["term-0"]
     assert (linted[0], "N09" in linted[1]) == (1, True), linted
-    assert (wrong[0], "contradicts -A" in wrong[2]) == (2, True), wrong
+    assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong

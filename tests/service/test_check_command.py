@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from railwright.cli.__main__ import main
-from railwright.cli.checking import reading
+from railwright.cli.checking import reader
 from railwright.cluster import client as clients
 
 NODES = [{"metadata": {"name": f"n{index}"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}} for index in range(5)]
@@ -57,7 +57,7 @@ async def kubeconfig(tmp_path):
 async def look(kubeconfig, **options):
     client = await clients.connect(kubeconfig)
     try:
-        return await reading.look(client, server=client.host, namespace="railwright-system", **options)
+        return await reader.read_cluster(client, server=client.host, namespace="railwright-system", **options)
     finally:
         await client.close()
 

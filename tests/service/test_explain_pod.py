@@ -175,7 +175,7 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
         ((), "NAMESPACE/NAME"),
         (("a/b/c",), "NAMESPACE/NAME"),
         (("a/b", "-n", "c"), "another namespace"),
-        (("a/b", "--policy", "p"), "--policy: only of `explain FILE`"),
+        (("a/b", "--policy", "p"), "--policy: only for `explain FILE`"),
         (("--extender", "http://192.0.2.1:1", "--token", "t", "a/b"), "unencrypted"),
         (("--extender", "http://127.0.0.1:1", "a/b"), "port-forward"),
         (("a/b", "--extender", "localhost:8713"), "an address such as"),

@@ -75,13 +75,13 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(ser
     code, out, err = await run(capsys, kubeconfig, "gangs")
     assert code == 0
     assert "llama" in out
-    assert err == "railwright: you may not list jobs: what they tell of gangs is not shown\n"
+    assert err == "railwright: you may not list jobs: data from them is not shown\n"
 
 
 @pytest.mark.parametrize(
     ("path", "given", "told"),
     [
-        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes of the whole cluster"),
+        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes in all namespaces"),
         ("/api/v1/pods", (403, "Forbidden"), "ask for a ClusterRole with list on pods"),
         ("/api/v1/nodes", (500, "InternalError"), "answers 500 Internal Server Error"),
         (POLICY, (404, "NotFound"), "From a file: --policy FILE"),

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from certs import issue
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import snapshots
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -74,13 +74,17 @@ def manifests() -> list[Tree]:
     return [each for name in listed for each in yaml.safe_load_all((BASE / name).read_text()) if each]
 
 
-def seen(trees: Trees, *, trials: tuple[sight.Trial, ...] | None = None, **more: Any) -> sight.Seen:
+def seen(
+    trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
+) -> snapshots.ClusterSnapshot:
     """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
-    typed = {each.name: each.view for each in sight.SOURCES}
+    typed = {each.name: each.view for each in snapshots.SOURCES}
     objects = {name: tuple(msgspec.convert(each, typed[name]) for each in found) for name, found in trees.items()}
-    whole = sight.Seen(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
-    made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if trials is None else trials
-    return msgspec.structs.replace(whole, trials=made)
+    whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    made = (
+        tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
+    )
+    return msgspec.structs.replace(whole, dry_runs=made)
 
 
 def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gpus: int = 0) -> Tree:
@@ -114,19 +118,19 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _went_through(whole: sight.Seen):
-    digest = getattr(sight.read_policy(whole.policy_text or ""), "digest", "")
+def _went_through(whole: snapshots.ClusterSnapshot):
+    digest = getattr(snapshots.read_policy(whole.policy_text or ""), "digest", "")
 
-    def made(fabric: str) -> sight.Trial:
+    def made(fabric: str) -> snapshots.DryRun:
         record = json.dumps({"policy": digest, "fabric": fabric})
-        return sight.Trial(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
+        return snapshots.DryRun(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
 
     return made
 
 
 @functools.cache
 def _healthy() -> Trees:
-    trees: Trees = {each.name: [] for each in sight.SOURCES}
+    trees: Trees = {each.name: [] for each in snapshots.SOURCES}
     for each in manifests():
         if each["kind"] in _SOURCES:
             trees[_SOURCES[each["kind"]]].append(each)
@@ -139,7 +143,7 @@ def _healthy() -> Trees:
     for each in trees["deployments"]:
         _run(trees, each)
     trees["slices"] = [_slice(each["metadata"]["name"]) for each in trees["services"]]
-    for lease in (sight.EXTENDER, sight.CERTS):
+    for lease in (snapshots.EXTENDER, snapshots.CERTS):
         spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
         trees["leases"].append({**_named(lease), "spec": spec})
     _certify(trees)
@@ -183,8 +187,8 @@ def _slice(service: str) -> Tree:
 
 
 def _certify(trees: Trees) -> None:
-    webhook, authority = pair(f"{sight.WEBHOOK}.{names.NAMESPACE}.svc")
-    extender, _ = pair(f"{sight.EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
+    webhook, authority = pair(f"{snapshots.WEBHOOK}.{names.NAMESPACE}.svc")
+    extender, _ = pair(f"{snapshots.EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
     trees["railwright-webhook-secret"] = [secret(webhook)]
     trees["railwright-webhook-secret"][0]["metadata"]["annotations"] = {"cert-manager.io/certificate-name": "webhook"}
     trees["railwright-extender-secret"] = [secret(extender)]
@@ -198,7 +202,7 @@ def _node(name: str) -> Tree:
 
 
 def _volcano() -> Tree:
-    return {**_named(sight.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
+    return {**_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
 
 
 def _example(scheduler: str) -> str:

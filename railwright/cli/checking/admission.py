@@ -1,4 +1,4 @@
-"""Rows about admission as it really goes: a pod created as a dry run, and the policies behind the webhook."""
+"""Checks of admission itself: a pod created as a dry run, and the ValidatingAdmissionPolicies behind the webhook."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,28 +6,27 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import model, nodes, registrations, shipped
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import expected_entries, model, nodes, snapshots, webhook_configurations
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
 
-NAME = "railwright-check"  # of the pod that is never stored
-_STRICT = {  # no level of pod security refuses such a container, whatever the namespace enforces
+NAME = "railwright-check"  # of the dry-run pod, which is never stored
+_STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
     "allowPrivilegeEscalation": False,
     "runAsNonRoot": True,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 _BY_NAMESPACE = "railwright-injected-by-namespace"  # manifests/base/admission-policy.yaml
-_ASKS = "asks-for-an-accelerator"  # the condition there that tells training pods
-_QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in it
-_FIRST = "default"  # the namespace every cluster has
+_CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
+_QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
+_FIRST = "default"  # exists in every cluster
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One dry run to make; `problem` says why there is none."""
+    """A dry run to make. `problem` is why it cannot be made, "" if it can."""
 
     fabric: str
     namespace: str = ""
@@ -35,22 +34,22 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    """What is read of the record of CONTRACT section 5."""
+    """The fields used here of the injection record (docs/interface.md 5)."""
 
     policy: str = ""
     fabric: str = ""
 
 
-def plans(seen: sight.Seen, namespace: str = "") -> tuple[Plan, ...]:
-    """A dry run for every fabric, in the given namespace or in the first that may use it."""
-    document = seen.policy
+def list_plans(snapshot: snapshots.ClusterSnapshot, namespace: str = "") -> tuple[Plan, ...]:
+    """Return a dry run for each fabric, in the given namespace or in the first one that may use the fabric."""
+    document = snapshot.policy
     if document is None:
         return ()
-    return tuple(_plan(seen, name, fabric, namespace) for name, fabric in document.fabrics.items())
+    return tuple(_build_plan(snapshot, name, fabric, namespace) for name, fabric in document.fabrics.items())
 
 
-def pod(plan: Plan, accelerator: str) -> Mapping[str, Any]:
-    """The pod of a dry run: it asks for one accelerator, and for nothing else that could be refused."""
+def build_pod(plan: Plan, accelerator: str) -> Mapping[str, Any]:
+    """Return the manifest of the dry-run pod. It requests one accelerator and nothing else that could be rejected."""
     container = {
         "name": "probe",
         "image": "railwright.invalid/check",
@@ -62,140 +61,159 @@ def pod(plan: Plan, accelerator: str) -> Mapping[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
 
 
-def _plan(seen: sight.Seen, name: str, fabric: documents.Fabric, given: str) -> Plan:
-    chosen = sorted(
-        seen.all("namespaces"), key=lambda each: (_label(each, shipped.NAME_LABEL) != _FIRST, sight.name_of(each))
+def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: documents.Fabric, given: str) -> Plan:
+    namespaces = sorted(
+        snapshot.all("namespaces"),
+        key=lambda item: (_get_label(item, expected_entries.NAME_LABEL) != _FIRST, snapshots.get_name(item)),
     )
     allowed = [
-        sight.name_of(each)
-        for each in chosen
-        if selectors.matches(fabric.namespaces, sight.dig(each, "metadata", "labels") or {})
-        and sight.name_of(each) not in ("kube-system", seen.namespace)
-        and not sight.dig(each, "metadata", "deletionTimestamp")
+        snapshots.get_name(namespace)
+        for namespace in namespaces
+        if selectors.matches(fabric.namespaces, snapshots.get_path(namespace, "metadata", "labels") or {})
+        and snapshots.get_name(namespace) not in ("kube-system", snapshot.namespace)
+        and not snapshots.get_path(namespace, "metadata", "deletionTimestamp")
     ]
     if given and given not in allowed:
         return Plan(name, problem=f"namespace {given} may not use fabric {name}, or does not exist")
     if not allowed:
-        return Plan(name, problem=f"no namespace may use fabric {name}: no labels match its `namespaces`")
+        return Plan(
+            name, problem=f"no namespace may use fabric {name}: the labels of no namespace match its `namespaces`"
+        )
     return Plan(name, given or allowed[0])
 
 
-def _dry_runs(seen: sight.Seen) -> Iterator[model.Verdict]:
-    if seen.policy is None:
-        yield skip("there is no policy to ask by")
-    for trial in seen.trials:
-        yield skip(trial.problem, subject=trial.fabric) if trial.problem else _dry_run(trial)
+def _check_dry_runs(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+    if snapshot.policy is None:
+        yield skip("there is no valid policy to test")
+    for dry_run in snapshot.dry_runs:
+        yield skip(dry_run.problem, subject=dry_run.fabric) if dry_run.problem else _check_dry_run(dry_run)
 
 
-def _dry_run(trial: sight.Trial) -> model.Verdict:
-    subject, where = trial.fabric, f"in namespace {trial.namespace}"
-    if trial.forbidden:
-        return skip(f"you may not create pods {where}; give --namespace-for-probe", subject=subject)
-    if trial.refusal:
-        return fail(f"{where}: {trial.refusal}", subject=subject)
-    written = (sight.dig(trial.pod, "metadata", "annotations") or {}).get(names.INJECTION)
-    if not written:
-        return fail(f"a pod {where} went through and has no record: nobody called the webhook", subject=subject)
-    return ok(f"{where}", subject=subject)
+def _check_dry_run(dry_run: snapshots.DryRun) -> model.Assessment:
+    subject, location = dry_run.fabric, f"in namespace {dry_run.namespace}"
+    if dry_run.forbidden:
+        return skip(f"you may not create pods {location}; give --namespace-for-probe", subject=subject)
+    if dry_run.refusal:
+        return fail(f"{location}: {dry_run.refusal}", subject=subject)
+    annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
+    if not annotation:
+        return fail(
+            f"a pod {location} was admitted without an injection record: the API server did not call the webhook",
+            subject=subject,
+        )
+    return ok(f"{location}", subject=subject)
 
 
-def _in_force(seen: sight.Seen) -> Iterator[model.Verdict]:
-    text = seen.policy_text
-    result = None if text is None else sight.read_policy(text)
-    for trial in seen.trials:
-        record = _record(trial)
+def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+    text = snapshot.policy_text
+    result = None if text is None else snapshots.read_policy(text)
+    for dry_run in snapshot.dry_runs:
+        record = _parse_record(dry_run)
         if record is not None and isinstance(result, documents.Policy):
             if record.policy == result.digest:
-                yield ok(result.digest[:15], subject=trial.fabric)
+                yield ok(result.digest[:15], subject=dry_run.fabric)
             else:
                 yield fail(
-                    f"pods are decided by {record.policy[:15] or 'an unknown policy'}, the ConfigMap is "
+                    f"the webhook uses {record.policy[:15] or 'an unknown policy'}, the ConfigMap has "
                     f"{result.digest[:15]}",
-                    subject=trial.fabric,
+                    subject=dry_run.fabric,
                 )
 
 
-def _record(trial: sight.Trial) -> _Record | None:
-    written = (sight.dig(trial.pod, "metadata", "annotations") or {}).get(names.INJECTION)
+def _parse_record(dry_run: snapshots.DryRun) -> _Record | None:
+    annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
     try:
-        return msgspec.json.decode(written, type=_Record) if written else None
+        return msgspec.json.decode(annotation, type=_Record) if annotation else None
     except (msgspec.MsgspecError, TypeError):
         return _Record()
 
 
-def _guard(seen: sight.Seen) -> model.Verdict:
-    """The ValidatingAdmissionPolicies that refuse opted-in pods without a record."""
-    if "admission-policies" in seen.unknown:
-        return skip("the API server knows no ValidatingAdmissionPolicy")
-    ours = {sight.name_of(each): each for each in seen.all("admission-policies") if _is_ours(each)}
+def _check_policies(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    """Check the ValidatingAdmissionPolicies that reject opted-in pods without an injection record."""
+    if "admission-policies" in snapshot.unknown:
+        return skip("the API server has no kind ValidatingAdmissionPolicy")
+    ours = {snapshots.get_name(policy): policy for policy in snapshot.all("admission-policies") if _is_ours(policy)}
     if not ours:
-        return warn("no ValidatingAdmissionPolicy of ours: a pod that slips past the webhook runs without its network")
+        return warn(
+            "no ValidatingAdmissionPolicy of railwright: a pod that bypasses the webhook runs without its network"
+        )
     actions: dict[str, set[str]] = {}
-    for each in seen.all("admission-bindings"):
-        found = actions.setdefault(str(sight.dig(each, "spec", "policyName")), set())
-        found.update(sight.dig(each, "spec", "validationActions") or ())
-    loose = [name for name in ours if name not in actions]
-    if loose:
-        return fail(f"{sight.listed(loose)} has no ValidatingAdmissionPolicyBinding: it is in force nowhere")
+    for binding in snapshot.all("admission-bindings"):
+        policy_actions = actions.setdefault(str(snapshots.get_path(binding, "spec", "policyName")), set())
+        policy_actions.update(snapshots.get_path(binding, "spec", "validationActions") or ())
+    unbound = [name for name in ours if name not in actions]
+    if unbound:
+        return fail(f"{snapshots.join_limited(unbound)} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     mild = [name for name in ours if "Deny" not in actions[name]]
     if mild:
-        return warn(f"{sight.listed(mild)} is bound without Deny: what it finds runs all the same")
+        return warn(f"{snapshots.join_limited(mild)} is bound without Deny: the pods it reports still run")
     by_namespace = ours.get(_BY_NAMESPACE)
-    unknown = [name for name in nodes.accelerators(seen) if by_namespace and not _speaks_of(by_namespace, name)]
+    unknown = [
+        name
+        for name in nodes.list_accelerators(snapshot)
+        if by_namespace and not _names_accelerator(by_namespace, name)
+    ]
     if unknown:
         return warn(
-            f"{_BY_NAMESPACE} does not know the policy's accelerator {sight.listed(unknown)}: pods of a namespace "
-            "that opts in go unchecked",
-            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: name it in the condition asks-for-an-accelerator",
+            f"{_BY_NAMESPACE} does not list the policy's accelerator {snapshots.join_limited(unknown)}: "
+            "pods of an opted-in "
+            "namespace are not checked",
+            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: add it to the condition asks-for-an-accelerator",
         )
-    more = [name for name in _names(by_namespace) if name not in nodes.accelerators(seen)] if seen.policy else []
-    if more:
+    surplus = (
+        [name for name in _list_resources(by_namespace) if name not in nodes.list_accelerators(snapshot)]
+        if snapshot.policy
+        else []
+    )
+    if surplus:
         return warn(
-            f"{_BY_NAMESPACE} names {sight.listed(more)}, which is no accelerator of the policy: pods that ask for it "
-            "in a namespace that opts in get no record, and are refused for that",
-            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: take it out of the condition "
+            f"{_BY_NAMESPACE} lists {snapshots.join_limited(surplus)}, which is not an accelerator of the "
+            "policy: pods of an "
+            "opted-in namespace that request it get no injection record, and are rejected",
+            f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: remove it from the condition "
             "asks-for-an-accelerator",
         )
-    return ok(sight.listed(ours))
+    return ok(snapshots.join_limited(ours))
 
 
-def _names(policy: Any) -> list[str]:
-    """The resources that the condition names."""
-    conditions = sight.dig(policy, "spec", "matchConditions") or ()
-    asked = [str(each.get("expression")) for each in conditions if each.get("name") == _ASKS]
-    return [name for each in asked for name in _QUOTED.findall(each)]
+def _list_resources(policy: Any) -> list[str]:
+    """Return the resources in the condition that identifies training pods."""
+    conditions = snapshots.get_path(policy, "spec", "matchConditions") or ()
+    expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
+    return [name for expression in expressions for name in _QUOTED.findall(expression)]
 
 
-def _speaks_of(policy: Any, accelerator: str) -> bool:
-    """True where the condition that tells training pods names the accelerator, or there is no such condition."""
-    conditions = sight.dig(policy, "spec", "matchConditions") or ()
-    asked = [str(each.get("expression")) for each in conditions if each.get("name") == _ASKS]
-    return not asked or any(f"'{accelerator}'" in each for each in asked)
+def _names_accelerator(policy: Any, accelerator: str) -> bool:
+    """True if the condition that identifies training pods names the accelerator, or does not exist."""
+    conditions = snapshots.get_path(policy, "spec", "matchConditions") or ()
+    expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
+    return not expressions or any(f"'{accelerator}'" in expression for expression in expressions)
 
 
 def _is_ours(policy: Any) -> bool:
-    name = sight.name_of(policy)
+    name = snapshots.get_name(policy)
     return name.startswith("railwright") or name.endswith(names.DOMAIN)
 
 
-def _label(obj: Any, key: str) -> str:
-    return str((sight.dig(obj, "metadata", "labels") or {}).get(key, ""))
+def _get_label(obj: Any, key: str) -> str:
+    return str((snapshots.get_path(obj, "metadata", "labels") or {}).get(key, ""))
 
 
-def rows() -> Iterator[Row]:
-    """The group `admission`."""
-    basis: Sequence[str] = (
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `admission`."""
+    depends_on: Sequence[str] = (
         "webhook-replicas", "webhook-endpoints", "webhook-pair", "webhook-names", "webhook-validity", "ca-bundle",
-        "ca-validity", *(row.anchor for row in registrations.rows()), "policy-exists", "policy-valid", "rail-networks",
+        "ca-validity", *(row.anchor for row in webhook_configurations.list_rows()), "policy-exists", "policy-valid",
+        "rail-networks",
     )  # fmt: skip
-    yield Row("admission-policy", "a pod that slips past the webhook is refused", _guard,
+    yield Row("admission-policy", "pods that bypass the webhook are rejected", _check_policies,
               "kubectl apply -k manifests/base (it has the ValidatingAdmissionPolicy and its binding)",
               ("admission-policies", "admission-bindings"), ("namespace",))  # fmt: skip
-    yield Row("dry-run", "a pod that opts in gets its network", _dry_runs,
-              "the sentence says what the API server met, the webhook's log what it saw: "
-              f"kubectl -n {names.NAMESPACE} logs deployment/{sight.WEBHOOK}",
-              needs=tuple(basis))  # fmt: skip
-    yield Row("policy-in-force", "pods are decided by the policy of the ConfigMap", _in_force,
-              "the newest policy takes a second to be in force; if this stays, see the webhook's log: "
-              f"kubectl -n {names.NAMESPACE} logs deployment/{sight.WEBHOOK}",
-              needs=(*basis, "dry-run"))  # fmt: skip
+    yield Row("dry-run", "a dry-run pod that opts in gets its network", _check_dry_runs,
+              "the detail is the API server's error; the webhook's log has its side: "
+              f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+              depends_on=tuple(depends_on))  # fmt: skip
+    yield Row("policy-in-force", "webhook uses the policy in the ConfigMap", _check_in_force,
+              "a new policy takes effect within a second; if this persists, read the webhook's log: "
+              f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+              depends_on=(*depends_on, "dry-run"))  # fmt: skip

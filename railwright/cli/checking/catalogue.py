@@ -1,4 +1,4 @@
-"""All rows in the order in which they are looked at, and so told."""
+"""Lists all checks in the order in which they run and are printed."""
 
 from railwright.cli.checking import (
     admission,
@@ -8,19 +8,19 @@ from railwright.cli.checking import (
     pods,
     policy,
     rails,
-    registrations,
     scheduling,
+    webhook_configurations,
 )
 from railwright.cli.checking.model import Group
 
 GROUPS: tuple[Group, ...] = (
-    Group("kubernetes", (*kubernetes.rows(), *kubernetes.before())),
-    Group("installation", tuple(installation.rows())),
-    Group("certificates", tuple(certificates.rows())),
-    Group("webhook configurations", tuple(registrations.rows())),
-    Group("policy", tuple(policy.rows())),
-    Group("nodes and rails", (*kubernetes.parts(), *rails.rows())),
-    Group("admission", tuple(admission.rows())),
-    Group("scheduling", tuple(scheduling.rows())),
-    Group("pods", tuple(pods.rows())),
+    Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
+    Group("installation", tuple(installation.list_rows())),
+    Group("certificates", tuple(certificates.list_rows())),
+    Group("webhook configurations", tuple(webhook_configurations.list_rows())),
+    Group("policy", tuple(policy.list_rows())),
+    Group("nodes and rails", (*kubernetes.list_dependency_rows(), *rails.list_rows())),
+    Group("admission", tuple(admission.list_rows())),
+    Group("scheduling", tuple(scheduling.list_rows())),
+    Group("pods", tuple(pods.list_rows())),
 )

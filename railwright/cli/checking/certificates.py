@@ -1,6 +1,6 @@
-"""Rows about certificates: each server's Secret, its pair, its names, its time; the caBundle that callers trust.
+"""Checks of certificates: each server's Secret, key, host names and validity, and the caBundle of the webhook entries.
 
-Owns the reading of PEM. Where Secrets may not be read, the caBundle is judged alone.
+Without permission to read Secrets, only the caBundle is checked.
 """
 
 import base64
@@ -16,272 +16,293 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from railwright.cli.checking import installation, leases, model
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import installation, leases, model, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
-_RENEW = 1 / 3  # of its life is left when a leaf is renewed (certs/bundle.py)
-_AUTHORITY_NOTICE = dt.timedelta(days=30)  # time to change what callers trust
+_RENEW = 1 / 3  # fraction of the validity that is left when a serving certificate is renewed (certs/bundle.py)
+_CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _ROTATE = "railwright certs rotate"
 _CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
 
 
 class Chain(tuple[x509.Certificate, ...]):
-    """The certificates of a Secret: the leaf first, then what signed it."""
+    """Certificates of a Secret: the serving certificate first, then its issuers."""
 
     __slots__ = ()
 
 
-def chain_of(secret: Any) -> Chain:
-    """Raises ValueError, which says what is wrong."""
-    return Chain(_certificates(_data(secret, "tls.crt")))
+def parse_chain(secret: Any) -> Chain:
+    """Return the chain in a Secret. Raise ValueError with the problem as its text."""
+    return Chain(_parse_certificates(_get_data(secret, "tls.crt")))
 
 
-def signer_of(chain: Chain, bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
-    """The certificate of a caBundle under which a chain stands, None where there is none."""
-    for lower, upper in itertools.pairwise(chain):
-        if not _signed(lower, upper):
+def find_signer(chain: Chain, bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
+    """Return the certificate of a caBundle that verifies a chain, None if there is none."""
+    for certificate, issuer in itertools.pairwise(chain):
+        if not _is_signed_by(certificate, issuer):
             return None
     last = chain[-1]
-    return next((each for each in bundle if last == each or _signed(last, each)), None)
+    return next(
+        (certificate for certificate in bundle if last == certificate or _is_signed_by(last, certificate)), None
+    )
 
 
-def bundle_of(hook: Mapping[str, Any]) -> tuple[x509.Certificate, ...]:
-    """The certificates of an entry's caBundle. Raises ValueError."""
-    written = sight.dig(hook, "clientConfig", "caBundle")
-    if not written:
+def parse_bundle(hook: Mapping[str, Any]) -> tuple[x509.Certificate, ...]:
+    """Return the certificates in an entry's caBundle. Raise ValueError with the problem as its text."""
+    encoded = snapshots.get_path(hook, "clientConfig", "caBundle")
+    if not encoded:
         raise ValueError("has no caBundle")
-    return _certificates(_decoded(written))
+    return _parse_certificates(_decode(encoded))
 
 
-def _exists(server: str) -> model.Judge:
-    def judge(seen: sight.Seen) -> model.Verdict:
-        reason = _unneeded(seen, server)
+def _check_secret(server: str) -> model.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
-        secret = seen.one(f"{server}-secret")
+        secret = snapshot.one(f"{server}-secret")
         if secret is None:
-            return fail(f"Secret {sight.SECRETS[server]} does not exist in namespace {seen.namespace}")
+            return fail(f"Secret {snapshots.SECRETS[server]} does not exist in namespace {snapshot.namespace}")
         try:
-            chain = chain_of(secret)
-            serialization.load_pem_private_key(_data(secret, "tls.key"), password=None)
+            chain = parse_chain(secret)
+            serialization.load_pem_private_key(_get_data(secret, "tls.key"), password=None)
         except (ValueError, TypeError) as error:
-            return fail(f"Secret {sight.SECRETS[server]}: {error}")
-        return ok(f"{sight.SECRETS[server]}, {sight.counted(len(chain), 'certificate')}")
+            return fail(f"Secret {snapshots.SECRETS[server]}: {error}")
+        return ok(f"{snapshots.SECRETS[server]}, {snapshots.format_count(len(chain), 'certificate')}")
 
-    return judge
+    return assess
 
 
-def _on_chain(server: str, judge: Callable[[sight.Seen, Chain, Any], model.Verdict]) -> model.Judge:
-    """A judgement of a certificate that can be read; the row before says where it cannot."""
+def _require_chain(
+    server: str, assess: Callable[[snapshots.ClusterSnapshot, Chain, Any], model.Assessment]
+) -> model.Assess:
+    """Return a check of a readable certificate. The row NAME-secret, which runs before, fails for unreadable ones."""
 
-    def judged(seen: sight.Seen) -> model.Verdict:
-        reason = _unneeded(seen, server)
+    def assess_secret(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
-        secret = seen.one(f"{server}-secret")
-        return judge(seen, chain_of(secret), secret)
+        secret = snapshot.one(f"{server}-secret")
+        return assess(snapshot, parse_chain(secret), secret)
 
-    return judged
+    return assess_secret
 
 
-def _pair(_seen: sight.Seen, chain: Chain, secret: Any) -> model.Verdict:
-    key = serialization.load_pem_private_key(_data(secret, "tls.key"), password=None)
-    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    if chain[0].public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
-        return fail("tls.key is not the key of tls.crt: no server can load it")
+def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> model.Assessment:
+    key = serialization.load_pem_private_key(_get_data(secret, "tls.key"), password=None)
+    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    if chain[0].public_key().public_bytes(*encoding) != key.public_key().public_bytes(*encoding):
+        return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()
 
 
-def _named(hosts: Callable[[sight.Seen], Iterable[str]]) -> Callable[[sight.Seen, Chain, Any], model.Verdict]:
-    def judge(seen: sight.Seen, chain: Chain, _secret: Any) -> model.Verdict:
-        wanted = list(dict.fromkeys(hosts(seen)))
-        lacking = [host for host in wanted if not _covers(chain[0], host)]
-        if lacking:
-            return fail(f"the certificate is not for {', '.join(lacking)}, by which it is called")
-        return ok(", ".join(wanted))
+def _check_names(
+    hosts: Callable[[snapshots.ClusterSnapshot], Iterable[str]],
+) -> Callable[[snapshots.ClusterSnapshot, Chain, Any], model.Assessment]:
+    def assess(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> model.Assessment:
+        host_names = list(dict.fromkeys(hosts(snapshot)))
+        missing = [host for host in host_names if not _covers(chain[0], host)]
+        if missing:
+            return fail(f"the certificate does not cover {', '.join(missing)}, the host that callers use")
+        return ok(", ".join(host_names))
 
-    return judge
+    return assess
 
 
-def _validity(seen: sight.Seen, chain: Chain, _secret: Any) -> model.Verdict:
-    leaf = chain[0]
-    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    if seen.now >= end:
-        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_span(seen.now - end)} ago")
-    if seen.now < begin:
-        return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC on", "compare the clocks of the machines: date -u")
-    left = end - seen.now
+def _check_validity(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> model.Assessment:
+    begin, end = chain[0].not_valid_before_utc, chain[0].not_valid_after_utc
+    if snapshot.now >= end:
+        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago")
+    if snapshot.now < begin:
+        return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
+    left = end - snapshot.now
     if left < (end - begin) * _RENEW:
-        return warn(f"{_span(left)} left of {_span(end - begin)}: less than a third, and not renewed yet")
-    return ok(f"{_span(left)} left, until {end:%Y-%m-%d}")
+        return warn(
+            f"{_format_duration(left)} left of {_format_duration(end - begin)}: less than a third, and not renewed yet"
+        )
+    return ok(f"{_format_duration(left)} left, until {end:%Y-%m-%d}")
 
 
-def _bundles(seen: sight.Seen) -> model.Verdict:
-    if not seen.hooks:
-        return skip("there is no webhook configuration of ours to look at")
-    chain = _webhook_chain(seen)
-    problems = [f"{hook.get('name')}: {problem}" for hook in seen.hooks if (problem := _mistrust(hook, chain))]
+def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if not snapshot.hooks:
+        return skip("there is no webhook configuration of railwright")
+    chain = _get_webhook_chain(snapshot)
+    problems = [
+        f"{hook.get('name')}: {problem}" for hook in snapshot.hooks if (problem := _find_bundle_problem(hook, chain))
+    ]
     if problems:
-        return fail(sight.listed(problems, 3))
-    told = sight.counted(len(seen.hooks), "entry")
-    return ok(told if chain else f"{told}; the webhook's own was not readable")
+        return fail(snapshots.join_limited(problems, 3))
+    count = snapshots.format_count(len(snapshot.hooks), "entry")
+    return ok(count if chain else f"{count}; the webhook's own certificate was not readable")
 
 
-def _authority(seen: sight.Seen) -> model.Verdict:
-    chain = _webhook_chain(seen)
+def _check_ca(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    chain = _get_webhook_chain(snapshot)
     ends: list[dt.datetime] = []
-    for hook in seen.hooks:
-        bundle = bundle_of(hook)
-        signer = signer_of(chain, bundle) if chain else None
-        ends.append(signer.not_valid_after_utc if signer else max(each.not_valid_after_utc for each in bundle))
+    for hook in snapshot.hooks:
+        bundle = parse_bundle(hook)
+        signer = find_signer(chain, bundle) if chain else None
+        ends.append(
+            signer.not_valid_after_utc if signer else max(certificate.not_valid_after_utc for certificate in bundle)
+        )
     if not ends:
-        return skip("there is no webhook configuration of ours to look at")
+        return skip("there is no webhook configuration of railwright")
     end = min(ends)
-    left = end - seen.now
+    left = end - snapshot.now
     if left <= dt.timedelta():
-        return fail(f"the authority expired {end:%Y-%m-%d %H:%M} UTC")
-    if left < _AUTHORITY_NOTICE:
-        return warn(f"the authority ends in {_span(left)}")
-    return ok(f"{_span(left)} left, until {end:%Y-%m-%d}")
+        return fail(f"the CA expired {end:%Y-%m-%d %H:%M} UTC")
+    if left < _CA_NOTICE:
+        return warn(f"the CA expires in {_format_duration(left)}")
+    return ok(f"{_format_duration(left)} left, until {end:%Y-%m-%d}")
 
 
-def _rotation(seen: sight.Seen) -> model.Verdict:
-    annotations = sight.dig(seen.one(f"{sight.WEBHOOK}-secret"), "metadata", "annotations") or {}
+def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    annotations = snapshots.get_path(snapshot.one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations") or {}
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
-    deployment = seen.named("deployments", sight.CERTS)
-    if deployment is None and f"{sight.WEBHOOK}-secret" in seen.unread:
-        return skip(f"there is no Deployment {sight.CERTS}; whether cert-manager does it, the Secret would tell")
+    deployment = snapshot.find("deployments", snapshots.CERTS)
+    if deployment is None and f"{snapshots.WEBHOOK}-secret" in snapshot.unread:
+        return skip(
+            f"Deployment {snapshots.CERTS} does not exist, and the Secret that would show cert-manager is not readable"
+        )
     if deployment is None:
         return warn(
-            f"nobody renews certificates: there is no Deployment {sight.CERTS}, and the Secret is not cert-manager's"
+            f"certificates are not renewed: Deployment {snapshots.CERTS} does not exist, and cert-manager "
+            "does not manage "
+            "the Secret"
         )
-    found = installation.replicas(seen, deployment)
-    if found.state is not model.State.OK:
-        return found
-    lease = seen.named("leases", sight.CERTS)
-    problem = leases.problem(lease, seen.now) if lease else "does not exist"
-    if problem and "leases" not in seen.unread:
+    readiness = installation.check_replicas(snapshot, deployment)
+    if readiness.state is not model.State.OK:
+        return readiness
+    lease = snapshot.find("leases", snapshots.CERTS)
+    problem = leases.find_problem(lease, snapshot.now) if lease else "does not exist"
+    if problem and "leases" not in snapshot.unread:
         return warn(
-            f"Lease {sight.CERTS} {problem}: no replica renews certificates",
-            f"kubectl -n {names.NAMESPACE} logs deployment/{sight.CERTS}",
+            f"Lease {snapshots.CERTS} {problem}: no replica renews certificates",
+            f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.CERTS}",
         )
-    return ok(f"by {leases.holder(lease) or sight.CERTS}")
+    return ok(f"by {leases.get_holder(lease) or snapshots.CERTS}")
 
 
-def _mistrust(hook: Mapping[str, Any], chain: Chain | None) -> str:
+def _find_bundle_problem(hook: Mapping[str, Any], chain: Chain | None) -> str:
     try:
-        bundle = bundle_of(hook)
+        bundle = parse_bundle(hook)
     except ValueError as error:
         return str(error)
-    if chain is not None and signer_of(chain, bundle) is None:
+    if chain is not None and find_signer(chain, bundle) is None:
         return "its caBundle does not verify the webhook's certificate"
     return ""
 
 
-def _webhook_chain(seen: sight.Seen) -> Chain | None:
-    secret = seen.one(f"{sight.WEBHOOK}-secret")
-    return None if secret is None else chain_of(secret)
+def _get_webhook_chain(snapshot: snapshots.ClusterSnapshot) -> Chain | None:
+    secret = snapshot.one(f"{snapshots.WEBHOOK}-secret")
+    return None if secret is None else parse_chain(secret)
 
 
-def _unneeded(seen: sight.Seen, server: str) -> str:
-    """Why this server has no certificate, "" where it should have one."""
-    deployment = seen.named("deployments", server)
-    if server != sight.EXTENDER:
+def _find_exemption(snapshot: snapshots.ClusterSnapshot, server: str) -> str:
+    """Return why this server needs no certificate, "" if it needs one."""
+    deployment = snapshot.find("deployments", server)
+    if server != snapshots.EXTENDER:
         return ""
-    if deployment is None and "deployments" not in seen.unread:
-        return f"there is no Deployment {server}"
-    return "the extender serves plain HTTP (--plain-http)" if "--plain-http" in sight.arguments(deployment) else ""
+    if deployment is None and "deployments" not in snapshot.unread:
+        return f"Deployment {server} does not exist"
+    return (
+        "the extender serves plain HTTP (--plain-http)"
+        if "--plain-http" in snapshots.list_arguments(deployment)
+        else ""
+    )
 
 
-def _webhook_hosts(seen: sight.Seen) -> Iterator[str]:
-    for hook in seen.hooks:
-        url = sight.dig(hook, "clientConfig", "url")
-        # a Service's name is what the API server asks for by SNI; another's than ours is another row's finding
-        yield urllib.parse.urlsplit(url).hostname or url if url else f"{sight.WEBHOOK}.{seen.namespace}.svc"
-    if not seen.hooks:
-        yield f"{sight.WEBHOOK}.{seen.namespace}.svc"
+def _list_webhook_hosts(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
+    for hook in snapshot.hooks:
+        url = snapshots.get_path(hook, "clientConfig", "url")
+        # the API server sends the Service's DNS name by SNI; the row entries-target reports other Services
+        yield urllib.parse.urlsplit(url).hostname or url if url else f"{snapshots.WEBHOOK}.{snapshot.namespace}.svc"
+    if not snapshot.hooks:
+        yield f"{snapshots.WEBHOOK}.{snapshot.namespace}.svc"
 
 
-def _extender_hosts(seen: sight.Seen) -> Iterator[str]:
-    yield f"{sight.EXTENDER}.{seen.namespace}.svc"
+def _list_extender_hosts(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
+    yield f"{snapshots.EXTENDER}.{snapshot.namespace}.svc"
 
 
-def _covers(leaf: x509.Certificate, host: str) -> bool:
-    try:
-        there = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+def _covers(certificate: x509.Certificate, host: str) -> bool:
+    extensions = (extension.value for extension in certificate.extensions)
+    subject_names = next((value for value in extensions if isinstance(value, x509.SubjectAlternativeName)), None)
+    if subject_names is None:
         return False
     try:
-        return ipaddress.ip_address(host) in there.get_values_for_type(x509.IPAddress)
+        return ipaddress.ip_address(host) in subject_names.get_values_for_type(x509.IPAddress)
     except ValueError:
-        known = there.get_values_for_type(x509.DNSName)
-        return host in known or f"*.{host.partition('.')[2]}" in known
+        dns_names = subject_names.get_values_for_type(x509.DNSName)
+        return host in dns_names or f"*.{host.partition('.')[2]}" in dns_names
 
 
-def _signed(lower: x509.Certificate, upper: x509.Certificate) -> bool:
+def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
-        lower.verify_directly_issued_by(upper)
+        certificate.verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError):
         return False
     return True
 
 
-def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+def _parse_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
     except ValueError as error:
-        raise ValueError(f"is no certificate: {error}") from None
+        raise ValueError(f"is not a certificate: {error}") from None
 
 
-def _data(secret: Any, key: str) -> bytes:
-    written = sight.dig(secret, "data", key)
-    if not written:
+def _get_data(secret: Any, key: str) -> bytes:
+    encoded = snapshots.get_path(secret, "data", key)
+    if not encoded:
         raise ValueError(f"has no {key}")
-    return _decoded(written)
+    return _decode(encoded)
 
 
-def _decoded(written: str) -> bytes:
+def _decode(encoded: str) -> bytes:
     try:
-        return base64.b64decode(written)
+        return base64.b64decode(encoded)
     except (binascii.Error, ValueError):
-        raise ValueError("is no base64") from None
+        raise ValueError("is not base64") from None
 
 
-def _span(time: dt.timedelta) -> str:
+def _format_duration(time: dt.timedelta) -> str:
     if time >= dt.timedelta(days=2):
         return f"{time.days} days"
     hours, minutes = divmod(int(time.total_seconds()) // 60, 60)
     return f"{hours} h {minutes} min"
 
 
-def rows() -> Iterator[Row]:
-    """The group `certificates`."""
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `certificates`."""
     for word, server, hosts in (
-        ("webhook", sight.WEBHOOK, _webhook_hosts),
-        ("extender", sight.EXTENDER, _extender_hosts),
+        ("webhook", snapshots.WEBHOOK, _list_webhook_hosts),
+        ("extender", snapshots.EXTENDER, _list_extender_hosts),
     ):
-        reads, basis = (f"{server}-secret",), (f"{word}-secret",)
-        yield Row(f"{word}-secret", f"the {word}'s certificate exists", _exists(server),
+        reads, depends_on = (f"{server}-secret",), (f"{word}-secret",)
+        yield Row(f"{word}-secret", f"{word} certificate exists", _check_secret(server),
                   f"{_ROTATE} (cert-manager: kubectl -n railwright-system describe certificates)",
                   reads, ("namespace",))  # fmt: skip
-        yield Row(f"{word}-pair", f"the {word}'s key belongs to its certificate", _on_chain(server, _pair),
-                  f"kubectl -n railwright-system delete secret {sight.SECRETS[server]}, then: {_ROTATE}",
-                  reads, basis)  # fmt: skip
-        yield Row(f"{word}-names", f"the {word}'s certificate is for its Service", _on_chain(server, _named(hosts)),
-                  f"{_ROTATE} with --namespace and --host as the {word} is called",
-                  (*reads, "mutating") if word == "webhook" else reads, basis)  # fmt: skip
-        yield Row(f"{word}-validity", f"the {word}'s certificate has time left", _on_chain(server, _validity),
-                  f"{_ROTATE}, and see why it was not done: kubectl -n railwright-system logs deployment/{sight.CERTS}",
-                  reads, basis)  # fmt: skip
-    yield Row("ca-bundle", "every webhook entry trusts the webhook's certificate", _bundles,
-              f"{_ROTATE} (it fills caBundle; with cert-manager its cainjector does)",
+        yield Row(f"{word}-pair", f"{word} private key matches its certificate", _require_chain(server, _check_key),
+                  f"kubectl -n railwright-system delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
+                  reads, depends_on)  # fmt: skip
+        yield Row(f"{word}-names", f"{word} certificate covers its host name",
+                  _require_chain(server, _check_names(hosts)),
+                  f"{_ROTATE} with the --namespace and --host by which callers reach the {word}",
+                  (*reads, "mutating") if word == "webhook" else reads, depends_on)  # fmt: skip
+        yield Row(f"{word}-validity", f"{word} certificate is not "
+                                      "about to expire", _require_chain(server, _check_validity),
+                  f"{_ROTATE}; the log says why rotation failed: kubectl -n railwright-system logs "
+                  f"deployment/{snapshots.CERTS}",
+                  reads, depends_on)  # fmt: skip
+    yield Row("ca-bundle", "caBundle of each webhook entry verifies the webhook certificate", _check_bundles,
+              f"{_ROTATE} (it fills caBundle; with cert-manager, cainjector does)",
               ("mutating", "validating"), ("webhook-secret", "webhook-pair"))  # fmt: skip
-    yield Row("ca-validity", "the authority has time left", _authority,
-              f"{_ROTATE} (it brings a new authority in two steps)",
+    yield Row("ca-validity", "CA is not about to expire", _check_ca,
+              f"{_ROTATE} (it replaces the CA in two steps)",
               ("mutating", "validating"), ("ca-bundle",))  # fmt: skip
-    yield Row("certs-rotation", "certificates are renewed by somebody", _rotation,
-              "kubectl apply -k manifests/base (it has the Deployment), or use cert-manager",
+    yield Row("certs-rotation", "certificate rotation is active", _check_rotation,
+              "kubectl apply -k manifests/base (it installs the Deployment), or use cert-manager",
               ("deployments",), ("webhook-secret",))  # fmt: skip

@@ -1,11 +1,10 @@
-"""Rows about what runs: the namespace, both servers' Deployments and Services, budgets, images."""
+"""Checks of the installed objects: namespace, Deployments, Services, PodDisruptionBudgets, images."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import model
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import model, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names, version
 
@@ -17,236 +16,257 @@ CREATE_POLICY = (
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+\S*)$")
 
 
-def ready_addresses(seen: sight.Seen, service: str) -> tuple[str, ...]:
-    """Addresses behind a Service that take calls."""
+def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> tuple[str, ...]:
+    """Return the ready addresses in the EndpointSlices of a Service."""
     return tuple(
         address
-        for each in seen.all("slices")
-        if (sight.dig(each, "metadata", "labels") or {}).get("kubernetes.io/service-name") == service
-        for endpoint in sight.dig(each, "endpoints") or ()
-        if sight.dig(endpoint, "conditions", "ready") is not False  # absent means ready (discovery/v1)
-        for address in sight.dig(endpoint, "addresses") or ()
+        for endpoint_slice in snapshot.all("slices")
+        if (snapshots.get_path(endpoint_slice, "metadata", "labels") or {}).get("kubernetes.io/service-name") == service
+        for endpoint in snapshots.get_path(endpoint_slice, "endpoints") or ()
+        if snapshots.get_path(endpoint, "conditions", "ready") is not False  # absent means ready (discovery/v1)
+        for address in snapshots.get_path(endpoint, "addresses") or ()
     )
 
 
-def _namespace(seen: sight.Seen) -> model.Verdict:
-    found = seen.named("namespaces", seen.namespace)
-    if found is None:
-        return fail(f"namespace {seen.namespace} does not exist: railwright is not installed, or elsewhere")
-    if sight.dig(found, "metadata", "deletionTimestamp"):
-        return fail(f"namespace {seen.namespace} is being deleted")
-    return ok(seen.namespace)
+def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    manifest = snapshot.find("namespaces", snapshot.namespace)
+    if manifest is None:
+        return fail(
+            f"namespace {snapshot.namespace} does not exist: railwright is not installed, or it is in another namespace"
+        )
+    if snapshots.get_path(manifest, "metadata", "deletionTimestamp"):
+        return fail(f"namespace {snapshot.namespace} is being deleted")
+    return ok(snapshot.namespace)
 
 
-def _deployed(server: str, *, optional: bool = False) -> model.Judge:
-    def judge(seen: sight.Seen) -> model.Verdict:
-        if seen.named("deployments", server) is not None:
+def _check_deployment(server: str, *, optional: bool = False) -> model.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        if snapshot.find("deployments", server) is not None:
             return ok()
         if optional:
-            return skip(f"Deployment {server} is not installed: nothing of railwright's places gangs")
-        return fail(f"Deployment {server} does not exist in namespace {seen.namespace}")
+            return skip(f"Deployment {server} is not installed: gangs are placed without railwright")
+        return fail(f"Deployment {server} does not exist in namespace {snapshot.namespace}")
 
-    return judge
-
-
-def on_deployment(server: str, judge: Callable[[sight.Seen, Any], model.Verdict]) -> model.Judge:
-    """A judgement of a Deployment, skipped where there is none."""
-
-    def judged(seen: sight.Seen) -> model.Verdict:
-        found = seen.named("deployments", server)
-        return skip(f"there is no Deployment {server}") if found is None else judge(seen, found)
-
-    return judged
+    return assess
 
 
-def replicas(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
-    """All replicas ready; else why not, as far as their pods tell."""
-    wanted = sight.dig(deployment, "spec", "replicas")
-    wanted = 1 if wanted is None else int(wanted)
-    ready = int(sight.dig(deployment, "status", "readyReplicas") or 0)
-    if wanted == 0:
-        return fail("scaled to 0", f"kubectl -n {seen.namespace} scale deployment {_name(deployment)} --replicas=2")
-    if ready >= wanted:
-        return ok(f"{ready} of {wanted}")
-    reasons = [f"{_name(pod)}: {why}" for pod in _pods(seen, deployment) for why in _waiting(pod)]
-    detail = "; ".join([f"{ready} of {wanted} ready", *reasons[:3]])
-    if _name(deployment) in (sight.WEBHOOK, sight.EXTENDER) and _has_no_policy(seen):
-        without = f"no replica is ready without a policy, and ConfigMap {names.POLICY_CONFIGMAP} does not exist"
-        return fail(f"{detail}; {without}", CREATE_POLICY)
-    return fail(detail, f"kubectl -n {seen.namespace} describe pods -l {_selector(deployment)}")
+def require_deployment(
+    server: str, assess: Callable[[snapshots.ClusterSnapshot, Any], model.Assessment]
+) -> model.Assess:
+    """Return `assess` for a Deployment by name; it skips if the Deployment does not exist."""
+
+    def assess_deployment(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        deployment = snapshot.find("deployments", server)
+        return skip(f"Deployment {server} does not exist") if deployment is None else assess(snapshot, deployment)
+
+    return assess_deployment
 
 
-def _has_no_policy(seen: sight.Seen) -> bool:
-    return seen.one("policy") is None and "policy" not in seen.unread
-
-
-def _availability(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
-    wanted = sight.dig(deployment, "spec", "replicas")
-    if wanted is not None and wanted < 2:
-        return warn(f"{wanted} replica: no opted-in pod can be created while it restarts or its node is drained")
-    nodes = {sight.dig(pod, "spec", "nodeName") for pod in _pods(seen, deployment)} - {None}
-    if len(nodes) == 1 and len(_pods(seen, deployment)) > 1:
-        return warn(
-            f"all replicas are on node {nodes.pop()}: its end is theirs",
-            f"add a node that can take them, then: kubectl -n {seen.namespace} rollout restart deployment "
-            + _name(deployment),
+def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+    """Check that all replicas are ready. The detail names the reasons in the status of their pods."""
+    desired = snapshots.get_path(deployment, "spec", "replicas")
+    desired = 1 if desired is None else int(desired)
+    ready = int(snapshots.get_path(deployment, "status", "readyReplicas") or 0)
+    if desired == 0:
+        return fail(
+            "scaled to 0", f"kubectl -n {snapshot.namespace} scale deployment {_get_name(deployment)} --replicas=2"
         )
-    return ok(f"{wanted or 1} replicas on {len(nodes)} nodes")
+    if ready >= desired:
+        return ok(f"{ready} of {desired}")
+    reasons = [f"{_get_name(pod)}: {why}" for pod in _list_pods(snapshot, deployment) for why in _find_reasons(pod)]
+    detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
+    if _get_name(deployment) in (snapshots.WEBHOOK, snapshots.EXTENDER) and _has_no_policy(snapshot):
+        cause = f"replicas need a policy to become ready, and ConfigMap {names.POLICY_CONFIGMAP} does not exist"
+        return fail(f"{detail}; {cause}", CREATE_POLICY)
+    return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {_format_selector(deployment)}")
 
 
-def _budget(seen: sight.Seen, deployment: Mapping[str, Any]) -> model.Verdict:
-    labels = sight.dig(deployment, "spec", "template", "metadata", "labels") or {}
-    mine = [each for each in seen.all("budgets") if _selects(sight.dig(each, "spec", "selector"), labels)]
-    if not mine:
-        return warn(f"no PodDisruptionBudget covers {_name(deployment)}: a drain may take all replicas at once")
-    budget = mine[0]
-    if sight.dig(budget, "status", "disruptionsAllowed") == 0 and sight.dig(budget, "status", "currentHealthy"):
+def _has_no_policy(snapshot: snapshots.ClusterSnapshot) -> bool:
+    return snapshot.one("policy") is None and "policy" not in snapshot.unread
+
+
+def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+    desired = snapshots.get_path(deployment, "spec", "replicas")
+    if desired is not None and desired < 2:
+        return warn(f"{desired} replica: opted-in pods cannot be created while it restarts or its node is drained")
+    nodes = {snapshots.get_path(pod, "spec", "nodeName") for pod in _list_pods(snapshot, deployment)} - {None}
+    if len(nodes) == 1 and len(_list_pods(snapshot, deployment)) > 1:
+        return warn(
+            f"all replicas run on node {nodes.pop()}: if it fails, the webhook is unavailable",
+            f"add a node that fits them, then: kubectl -n {snapshot.namespace} rollout restart deployment "
+            + _get_name(deployment),
+        )
+    return ok(f"{desired or 1} replicas on {len(nodes)} nodes")
+
+
+def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+    labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
+    budgets = [
+        budget
+        for budget in snapshot.all("budgets")
+        if _matches_selector(snapshots.get_path(budget, "spec", "selector"), labels)
+    ]
+    if not budgets:
+        return warn(f"no PodDisruptionBudget covers {_get_name(deployment)}: a drain can evict all replicas at once")
+    budget = budgets[0]
+    if snapshots.get_path(budget, "status", "disruptionsAllowed") == 0 and snapshots.get_path(
+        budget, "status", "currentHealthy"
+    ):
         keys = ("minAvailable", "maxUnavailable")
-        limits = {key: sight.dig(budget, "spec", key) for key in keys}
-        says = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
+        limits = {key: snapshots.get_path(budget, "spec", key) for key in keys}
+        settings = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
         return warn(
-            f"PodDisruptionBudget {_name(budget)} ({says}) lets no pod go: a drain would wait for ever",
-            "use the shipped one, which has maxUnavailable 1, or have more replicas ready than it asks for: "
-            f"kubectl -n {seen.namespace} edit poddisruptionbudget {_name(budget)}",
+            f"PodDisruptionBudget {_get_name(budget)} ({settings}) allows no eviction: a node drain never finishes",
+            "use the PodDisruptionBudget of manifests/base (maxUnavailable 1), or run more replicas than it requires: "
+            f"kubectl -n {snapshot.namespace} edit poddisruptionbudget {_get_name(budget)}",
         )
-    return ok(_name(budget))
+    return ok(_get_name(budget))
 
 
-def _images(seen: sight.Seen) -> model.Verdict:
-    found = {
+def _check_images(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    images = {
         name: container["image"]
-        for name in (sight.WEBHOOK, sight.EXTENDER, sight.CERTS)
-        for container in sight.dig(seen.named("deployments", name), "spec", "template", "spec", "containers") or ()
+        for name in (snapshots.WEBHOOK, snapshots.EXTENDER, snapshots.CERTS)
+        for container in snapshots.get_path(
+            snapshot.find("deployments", name), "spec", "template", "spec", "containers"
+        )
+        or ()
         if container.get("image")
     }
-    if len(set(found.values())) > 1:
-        return warn("; ".join(f"{name} runs {image}" for name, image in found.items()))
-    image = next(iter(found.values()), "")
+    if len(set(images.values())) > 1:
+        return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
+    image = next(iter(images.values()), "")
     tag = _TAG.search(image)
     if tag is None:
-        return ok(f"{image}, whose tag tells no version")
+        return ok(f"{image}; its tag does not name a version")
     if tag[1] != version.VERSION:
-        return warn(f"the cluster runs {image}, this command is {version.VERSION}: rows may judge by another release")
+        return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 
 
-def _endpoints(service: str) -> model.Judge:
-    def judge(seen: sight.Seen) -> model.Verdict:
-        if seen.named("services", service) is None:
-            if service == sight.WEBHOOK and seen.hooks and all(sight.dig(h, "clientConfig", "url") for h in seen.hooks):
-                return skip("the webhook is called by URL, and there is no Service")
-            return fail(f"Service {service} does not exist in namespace {seen.namespace}", _INSTALL)
-        found = ready_addresses(seen, service)
-        if not found:
+def _check_endpoints(service: str) -> model.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        if snapshot.find("services", service) is None:
+            if (
+                service == snapshots.WEBHOOK
+                and snapshot.hooks
+                and all(snapshots.get_path(h, "clientConfig", "url") for h in snapshot.hooks)
+            ):
+                return skip("the API server calls the webhook by URL, so it needs no Service")
+            return fail(f"Service {service} does not exist in namespace {snapshot.namespace}", _INSTALL)
+        addresses = list_ready_addresses(snapshot, service)
+        if not addresses:
             return fail(f"no EndpointSlice of Service {service} has a ready address")
-        return ok(f"{len(found)} ready: {sight.listed(found)}")
+        return ok(f"{len(addresses)} ready: {snapshots.join_limited(addresses)}")
 
-    return judge
+    return assess
 
 
-def _pods(seen: sight.Seen, deployment: Mapping[str, Any]) -> list[Any]:
-    selector = sight.dig(deployment, "spec", "selector")
+def _list_pods(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> list[Any]:
+    selector = snapshots.get_path(deployment, "spec", "selector")
     return [
         pod
-        for pod in seen.all("own-pods")
-        if _selects(selector, sight.dig(pod, "metadata", "labels") or {})
-        and not sight.dig(pod, "metadata", "deletionTimestamp")
+        for pod in snapshot.all("own-pods")
+        if _matches_selector(selector, snapshots.get_path(pod, "metadata", "labels") or {})
+        and not snapshots.get_path(pod, "metadata", "deletionTimestamp")
     ]
 
 
-def _waiting(pod: Any) -> Iterator[str]:
-    """Why a pod is not ready, in the kubelet's or the scheduler's words."""
-    for each in sight.dig(pod, "status", "containerStatuses") or ():
-        waiting = sight.dig(each, "state", "waiting")
+def _find_reasons(pod: Any) -> Iterator[str]:
+    """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
+    for container in snapshots.get_path(pod, "status", "containerStatuses") or ():
+        waiting = snapshots.get_path(container, "state", "waiting")
         if waiting:
             yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    for each in sight.dig(pod, "status", "conditions") or ():
-        if each.get("type") in ("PodScheduled", "Ready") and each.get("status") == "False" and each.get("message"):
-            yield str(each["message"])
+    for condition in snapshots.get_path(pod, "status", "conditions") or ():
+        is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
+        if is_false and condition.get("message"):
+            yield str(condition["message"])
             return
 
 
-def _selects(selector: Any, labels: Mapping[str, str]) -> bool:
-    wanted = sight.dig(selector, "matchLabels") or {}
-    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+def _matches_selector(selector: Any, labels: Mapping[str, str]) -> bool:
+    match_labels = snapshots.get_path(selector, "matchLabels") or {}
+    return bool(match_labels) and all(labels.get(key) == value for key, value in match_labels.items())
 
 
-def _selector(deployment: Any) -> str:
-    labels = sight.dig(deployment, "spec", "selector", "matchLabels") or {}
+def _format_selector(deployment: Any) -> str:
+    labels = snapshots.get_path(deployment, "spec", "selector", "matchLabels") or {}
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def _name(obj: Any) -> str:
-    return str(sight.dig(obj, "metadata", "name"))
+def _get_name(obj: Any) -> str:
+    return str(snapshots.get_path(obj, "metadata", "name"))
 
 
-def rows() -> Iterator[Row]:
-    """The group `installation`."""
-    yield Row("namespace", "the namespace exists", _namespace, f"{_INSTALL}, or give -n NAMESPACE", ("namespaces",),
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `installation`."""
+    yield Row("namespace", "namespace exists", _check_namespace, f"{_INSTALL}, or give -n NAMESPACE", ("namespaces",),
               ("api-reachable",))  # fmt: skip
-    yield from _server("webhook", sight.WEBHOOK)
+    yield from _list_server_rows("webhook", snapshots.WEBHOOK)
     yield Row(
         "webhook-availability",
-        "the webhook outlives a node",
-        on_deployment(sight.WEBHOOK, _availability),
-        f"kubectl -n railwright-system scale deployment {sight.WEBHOOK} --replicas=2",
+        "webhook replicas run on at least two nodes",
+        require_deployment(snapshots.WEBHOOK, _check_availability),
+        f"kubectl -n railwright-system scale deployment {snapshots.WEBHOOK} --replicas=2",
         ("deployments", "own-pods"),
         ("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
         "webhook-budget",
-        "a PodDisruptionBudget holds the webhook through drains",
-        on_deployment(sight.WEBHOOK, _budget),
+        "a PodDisruptionBudget protects the webhook and allows drains",
+        require_deployment(snapshots.WEBHOOK, _check_budget),
         f"{_INSTALL} (its webhook.yaml has the PodDisruptionBudget)",
         ("deployments", "budgets"),
         ("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
         "webhook-endpoints",
-        "the webhook's Service leads somewhere",
-        _endpoints(sight.WEBHOOK),
-        f"compare its selector with the pods' labels: kubectl -n railwright-system describe service {sight.WEBHOOK}; "
+        "webhook Service has ready endpoints",
+        _check_endpoints(snapshots.WEBHOOK),
+        "compare its selector with the pods' labels: kubectl -n railwright-system describe service "
+        f"{snapshots.WEBHOOK}; "
         "kubectl -n railwright-system get pods --show-labels",
         ("services", "slices"),
         ("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
         "images",
-        "servers and this command are of one release",
-        _images,
-        "install the command of the cluster's release, or upgrade the cluster: " + _INSTALL,
+        "CLI and server versions match",
+        _check_images,
+        "install the CLI of the cluster's release, or upgrade the cluster: " + _INSTALL,
         ("deployments",),
         ("namespace",),
     )
 
 
-def extender_rows() -> Iterator[Row]:
-    """The extender's part of the group `scheduling`."""
-    yield from _server("extender", sight.EXTENDER, optional=True)
+def list_extender_rows() -> Iterator[Row]:
+    """Yield the checks of the extender's Deployment in the group `scheduling`."""
+    yield from _list_server_rows("extender", snapshots.EXTENDER, optional=True)
 
 
-def extender_endpoints(seen: sight.Seen) -> model.Verdict:
-    """Whether schedulers reach the extender; skipped where it is not installed."""
-    if seen.named("deployments", sight.EXTENDER) is None:
-        return skip(f"there is no Deployment {sight.EXTENDER}")
-    found = _endpoints(sight.EXTENDER)(seen)
-    assert isinstance(found, model.Verdict)  # noqa: S101 - the function above gives one
-    return found
+def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    """Check that the extender's Service has ready endpoints. Skip if the extender is not installed."""
+    if snapshot.find("deployments", snapshots.EXTENDER) is None:
+        return skip(f"there is no Deployment {snapshots.EXTENDER}")
+    assessment = _check_endpoints(snapshots.EXTENDER)(snapshot)
+    assert isinstance(assessment, model.Assessment)  # noqa: S101 - the function above returns one
+    return assessment
 
 
-def _server(word: str, server: str, *, optional: bool = False) -> Iterator[Row]:
+def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iterator[Row]:
     yield Row(
         f"{word}-deployment",
-        f"the {word} is installed",
-        _deployed(server, optional=optional),
+        f"{word} is installed",
+        _check_deployment(server, optional=optional),
         _INSTALL,
         ("deployments",),
         ("namespace",),
     )
     yield Row(
         f"{word}-replicas",
-        f"the {word}'s replicas are ready",
-        on_deployment(server, replicas),
+        f"{word} replicas are ready",
+        require_deployment(server, check_replicas),
         f"kubectl -n railwright-system logs deployment/{server}",
         ("deployments",),
         (f"{word}-deployment",),

@@ -1,14 +1,13 @@
-"""Rows about what has to be there before railwright: an API server, rights, Multus, accelerators, Volcano."""
+"""Checks of the prerequisites: API server, permissions, Multus, accelerators, device pools, Volcano."""
 
 import re
 from collections.abc import Iterator
 
-from railwright.cli.checking import model, nodes
-from railwright.cli.checking import seen as sight
-from railwright.cli.checking.model import Row, When, fail, ok, skip, warn
+from railwright.cli.checking import model, nodes, snapshots
+from railwright.cli.checking.model import Phase, Row, fail, ok, skip, warn
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
-INSTALLING: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource: one of each kind the manifests hold
+INSTALL_PERMISSIONS: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource of each kind in manifests/base
     ("create", "", "namespaces"),
     ("create", "", "serviceaccounts"),
     ("create", "", "configmaps"),
@@ -30,158 +29,165 @@ INSTALLING: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource: o
 )
 
 
-def right(verb: str, group: str, resource: str) -> str:
-    """A right as `kubectl auth can-i` takes it."""
+def format_permission(verb: str, group: str, resource: str) -> str:
+    """Return a permission as arguments of `kubectl auth can-i`."""
     return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
 
 
-def _reachable(seen: sight.Seen) -> model.Verdict:
-    if "version" in seen.unread:
-        return fail(seen.unread["version"], unread=True)
-    return ok(seen.server)
+def _check_reachable(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if "version" in snapshot.unread:
+        return fail(snapshot.unread["version"], unread=True)
+    return ok(snapshot.server)
 
 
-def _version(seen: sight.Seen) -> model.Verdict:
-    told = sight.dig(seen.one("version"), "gitVersion") or ""
-    found = re.match(r"v?(\d+)\.(\d+)", str(told))
-    if found is None:
-        return skip(f"the API server tells no version: {told!r}", unread=True)
-    if (int(found[1]), int(found[2])) < OLDEST:
-        return fail(f"{told} is older than {OLDEST[0]}.{OLDEST[1]}")
-    return ok(str(told))
+def _check_version(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    git_version = snapshots.get_path(snapshot.one("version"), "gitVersion") or ""
+    match = re.match(r"v?(\d+)\.(\d+)", str(git_version))
+    if match is None:
+        return skip(f"the API server reports no version: {git_version!r}", unread=True)
+    if (int(match[1]), int(match[2])) < OLDEST:
+        return fail(f"{git_version} is older than {OLDEST[0]}.{OLDEST[1]}")
+    return ok(str(git_version))
 
 
-def _reading(seen: sight.Seen) -> model.Verdict:
-    if seen.forbidden:
+def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if snapshot.forbidden:
         return warn(
-            f"you may not {sight.listed(seen.forbidden, 3)}; rows that need it are skipped",
-            f"ask for the right, or run as one who has it; to see: kubectl auth can-i {seen.forbidden[0]}",
+            f"you may not {snapshots.join_limited(snapshot.forbidden, 3)}; checks that need it are skipped",
+            "ask for the permission, or run as a user who has it; to verify: kubectl auth can-i "
+            f"{snapshot.forbidden[0]}",
         )
     return ok()
 
 
-def _installing(seen: sight.Seen) -> model.Verdict:
-    wanted = [right(*each) for each in INSTALLING]
-    lacking = [each for each in wanted if seen.may.get(each) is False]
-    if lacking:
-        return fail(f"you may not {sight.listed(lacking)}")
-    if not all(seen.may.get(each) for each in wanted):
-        return skip("the API server does not tell what you may", unread=True)
+def _check_install_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    required = [format_permission(*permission) for permission in INSTALL_PERMISSIONS]
+    denied = [permission for permission in required if snapshot.may.get(permission) is False]
+    if denied:
+        return fail(f"you may not {snapshots.join_limited(denied)}")
+    if not all(snapshot.may.get(permission) for permission in required):
+        return skip("the API server did not answer which permissions you have", unread=True)
     return ok()
 
 
-def _multus(seen: sight.Seen) -> model.Verdict:
-    wants = [rail.network for fabric in seen.policy.fabrics.values() for rail in fabric.rails] if seen.policy else []
-    if "networks" not in seen.unknown:
-        return ok(sight.counted(len(seen.all("networks")), "network"))
-    if any(wants):
-        return fail("the API server knows no NetworkAttachmentDefinition, and the policy's rails have networks")
-    if seen.policy is None:
-        return warn("the API server knows no NetworkAttachmentDefinition; only rails without a network work so")
-    return skip("not installed, and no rail of the policy has a network")
+def _check_multus(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    rail_networks = (
+        [rail.network for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]
+        if snapshot.policy
+        else []
+    )
+    if "networks" not in snapshot.unknown:
+        return ok(snapshots.format_count(len(snapshot.all("networks")), "network"))
+    if any(rail_networks):
+        return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
+    if snapshot.policy is None:
+        return warn("the API server has no kind NetworkAttachmentDefinition; only rails without `network` work")
+    return skip("not installed, and no rail of the policy has `network`")
 
 
-def _accelerators(seen: sight.Seen) -> model.Verdict:
-    resources = nodes.accelerators(seen)
-    having = nodes.accelerated(seen)
-    if not having:
-        return warn(f"none of {len(seen.all('nodes'))} nodes has any of {', '.join(resources)}")
-    return ok(f"{len(having)} of {len(seen.all('nodes'))} nodes have {', '.join(resources)}")
+def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    resources = nodes.list_accelerators(snapshot)
+    accelerated = nodes.list_accelerated(snapshot)
+    if not accelerated:
+        return warn(f"none of {len(snapshot.all('nodes'))} nodes has any of {', '.join(resources)}")
+    return ok(f"{len(accelerated)} of {len(snapshot.all('nodes'))} nodes have {', '.join(resources)}")
 
 
-def _pools(seen: sight.Seen) -> model.Verdict:
-    accelerators = set(nodes.accelerators(seen))
-    found: dict[str, int] = {}
-    for node in seen.all("nodes"):
+def _check_pools(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    accelerators = set(nodes.list_accelerators(snapshot))
+    node_counts: dict[str, int] = {}
+    for node in snapshot.all("nodes"):
         for name in node.status.allocatable:
             if "/" in name and name not in accelerators:
-                found[name] = found.get(name, 0) + (nodes.offered(node, name) > 0)
-    if not found:
-        return warn("no node offers an extended resource but accelerators; rails need one, or none and devInfiniband")
-    return ok(sight.listed((f"{name} on {count}" for name, count in sorted(found.items())), 8))
+                node_counts[name] = node_counts.get(name, 0) + (nodes.count_allocatable(node, name) > 0)
+    if not node_counts:
+        return warn(
+            "nodes offer no extended resources besides accelerators; rails need a device pool, or devInfiniband"
+        )
+    return ok(snapshots.join_limited((f"{name} on {count}" for name, count in sorted(node_counts.items())), 8))
 
 
-def _volcano(seen: sight.Seen) -> model.Verdict:
-    if "queues" in seen.unknown:
-        return skip("not installed; gangs are then placed pod by pod by kube-scheduler")
-    return ok(sight.counted(len(seen.all("queues")), "queue"))
+def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if "queues" in snapshot.unknown:
+        return skip("not installed; kube-scheduler places gangs pod by pod")
+    return ok(snapshots.format_count(len(snapshot.all("queues")), "queue"))
 
 
-def rows() -> Iterator[Row]:
-    """The group `kubernetes`, but for what comes before an installation."""
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `kubernetes`, without those of --pre."""
     yield Row(
         "api-reachable",
-        "the API server answers",
-        _reachable,
-        "give --kubeconfig or --context of a cluster you can reach; to see: kubectl version",
-        when=When.ALWAYS,
+        "API server answers",
+        _check_reachable,
+        "give --kubeconfig or --context of a reachable cluster; to verify: kubectl version",
+        when=Phase.ALWAYS,
     )
     yield Row(
         "api-version",
         f"Kubernetes is {OLDEST[0]}.{OLDEST[1]} or newer",
-        _version,
-        "upgrade the control plane: older ones ignore matchConditions and have no ValidatingAdmissionPolicy",
+        _check_version,
+        "upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy",
         reads=("version",),
-        needs=("api-reachable",),
-        when=When.ALWAYS,
+        depends_on=("api-reachable",),
+        when=Phase.ALWAYS,
     )
     yield Row(
         "caller-permissions",
-        "you may read all that is looked at",
-        _reading,
-        "run as one who may, or ask for the right",
-        needs=("api-reachable",),
-        when=When.ALWAYS,
+        "you have permission to read all checked objects",
+        _check_permissions,
+        "run as a user who has the permission, or ask for it",
+        depends_on=("api-reachable",),
+        when=Phase.ALWAYS,
     )
 
 
-def before() -> Iterator[Row]:
-    """The group `before installing`."""
+def list_pre_rows() -> Iterator[Row]:
+    """Yield the checks of --pre."""
     yield Row(
         "install-permissions",
-        "you may create what an installation consists of",
-        _installing,
+        "you have permission to install",
+        _check_install_permissions,
         "install as a cluster administrator: kubectl auth can-i create clusterroles",
-        needs=("api-reachable",),
-        when=When.BEFORE,
+        depends_on=("api-reachable",),
+        when=Phase.BEFORE,
     )
     yield Row(
         "device-pools",
         "nodes offer device pools for rails",
-        _pools,
-        "install an RDMA or SR-IOV device plugin on the nodes; to see: kubectl describe node NODE",
+        _check_pools,
+        "install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
         reads=("nodes",),
-        needs=("api-reachable",),
-        when=When.BEFORE,
+        depends_on=("api-reachable",),
+        when=Phase.BEFORE,
     )
     yield Row(
         "volcano",
-        "Volcano is there",
-        _volcano,
+        "Volcano is installed",
+        _check_volcano,
         "kubectl get crd queues.scheduling.volcano.sh",
         reads=("queues",),
-        needs=("api-reachable",),
-        when=When.BEFORE,
+        depends_on=("api-reachable",),
+        when=Phase.BEFORE,
     )
 
 
-def parts() -> Iterator[Row]:
-    """What of the cluster the policy rests on."""
+def list_dependency_rows() -> Iterator[Row]:
+    """Yield the checks of parts of the cluster that the policy requires."""
     yield Row(
         "multus",
-        "Multus's NetworkAttachmentDefinition is known",
-        _multus,
-        "install Multus (https://github.com/k8snetworkplumbingwg/multus-cni), or take `network` out of the rails",
+        "Multus is installed (kind NetworkAttachmentDefinition)",
+        _check_multus,
+        "install Multus (https://github.com/k8snetworkplumbingwg/multus-cni), or remove `network` from the rails",
         reads=("networks",),
-        needs=("api-reachable",),
-        when=When.ALWAYS,
+        depends_on=("api-reachable",),
+        when=Phase.ALWAYS,
     )
     yield Row(
         "accelerators",
         "nodes offer accelerators",
-        _accelerators,
-        "look at the GPU device plugin's pods, and at `accelerators` in the policy; to see: kubectl describe node NODE",
+        _check_accelerators,
+        "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
         reads=("nodes",),
-        needs=("api-reachable",),
-        when=When.ALWAYS,
+        depends_on=("api-reachable",),
+        when=Phase.ALWAYS,
     )

@@ -1,32 +1,32 @@
-"""Whether a Lease is held now, read from the object alone. Judges no row."""
+"""Tells from a Lease object whether it is held now."""
 
 import datetime as dt
 from typing import Any
 
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import snapshots
 
 _SKEW = dt.timedelta(seconds=10)  # between the clock of the holder and ours
-_SECONDS = 15  # a Lease holds where it does not say (client-go's default)
+_SECONDS = 15  # lease duration if the object has none (client-go's default)
 
 
-def holder(lease: Any) -> str:
-    """Who holds it, "" where nobody does."""
-    return str(sight.dig(lease, "spec", "holderIdentity") or "")
+def get_holder(lease: Any) -> str:
+    """Return the holder's identity, "" if the Lease has no holder."""
+    return str(snapshots.get_path(lease, "spec", "holderIdentity") or "")
 
 
-def problem(lease: Any, now: dt.datetime) -> str:
-    """What is wrong with it, after its name; "" while it is held."""
-    who = holder(lease)
-    if not who:
+def find_problem(lease: Any, now: dt.datetime) -> str:
+    """Return why the Lease is not held, as a predicate to follow its name; "" while it is held."""
+    identity = get_holder(lease)
+    if not identity:
         return "has no holder"
-    age = now - _time(sight.dig(lease, "spec", "renewTime"))
-    if age > dt.timedelta(seconds=sight.dig(lease, "spec", "leaseDurationSeconds") or _SECONDS) + _SKEW:
-        return f"was renewed by {who} {int(age.total_seconds())} s ago, and nobody took it over"
+    age = now - _parse_time(snapshots.get_path(lease, "spec", "renewTime"))
+    if age > dt.timedelta(seconds=snapshots.get_path(lease, "spec", "leaseDurationSeconds") or _SECONDS) + _SKEW:
+        return f"was last renewed by {identity} {int(age.total_seconds())} s ago and has expired"
     return ""
 
 
-def _time(written: Any) -> dt.datetime:
+def _parse_time(timestamp: Any) -> dt.datetime:
     try:
-        return dt.datetime.fromisoformat(str(written))
+        return dt.datetime.fromisoformat(str(timestamp))
     except ValueError:
         return dt.datetime.fromtimestamp(0, dt.UTC)

@@ -1,7 +1,6 @@
-"""What a check is made of: rows as data, what each found, and the order in which they are judged.
+"""Defines checks (rows) as data, runs them in order and collects their results.
 
-Owns the verdicts and how a failure upstream silences what rests on it. Refuses to know the cluster: rows are functions
-of what was seen.
+A failed row skips the rows that depend on it. Rows are pure functions of a snapshot of the cluster.
 """
 
 import enum
@@ -9,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import snapshots
 from railwright.fabric import names
 
-PAGE = "check"  # of the documentation, with an anchor for every row
+PAGE = "check"  # of the documentation; it has an anchor for each row
 
 
 class State(enum.StrEnum):
-    """How a row ended. Only FAIL makes the answer a finding; SKIP says why nothing could be said."""
+    """Outcome of a row. Only FAIL changes the exit code; SKIP comes with the reason."""
 
     OK = "ok"
     WARN = "warn"
@@ -24,48 +23,48 @@ class State(enum.StrEnum):
     SKIP = "skip"
 
 
-class When(enum.StrEnum):
-    """Whether a row asks something of a cluster with railwright, of one before it (`--pre`), or of both."""
+class Phase(enum.StrEnum):
+    """Phase of a row: after the installation, before it (`--pre`), or both."""
 
     INSTALLED = "installed"
     BEFORE = "before"
     ALWAYS = "always"
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What one row found; `subject` where it judges several things, `hint` where it knows better than its row."""
+class Assessment(msgspec.Struct, frozen=True):
+    """Outcome for one subject of a row. `subject` is "" for rows with one subject; `hint` overrides the row's hint."""
 
     state: State
     detail: str = ""
     hint: str = ""
     subject: str = ""
-    unread: bool = False  # the cluster did not show what the row judges
+    unread: bool = False  # the caller could not read what the row needs
 
 
-Judge = Callable[[sight.Seen], Verdict | Iterable[Verdict]]
+Assess = Callable[[snapshots.ClusterSnapshot], Assessment | Iterable[Assessment]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One question. `anchor` names it for ever: in JSON, and as the place in the documentation."""
+    """One check. `anchor` is its permanent identifier, in JSON and in the documentation."""
 
     anchor: str
-    name: str  # what holds when all is well
-    judge: Judge
-    hint: str  # what to do when it does not hold, with the command
-    reads: tuple[str, ...] = ()  # sources without which nothing can be said
-    needs: tuple[str, ...] = ()  # rows whose failure makes this one's answer worthless
-    when: When = When.INSTALLED
+    name: str  # states the healthy condition
+    assess: Assess
+    hint: str  # how to fix a failure, with the command
+    reads: tuple[str, ...] = ()  # sources that must be readable, else the row is skipped
+    depends_on: tuple[str, ...] = ()  # rows whose failure skips this one
+    when: Phase = Phase.INSTALLED
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Rows under one heading."""
+    """Rows under one heading of the output."""
 
     name: str
     rows: tuple[Row, ...]
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A row with its verdict, as `-o json` gives it; `hint` and `link` are empty where nothing is to be done."""
+    """Result of a row as `-o json` prints it. `hint` and `link` are "" unless the state is WARN or FAIL."""
 
     group: str
     check: str  # the row's anchor
@@ -78,87 +77,89 @@ class Result(msgspec.Struct, frozen=True):
     unread: bool = False
 
 
-def ok(detail: str = "", *, subject: str = "") -> Verdict:
-    """It holds."""
-    return Verdict(State.OK, detail, subject=subject)
+def ok(detail: str = "", *, subject: str = "") -> Assessment:
+    """Return a passed assessment."""
+    return Assessment(State.OK, detail, subject=subject)
 
 
-def warn(detail: str, hint: str = "", *, subject: str = "") -> Verdict:
-    """It works, and will not always."""
-    return Verdict(State.WARN, detail, hint, subject)
+def warn(detail: str, hint: str = "", *, subject: str = "") -> Assessment:
+    """Return a warning: it works now, but not in every case."""
+    return Assessment(State.WARN, detail, hint, subject)
 
 
-def fail(detail: str, hint: str = "", *, subject: str = "", unread: bool = False) -> Verdict:
-    """It does not hold."""
-    return Verdict(State.FAIL, detail, hint, subject, unread)
+def fail(detail: str, hint: str = "", *, subject: str = "", unread: bool = False) -> Assessment:
+    """Return a failure."""
+    return Assessment(State.FAIL, detail, hint, subject, unread)
 
 
-def skip(detail: str, *, subject: str = "", unread: bool = False) -> Verdict:
-    """Nothing can be said, and why."""
-    return Verdict(State.SKIP, detail, subject=subject, unread=unread)
+def skip(detail: str, *, subject: str = "", unread: bool = False) -> Assessment:
+    """Return a skipped assessment. `detail` is the reason."""
+    return Assessment(State.SKIP, detail, subject=subject, unread=unread)
 
 
-def link(anchor: str) -> str:
-    """Where the documentation speaks of a row."""
+def format_link(anchor: str) -> str:
+    """Return the URL of the row's documentation."""
     return f"{names.DOCS}/{PAGE}/#{anchor}"
 
 
-def judged(groups: Sequence[Group], seen: sight.Seen, *, before: bool = False) -> tuple[Result, ...]:
-    """Every row of this phase in its order, each with at least one result."""
-    wanted = {When.ALWAYS, When.BEFORE if before else When.INSTALLED}
-    broken: dict[str, str] = {}  # rows that failed, or rest on one: by anchor, the one to mend first
+def run_checks(
+    groups: Sequence[Group], snapshot: snapshots.ClusterSnapshot, *, before: bool = False
+) -> tuple[Result, ...]:
+    """Run the rows of this phase in order. Each row has at least one result."""
+    phases = {Phase.ALWAYS, Phase.BEFORE if before else Phase.INSTALLED}
+    failed_rows: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the failed row to fix first
     results: list[Result] = []
     for group in groups:
         for row in group.rows:
-            if row.when not in wanted:
+            if row.when not in phases:
                 continue
-            verdicts = _verdicts(row, seen, broken)
-            if any(each.state is State.FAIL for each in verdicts):
-                broken.setdefault(row.anchor, row.anchor)
-            results += _results(group, row, verdicts, seen.namespace)
+            assessments = _assess_row(row, snapshot, failed_rows)
+            if any(assessment.state is State.FAIL for assessment in assessments):
+                failed_rows.setdefault(row.anchor, row.anchor)
+            results += _build_results(group, row, assessments, snapshot.namespace)
     return tuple(results)
 
 
-def failed(results: Iterable[Result], *, strict: bool = False) -> bool:
-    """True when something is to be mended; `strict`: warnings count too."""
-    counting = {State.FAIL, State.WARN} if strict else {State.FAIL}
-    return any(each.state in counting for each in results)
+def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
+    """True if a row failed, or with `strict` if it warned."""
+    problem_states = {State.FAIL, State.WARN} if strict else {State.FAIL}
+    return any(result.state in problem_states for result in results)
 
 
-def unread(results: Iterable[Result]) -> bool:
-    """Return whether the cluster kept something that was to be judged from us."""
-    return any(each.unread for each in results)
+def has_unread(results: Iterable[Result]) -> bool:
+    """True if the caller could not read something that a row needs."""
+    return any(result.unread for result in results)
 
 
-def unreachable(results: Iterable[Result]) -> bool:
-    """Return whether there was no usable API server, so that nothing was judged."""
-    return any(each.unread and each.state is State.FAIL for each in results)
+def is_unreachable(results: Iterable[Result]) -> bool:
+    """True if no API server answered, so that no other row ran."""
+    return any(result.unread and result.state is State.FAIL for result in results)
 
 
-def _verdicts(row: Row, seen: sight.Seen, broken: dict[str, str]) -> tuple[Verdict, ...]:
-    basis = next((broken[anchor] for anchor in row.needs if anchor in broken), None)
-    if basis is not None:
-        broken[row.anchor] = basis
-        return (skip(f"waits for {basis}"),)
-    unread = next((seen.unread[source] for source in row.reads if source in seen.unread), None)
+def _assess_row(row: Row, snapshot: snapshots.ClusterSnapshot, failed_rows: dict[str, str]) -> tuple[Assessment, ...]:
+    failed_dependency = next((failed_rows[anchor] for anchor in row.depends_on if anchor in failed_rows), None)
+    if failed_dependency is not None:
+        failed_rows[row.anchor] = failed_dependency
+        return (skip(f"fix {failed_dependency} first"),)
+    unread = next((snapshot.unread[source] for source in row.reads if source in snapshot.unread), None)
     if unread is not None:
         return (skip(unread, unread=True),)
-    found = row.judge(seen)
-    return (found,) if isinstance(found, Verdict) else tuple(found) or (skip("there is none to look at"),)
+    outcome = row.assess(snapshot)
+    return (outcome,) if isinstance(outcome, Assessment) else tuple(outcome) or (skip("nothing to check"),)
 
 
-def _results(group: Group, row: Row, verdicts: Iterable[Verdict], namespace: str) -> Iterator[Result]:
-    for each in verdicts:
-        hint = (each.hint or row.hint).replace(f"-n {names.NAMESPACE}", f"-n {namespace}")
-        mending = each.state in (State.FAIL, State.WARN)
+def _build_results(group: Group, row: Row, assessments: Iterable[Assessment], namespace: str) -> Iterator[Result]:
+    for assessment in assessments:
+        hint = (assessment.hint or row.hint).replace(f"-n {names.NAMESPACE}", f"-n {namespace}")
+        has_problem = assessment.state in (State.FAIL, State.WARN)
         yield Result(
             group=group.name,
             check=row.anchor,
             name=row.name,
-            subject=each.subject,
-            state=each.state,
-            detail=each.detail,
-            hint=hint if mending else "",
-            link=link(row.anchor) if mending else "",
-            unread=each.unread,
+            subject=assessment.subject,
+            state=assessment.state,
+            detail=assessment.detail,
+            hint=hint if has_problem else "",
+            link=format_link(row.anchor) if has_problem else "",
+            unread=assessment.unread,
         )

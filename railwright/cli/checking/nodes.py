@@ -1,34 +1,36 @@
-"""What nodes have of accelerators and rails, for the rows that look at nodes. Judges nothing."""
+"""Counts the accelerators and rail devices of nodes."""
 
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import snapshots
 from railwright.fabric import quantity, views
 
 
-def accelerators(seen: sight.Seen) -> tuple[str, ...]:
-    """Resources that mark a training container: the policy's, else its default."""
-    return seen.policy.accelerators if seen.policy else ("nvidia.com/gpu",)  # CONTRACT section 7, ruling 6
+def list_accelerators(snapshot: snapshots.ClusterSnapshot) -> tuple[str, ...]:
+    """Return the resource names that identify a training container: the policy's `accelerators`, or its default."""
+    return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
 
 
-def offered(node: views.Node, resource: str | None) -> int:
-    """How many devices of a resource the node has allocatable; 0 where the text is no quantity."""
+def count_allocatable(node: views.Node, resource: str | None) -> int:
+    """Return the node's allocatable count of a resource, 0 if the value is not a quantity."""
     return _count(node.status.allocatable.get(resource or "", 0))
 
 
-def built_in(node: views.Node, resource: str | None) -> int:
-    """How many the node has in all, healthy or not."""
+def count_capacity(node: views.Node, resource: str | None) -> int:
+    """Return the node's capacity of a resource, including unhealthy devices."""
     return _count(node.status.capacity.get(resource or "", 0))
 
 
-def accelerated(seen: sight.Seen) -> tuple[views.Node, ...]:
-    """Nodes that have an accelerator, healthy or not."""
-    wanted = accelerators(seen)
+def list_accelerated(snapshot: snapshots.ClusterSnapshot) -> tuple[views.Node, ...]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    resources = list_accelerators(snapshot)
     return tuple(
-        node for node in seen.all("nodes") if any(built_in(node, name) or offered(node, name) for name in wanted)
+        node
+        for node in snapshot.all("nodes")
+        if any(count_capacity(node, name) or count_allocatable(node, name) for name in resources)
     )
 
 
-def _count(written: views.Written) -> int:
+def _count(amount: views.Written) -> int:
     try:
-        return quantity.whole(written)
+        return quantity.whole(amount)
     except quantity.InvalidQuantityError:
         return 0

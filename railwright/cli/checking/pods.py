@@ -1,63 +1,65 @@
-"""Rows about the pods there are: none opted in and has no record, none was refused lately."""
+"""Checks of existing pods: opted-in pods without an injection record, and recent rejections."""
 
 import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
-from railwright.cli.checking import model, registrations
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import model, snapshots, webhook_configurations
 from railwright.cli.checking.model import Row, fail, ok, warn
 from railwright.fabric import names
 from railwright.fabric.injection import missed
 
-_LATELY = dt.timedelta(hours=1)  # as long as the API server keeps Events (--event-ttl)
+_RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
 
 
-def _uninjected(seen: sight.Seen) -> model.Verdict:
-    labels = {sight.name_of(each): sight.dig(each, "metadata", "labels") or {} for each in seen.all("namespaces")}
-    accelerators = seen.policy.accelerators if seen.policy else ()
-    excluded = registrations.find_excluded_namespaces(seen)
-    unlabelled = (each for each in seen.namespaced_pods if names.FABRIC not in each.metadata.labels)
+def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    labels = {
+        snapshots.get_name(item): snapshots.get_path(item, "metadata", "labels") or {}
+        for item in snapshot.all("namespaces")
+    }
+    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    unlabelled = (pod for pod in snapshot.namespaced_pods if names.FABRIC not in pod.metadata.labels)
     opted_in, missing = 0, []
-    for pod in (*seen.all("pods"), *unlabelled):
+    for pod in (*snapshot.all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
         if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
             missing.append(f"{namespace}/{pod.metadata.name}")
         opted_in += names.INJECTION in pod.metadata.annotations
     opted_in += len(missing)
     if missing:
-        return fail(f"{len(missing)} of {opted_in}: {sight.listed(missing)}")
-    return ok(sight.counted(opted_in, "pod") if opted_in else "no pod has opted in")
+        return fail(f"{len(missing)} of {opted_in}: {snapshots.join_limited(missing)}")
+    return ok(snapshots.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
-def _refused(seen: sight.Seen) -> model.Verdict:
-    lately = [each for each in seen.all("refusals") if seen.now - _last(each) < _LATELY]
-    if not lately:
-        return ok("none in an hour")
-    newest = max(lately, key=_last)
-    about = sight.dig(newest, "involvedObject") or {}
-    who = f"{about.get('kind')} {about.get('namespace')}/{about.get('name')}"
-    return warn(f"{len(lately)} in an hour; the last, of {who}: {sight.dig(newest, 'message') or ''}")
+def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    recent = [event for event in snapshot.all("refusals") if snapshot.now - _get_time(event) < _RECENT]
+    if not recent:
+        return ok("none in the last hour")
+    newest = max(recent, key=_get_time)
+    involved = snapshots.get_path(newest, "involvedObject") or {}
+    owner = f"{involved.get('kind')} {involved.get('namespace')}/{involved.get('name')}"
+    return warn(f"{len(recent)} in the last hour; most recently {owner}: {snapshots.get_path(newest, 'message') or ''}")
 
 
-def _last(event: Any) -> dt.datetime:
-    for written in (
-        sight.dig(event, "series", "lastObservedTime"),
-        sight.dig(event, "lastTimestamp"),
-        sight.dig(event, "eventTime"),
-        sight.dig(event, "metadata", "creationTimestamp"),
+def _get_time(event: Any) -> dt.datetime:
+    for timestamp in (
+        snapshots.get_path(event, "series", "lastObservedTime"),
+        snapshots.get_path(event, "lastTimestamp"),
+        snapshots.get_path(event, "eventTime"),
+        snapshots.get_path(event, "metadata", "creationTimestamp"),
     ):
-        if written:
-            return dt.datetime.fromisoformat(written)
+        if timestamp:
+            return dt.datetime.fromisoformat(timestamp)
     return dt.datetime.fromtimestamp(0, dt.UTC)
 
 
-def rows() -> Iterator[Row]:
-    """The group `pods`."""
-    yield Row("uninjected", "every pod that opted in has its network", _uninjected,
-              "they were created while the webhook was not called, and crawl over TCP: delete them, so that their "
-              "controller makes them anew: kubectl -n NAMESPACE delete pod NAME", ("pods",),
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `pods`."""
+    yield Row("uninjected", "every opted-in pod has its network", _check_uninjected,
+              "these pods were created while the webhook was not called, and use TCP; delete them so that their "
+              "controller recreates them: kubectl -n NAMESPACE delete pod NAME", ("pods",),
               ("api-reachable",))  # fmt: skip
-    yield Row("refused", "no pod was refused lately", _refused,
-              "the sentence says what to mend; all: kubectl get events -A --field-selector reason=FabricRefused",
+    yield Row("refused", "no pod was rejected recently", _check_rejected,
+              "the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
               ("refusals",), ("api-reachable",))  # fmt: skip

@@ -1,9 +1,8 @@
-"""Rows about the policy: there, valid, and named rightly by those who opt in."""
+"""Checks of the policy: it exists, is valid, and opted-in namespaces name its fabrics."""
 
 from collections.abc import Iterator
 
-from railwright.cli.checking import model
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import model, snapshots
 from railwright.cli.checking.installation import CREATE_POLICY
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.cluster import policies
@@ -12,70 +11,77 @@ from railwright.fabric.policy import selectors
 
 _CONFIGMAP = f"ConfigMap {names.POLICY_CONFIGMAP}"
 _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
-_MOST = 20  # errors told; whoever has more mends these first
+_MOST = 20  # errors printed; a user with more fixes these first
 
 
-def _exists(seen: sight.Seen) -> model.Verdict:
-    if seen.one("policy") is None:
-        return fail(f"{_CONFIGMAP} does not exist in namespace {seen.namespace}")
-    if seen.policy_text is None:
-        keys = sight.listed(sight.dig(seen.one("policy"), "data") or ()) or "nothing"
-        return fail(f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"put the policy under it: {_EDIT}")
+def _check_exists(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if snapshot.one("policy") is None:
+        return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
+    if snapshot.policy_text is None:
+        keys = snapshots.join_limited(snapshots.get_path(snapshot.one("policy"), "data") or ()) or "nothing"
+        return fail(
+            f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"store the policy under this key: {_EDIT}"
+        )
     return ok()
 
 
-def _valid(seen: sight.Seen) -> model.Verdict:
-    text = seen.policy_text
-    result = sight.read_policy(text or "")
+def _check_valid(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    text = snapshot.policy_text
+    result = snapshots.read_policy(text or "")
     if isinstance(result, policies.Rejected):
         return fail(
-            "\n".join(_sentence(each) for each in result.errors[:_MOST]),
-            f"{_EDIT}; to try one first: railwright policy validate FILE",
+            "\n".join(_format_error(error) for error in result.errors[:_MOST]),
+            f"{_EDIT}; to validate it first: railwright policy validate FILE",
         )
-    return ok(f"{sight.counted(len(result.document.fabrics), 'fabric')}: {sight.listed(result.document.fabrics)}")
+    return ok(
+        f"{snapshots.format_count(len(result.document.fabrics), 'fabric')}: "
+        f"{snapshots.join_limited(result.document.fabrics)}"
+    )
 
 
-def _sentence(error: policies.PolicyError) -> str:
-    place = f"line {error.line}" if error.line is not None else ""
-    return ": ".join(filter(None, (place, error.path, error.message)))
+def _format_error(error: policies.PolicyError) -> str:
+    line = f"line {error.line}" if error.line is not None else ""
+    return ": ".join(filter(None, (line, error.path, error.message)))
 
 
-def _default(seen: sight.Seen) -> model.Verdict:
-    if seen.policy is None:
-        return skip("there is no policy")
-    if seen.policy.default_fabric is None:
-        return warn(f"none: the label {names.FABRIC}=default is refused; users have to name a fabric")
-    return ok(seen.policy.default_fabric)
+def _check_default(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    if snapshot.policy is None:
+        return skip("there is no valid policy")
+    if snapshot.policy.default_fabric is None:
+        return warn(f"none: the label {names.FABRIC}=default is rejected; users must name a fabric")
+    return ok(snapshot.policy.default_fabric)
 
 
-def _namespaces(seen: sight.Seen) -> model.Verdict:
-    document = seen.policy
+def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    document = snapshot.policy
     if document is None:
-        return skip("there is no policy")
+        return skip("there is no valid policy")
     problems, count = [], 0
-    for each in seen.all("namespaces"):
-        labels = sight.dig(each, "metadata", "labels") or {}
+    for namespace in snapshot.all("namespaces"):
+        labels = snapshots.get_path(namespace, "metadata", "labels") or {}
         label = labels.get(names.FABRIC)
         if label is None or label == names.FABRIC_NONE:
             continue
         count += 1
         name = document.default_fabric if label == names.FABRIC_DEFAULT and label not in document.fabrics else label
         if name not in document.fabrics:
-            problems.append(f"{sight.name_of(each)} asks for {label!r}, which is no fabric of the policy")
+            problems.append(f"{snapshots.get_name(namespace)} names {label!r}, which is not a fabric of the policy")
         elif not selectors.matches(document.fabrics[name].namespaces, labels):
-            problems.append(f"{sight.name_of(each)} may not use fabric {name}: its labels do not match `namespaces`")
+            problems.append(
+                f"{snapshots.get_name(namespace)} may not use fabric {name}: its labels do not match `namespaces`"
+            )
     if problems:
-        return fail(f"{sight.listed(problems, 3)}: its pods with accelerators are refused")
-    return ok(f"{sight.counted(count, 'namespace')} in all" if count else "no namespace opts in as a whole")
+        return fail(f"{snapshots.join_limited(problems, 3)}: its pods with accelerators are rejected")
+    return ok(snapshots.format_count(count, "opted-in namespace") if count else "no namespace opts in as a whole")
 
 
-def rows() -> Iterator[Row]:
-    """The group `policy`."""
-    yield Row("policy-exists", "the policy's ConfigMap exists", _exists, CREATE_POLICY, ("policy",),
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `policy`."""
+    yield Row("policy-exists", "policy ConfigMap exists", _check_exists, CREATE_POLICY, ("policy",),
               ("namespace",))  # fmt: skip
-    yield Row("policy-valid", "the policy is valid", _valid, _EDIT, ("policy",), ("policy-exists",))
-    yield Row("default-fabric", "there is a default fabric", _default, f"set defaultFabric: {_EDIT}", ("policy",),
-              ("policy-valid",))  # fmt: skip
-    yield Row("namespace-labels", "namespaces that opt in name a fabric they may use", _namespaces,
+    yield Row("policy-valid", "policy is valid", _check_valid, _EDIT, ("policy",), ("policy-exists",))
+    yield Row("default-fabric", "policy has a default fabric", _check_default,
+              f"set defaultFabric: {_EDIT}", ("policy",), ("policy-valid",))  # fmt: skip
+    yield Row("namespace-labels", "opted-in namespaces name a fabric they may use", _check_namespaces,
               f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite", ("policy", "namespaces"),
               ("policy-valid",))  # fmt: skip

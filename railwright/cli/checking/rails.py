@@ -1,14 +1,13 @@
-"""Rows about every fabric's rails: networks, device pools, nodes that have them, hardware shapes, domains, NUMA nodes.
+"""Checks of each fabric's rails: networks, device pools, nodes, node shapes, topology domains, NUMA nodes.
 
-Owns the judgement of one fabric at a time; each verdict's subject is the fabric.
+Most rows run once per fabric; the subject of the assessment is the fabric.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from railwright.cli.checking import model, nodes
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import model, nodes, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import hypernodes, names, topology, views
 from railwright.fabric.policy import model as documents
@@ -18,258 +17,282 @@ _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
 Fabric = documents.Fabric
 
 
-def _fabrics(judge: Callable[[sight.Seen, Fabric], model.Verdict]) -> model.Judge:
-    """One verdict a fabric that has rails."""
+def _for_each_fabric(assess: Callable[[snapshots.ClusterSnapshot, Fabric], model.Assessment]) -> model.Assess:
+    """Return a check that runs `assess` for each fabric with rails."""
 
-    def judged(seen: sight.Seen) -> Iterator[model.Verdict]:
-        document = seen.policy
+    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+        document = snapshot.policy
         for name, fabric in (document.fabrics if document else {}).items():
             if fabric.transport is not documents.Transport.TCP and fabric.rails:
-                found = judge(seen, fabric)
-                yield model.Verdict(found.state, found.detail, found.hint, name)
+                assessment = assess(snapshot, fabric)
+                yield model.Assessment(assessment.state, assessment.detail, assessment.hint, name)
 
-    return judged
+    return assess_fabrics
 
 
-def _networks(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
-    wanted = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
-    if not wanted:
-        return ok("no rail has a network of its own")
-    missing = [f"{rail}: {network}" for rail, network in wanted if _network(seen, network) is None]
+def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+    networks = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
+    if not networks:
+        return ok("no rail has a network")
+    missing = [f"{rail}: {network}" for rail, network in networks if _find_network(snapshot, network) is None]
     if missing:
-        return fail(f"there is no NetworkAttachmentDefinition for {sight.listed(missing, 4)}: pods are refused")
-    return ok(sight.counted(len(wanted), "network"))
+        return fail(
+            f"there is no NetworkAttachmentDefinition for {snapshots.join_limited(missing, 4)}: pods are rejected"
+        )
+    return ok(snapshots.format_count(len(networks), "network"))
 
 
-def _configurations(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     problems = []
     for rail in fabric.rails:
-        network = rail.network and _network(seen, rail.network)
-        problem = _configuration(sight.dig(network, "spec", "config")) if network else ""
+        network = rail.network and _find_network(snapshot, rail.network)
+        problem = _find_configuration_problem(snapshots.get_path(network, "spec", "config")) if network else ""
         if problem:
             problems.append(f"{rail.network}: {problem}")
-    return fail(sight.listed(problems, 4)) if problems else ok()
+    return fail(snapshots.join_limited(problems, 4)) if problems else ok()
 
 
-def _configuration(text: Any) -> str:
-    """What is wrong with spec.config; "" also where it is empty: the node's own CNI file of that name is meant."""
+def _find_configuration_problem(text: Any) -> str:
+    """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
     if not text:
         return ""
     try:
         tree = json.loads(text)
     except (ValueError, TypeError) as error:
-        return f"spec.config is no JSON: {error}"
+        return f"spec.config is not JSON: {error}"
     if not isinstance(tree, dict):
-        return "spec.config is no JSON object"
+        return "spec.config is not a JSON object"
     plugins = tree.get("plugins") if isinstance(tree.get("plugins"), list) else [tree]
-    if not plugins or not all(isinstance(each, dict) and each.get("type") for each in plugins):
+    if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
         return "spec.config names no plugin (`type`)"
     return ""
 
 
-def _pools(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     problems, unbound = [], []
     for rail in fabric.rails:
-        network = rail.network and _network(seen, rail.network)
-        annotated = (sight.dig(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+        network = rail.network and _find_network(snapshot, rail.network)
+        annotated = (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
         if annotated and rail.resource and annotated != rail.resource:
-            problems.append(f"{rail.name}: the policy says {rail.resource}, {rail.network} says {annotated}")
+            problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
         elif not annotated and not rail.resource:
             unbound.append(rail.name)
     if problems:
-        return fail(sight.listed(problems, 4))
+        return fail(snapshots.join_limited(problems, 4))
     if unbound and fabric.transport is not documents.Transport.PVRDMA and not fabric.mounts.dev_infiniband:
-        return warn(f"{sight.listed(unbound)} draw on no device pool, and /dev/infiniband is not mounted")
+        return warn(f"{snapshots.join_limited(unbound)} have no device pool, and /dev/infiniband is not mounted")
     return ok()
 
 
-def resource_of(seen: sight.Seen, rail: documents.Rail) -> str | None:
-    """The device pool of a rail: the policy's, else its network's."""
+def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> str | None:
+    """Return a rail's device pool, from the policy or else from its network's annotation."""
     if rail.resource or not rail.network:
         return rail.resource
-    network = _network(seen, rail.network)
-    return (sight.dig(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+    network = _find_network(snapshot, rail.network)
+    return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
 
 
-def _offered(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
-    pools = _resources(seen, fabric)
+def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+    pools = _list_resources(snapshot, fabric)
     if not pools:
-        return ok("no rail draws on a device pool")
-    counts = {name: sum(nodes.offered(node, name) > 0 for node in seen.all("nodes")) for name in pools}
-    nowhere = [name for name, count in counts.items() if not count]
-    if nowhere:
-        return fail(f"no node offers {sight.listed(nowhere, 4)}: pods wait for ever")
-    least, most = min(counts.values()), max(counts.values())
-    return ok(f"on {least if least == most else f'{least} to {most}'} of {len(seen.all('nodes'))} nodes")
+        return ok("no rail has a device pool")
+    counts = {name: sum(nodes.count_allocatable(node, name) > 0 for node in snapshot.all("nodes")) for name in pools}
+    unavailable = [name for name, count in counts.items() if not count]
+    if unavailable:
+        return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
+    fewest, most = min(counts.values()), max(counts.values())
+    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.all('nodes'))} nodes")
 
 
-def _dead(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     dead = [
-        f"{node.metadata.name}: {name} 0 of {nodes.built_in(node, name)}"
-        for node in seen.all("nodes")
-        for name in _resources(seen, fabric)
-        if nodes.built_in(node, name) and not nodes.offered(node, name)
+        f"{node.metadata.name}: {name} 0 of {nodes.count_capacity(node, name)}"
+        for node in snapshot.all("nodes")
+        for name in _list_resources(snapshot, fabric)
+        if nodes.count_capacity(node, name) and not nodes.count_allocatable(node, name)
     ]
-    return warn(sight.listed(dead, 4)) if dead else ok()
+    return warn(snapshots.join_limited(dead, 4)) if dead else ok()
 
 
-def _bare(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
-    pools = _resources(seen, fabric)
-    machines = nodes.accelerated(seen)
-    if not pools or not machines:
+def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+    pools = _list_resources(snapshot, fabric)
+    accelerated = nodes.list_accelerated(snapshot)
+    if not pools or not accelerated:
         return ok("nothing to compare")
-    partly = {
-        node.metadata.name: [name for name in pools if not nodes.built_in(node, name)]
-        for node in machines
-        if not all(nodes.built_in(node, name) for name in pools)
+    missing_pools = {
+        node.metadata.name: [name for name in pools if not nodes.count_capacity(node, name)]
+        for node in accelerated
+        if not all(nodes.count_capacity(node, name) for name in pools)
     }
-    bare = [f"{name} lacks {sight.listed(lacking, 2)}" for name, lacking in partly.items() if len(lacking) < len(pools)]
-    none = [name for name, lacking in partly.items() if len(lacking) == len(pools)]
-    if bare or none:
-        told = [*bare, *([f"{sight.listed(none, 4)} lack all of them"] if none else [])]
-        return warn(f"{len(partly)} of {len(machines)} nodes with accelerators: {sight.listed(told, 4)}")
-    return ok(sight.counted(len(machines), "node"))
+    partial = [
+        f"{name} lacks {snapshots.join_limited(missing, 2)}"
+        for name, missing in missing_pools.items()
+        if len(missing) < len(pools)
+    ]
+    without_rails = [name for name, missing in missing_pools.items() if len(missing) == len(pools)]
+    if partial or without_rails:
+        problems = [
+            *partial,
+            *([f"{snapshots.join_limited(without_rails, 4)} lack all rails"] if without_rails else []),
+        ]
+        return warn(
+            f"{len(missing_pools)} of {len(accelerated)} nodes with accelerators: {snapshots.join_limited(problems, 4)}"
+        )
+    return ok(snapshots.format_count(len(accelerated), "node"))
 
 
-def _devices(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
-    document = seen.policy
+def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+    document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
     unknown: dict[str, list[str]] = {}
-    for node in _with_rails(seen, fabric):
+    for node in _list_nodes_with_rails(snapshot, fabric):
         shape = selectors.shape_of(document, node.metadata.labels)
-        own = shape.devices if shape else {}
+        shape_devices = shape.devices if shape else {}
         for rail in fabric.rails:
-            if not own.get(rail.name, rail.device):
+            if not shape_devices.get(rail.name, rail.device):
                 unknown.setdefault(rail.name, []).append(node.metadata.name)
     if unknown:
-        told = [f"{rail} on {sight.listed(where, 2)}" for rail, where in unknown.items()]
-        return warn(f"no RDMA device is known for {sight.listed(told, 3)}: NCCL_IB_HCA is left out there")
+        problems = [f"{rail} on {snapshots.join_limited(node_names, 2)}" for rail, node_names in unknown.items()]
+        return warn(f"no RDMA device name for {snapshots.join_limited(problems, 3)}: NCCL_IB_HCA is not set there")
     return ok()
 
 
-def _domains(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     keys = presets.domains(fabric.placement)
     if not keys:
-        return skip("the fabric names no domains: all nodes count as equally near")
+        return skip("the fabric has no topology domains: all nodes count as equally close")
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        return skip("its domains are HyperNodes")
+        return skip("the fabric's topology domains are HyperNodes")
     rails = tuple(rail.name for rail in fabric.rails)
-    machines = _with_rails(seen, fabric)
-    bare = [node.metadata.name for node in machines if not _labelled(node, keys[0], rails)]
-    if not bare:
-        return ok(f"{len(machines)} nodes have {keys[0]}")
-    state = fail if len(bare) == len(machines) else warn
-    return state(f"{len(bare)} of {len(machines)} nodes have no label {keys[0]}: {sight.listed(bare, 3)}")
+    with_rails = _list_nodes_with_rails(snapshot, fabric)
+    unlabelled = [node.metadata.name for node in with_rails if not _has_labels(node, keys[0], rails)]
+    if not unlabelled:
+        return ok(f"{len(with_rails)} nodes have {keys[0]}")
+    state = fail if len(unlabelled) == len(with_rails) else warn
+    return state(
+        f"{len(unlabelled)} of {len(with_rails)} nodes have no label {keys[0]}: {snapshots.join_limited(unlabelled, 3)}"
+    )
 
 
-def _labelled(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
-    return all(each in node.metadata.labels for each in topology.per_rail(key, rails))
+def _has_labels(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
+    return all(label in node.metadata.labels for label in topology.per_rail(key, rails))
 
 
-def _hypernodes(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     if fabric.placement.preset != "volcano" or fabric.placement.domains:
-        return skip("its domains are no HyperNodes")
-    if "hypernodes" in seen.unknown:
-        return fail("the API server knows no HyperNode (topology.volcano.sh)")
-    if not seen.all("hypernodes"):
+        return skip("the fabric's topology domains are labels, not HyperNodes")
+    if "hypernodes" in snapshot.unknown:
+        return fail("the API server has no kind HyperNode (topology.volcano.sh)")
+    if not snapshot.all("hypernodes"):
         return fail("there is no HyperNode")
     tree = hypernodes.Tree()
-    tree.replace(seen.all("hypernodes"))
-    problems = tree.problems({node.metadata.name: node.metadata.labels for node in seen.all("nodes")})
+    tree.replace(snapshot.all("hypernodes"))
+    problems = tree.problems({node.metadata.name: node.metadata.labels for node in snapshot.all("nodes")})
     outside = [
-        n.metadata.name for n in _with_rails(seen, fabric) if not tree.values(n.metadata.name, n.metadata.labels)
+        node.metadata.name
+        for node in _list_nodes_with_rails(snapshot, fabric)
+        if not tree.values(node.metadata.name, node.metadata.labels)
     ]
     if outside:
-        problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {sight.listed(outside, 3)}")
-    return warn(sight.listed(problems, 3)) if problems else ok(sight.counted(len(seen.all("hypernodes")), "HyperNode"))
+        problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {snapshots.join_limited(outside, 3)}")
+    return (
+        warn(snapshots.join_limited(problems, 3))
+        if problems
+        else ok(snapshots.format_count(len(snapshot.all("hypernodes")), "HyperNode"))
+    )
 
 
-def _numa(seen: sight.Seen, fabric: Fabric) -> model.Verdict:
+def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     if fabric.placement.numa != "required":
-        return skip(f"numa is {fabric.placement.numa}")
-    document = seen.policy
+        return skip(f"placement.numa is {fabric.placement.numa}")
+    document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
-    reported = {each.metadata.name for each in seen.all("topologies")}
-    blind = []
-    for node in _with_rails(seen, fabric):
+    reported = {report.metadata.name for report in snapshot.all("topologies")}
+    unknown = []
+    for node in _list_nodes_with_rails(snapshot, fabric):
         shape = selectors.shape_of(document, node.metadata.labels)
         if node.metadata.name not in reported and not (shape and shape.numa):
-            blind.append(node.metadata.name)
-    if blind:
+            unknown.append(node.metadata.name)
+    if unknown:
         return fail(
-            f"of {sight.listed(blind, 3)} ({len(blind)} nodes) nothing tells which rails are near which accelerators"
+            f"{len(unknown)} nodes have no data on which rails share a NUMA node with which accelerators: "
+            f"{snapshots.join_limited(unknown, 3)}"
         )
     return ok(f"{len(reported)} NodeResourceTopologies")
 
 
-def _shapes(seen: sight.Seen) -> model.Verdict:
-    document = seen.policy
+def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    document = snapshot.policy
     if document is None or not document.node_shapes:
         return skip("the policy has no nodeShapes")
-    machines = nodes.accelerated(seen)
-    if not machines:
+    accelerated = nodes.list_accelerated(snapshot)
+    if not accelerated:
         return skip("no node has accelerators")
-    used = {shape.name for node in machines if (shape := selectors.shape_of(document, node.metadata.labels))}
+    used = {shape.name for node in accelerated if (shape := selectors.shape_of(document, node.metadata.labels))}
     unused = [shape.name for shape in document.node_shapes if shape.name not in used]
-    shapeless = [n.metadata.name for n in machines if selectors.shape_of(document, n.metadata.labels) is None]
+    shapeless = [
+        node.metadata.name for node in accelerated if selectors.shape_of(document, node.metadata.labels) is None
+    ]
     if shapeless:
         return warn(
-            f"{len(shapeless)} of {len(machines)} nodes with accelerators match no shape: {sight.listed(shapeless, 3)}"
+            f"{len(shapeless)} of {len(accelerated)} nodes with accelerators match no shape: "
+            f"{snapshots.join_limited(shapeless, 3)}"
         )
     if unused:
-        return warn(f"no node matches {sight.listed(unused)}")
-    return ok(f"{sight.counted(len(machines), 'node')}, {sight.counted(len(used), 'shape')}")
+        return warn(f"no node matches the shape {snapshots.join_limited(unused)}")
+    return ok(f"{snapshots.format_count(len(accelerated), 'node')}, {snapshots.format_count(len(used), 'shape')}")
 
 
-def _with_rails(seen: sight.Seen, fabric: Fabric) -> tuple[views.Node, ...]:
-    """Nodes that have accelerators and, where the fabric has pools, one of these."""
-    pools = _resources(seen, fabric)
-    machines = nodes.accelerated(seen)
-    return tuple(node for node in machines if not pools or any(nodes.built_in(node, name) for name in pools))
+def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[views.Node, ...]:
+    """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
+    pools = _list_resources(snapshot, fabric)
+    accelerated = nodes.list_accelerated(snapshot)
+    return tuple(node for node in accelerated if not pools or any(nodes.count_capacity(node, name) for name in pools))
 
 
-def _resources(seen: sight.Seen, fabric: Fabric) -> list[str]:
-    found = (resource_of(seen, rail) for rail in fabric.rails)
-    return list(dict.fromkeys(each for each in found if each))
+def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list[str]:
+    resources = (get_resource(snapshot, rail) for rail in fabric.rails)
+    return list(dict.fromkeys(resource for resource in resources if resource))
 
 
-def _network(seen: sight.Seen, qualified: str | None) -> Any | None:
-    return next((each for each in seen.all("networks") if sight.name_of(each) == qualified), None)
+def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) -> Any | None:
+    return next((network for network in snapshot.all("networks") if snapshots.get_name(network) == qualified), None)
 
 
-def rows() -> Iterator[Row]:
-    """The group `rails`: most rows once a fabric."""
-    for anchor, name, judge, hint, reads, needs in _ROWS:
-        yield Row(anchor, name, judge, hint, ("policy", *reads), ("policy-valid", *needs))
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of rails in the group `nodes and rails`."""
+    for anchor, name, assess, hint, reads, depends_on in _ROWS:
+        yield Row(anchor, name, assess, hint, ("policy", *reads), ("policy-valid", *depends_on))
 
 
-_ROWS: tuple[tuple[str, str, model.Judge, str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("rail-networks", "every rail's network exists", _fabrics(_networks),
-     f"create it, or mend its name: kubectl get net-attach-def -A; {_EDIT}", ("networks",), ("multus",)),
-    ("rail-configurations", "every network's configuration can be read", _fabrics(_configurations),
+_ROWS: tuple[tuple[str, str, model.Assess, str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("rail-networks", "each rail's network exists", _for_each_fabric(_check_networks),
+     f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
+     ("networks",), ("multus",)),
+    ("rail-configurations", "each rail network's configuration is valid", _for_each_fabric(_check_configurations),
      "kubectl -n NAMESPACE edit net-attach-def NAME", ("networks",), ("rail-networks",)),
-    ("rail-pools", "networks and policy name the same device pools", _fabrics(_pools),
-     f"make both the same: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network", ("networks",),
+    ("rail-pools", "networks and policy name the same device pools", _for_each_fabric(_check_pools),
+     f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network", ("networks",),
      ("rail-networks",)),
-    ("rail-offered", "nodes offer every rail's device pool", _fabrics(_offered),
-     "look at the device plugin's pods and configuration; to see: kubectl describe node NODE", ("nodes",),
+    ("rail-offered", "nodes offer each rail's device pool", _for_each_fabric(_check_offered),
+     "check the device plugin's pods and configuration: kubectl describe node NODE", ("nodes",),
      ()),
-    ("rail-dead", "no node has lost all devices of a rail", _fabrics(_dead),
-     "look at the NIC's link and the device plugin's log on that node; to see: kubectl describe node NODE", ("nodes",),
+    ("rail-dead", "no node has lost all devices of a rail", _for_each_fabric(_check_dead),
+     "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE", ("nodes",),
      ("rail-offered",)),
-    ("rail-missing", "every node with accelerators has every rail", _fabrics(_bare),
-     "install the device plugin there, or take the node out of training: kubectl taint node NODE rails=none:NoSchedule",
+    ("rail-missing", "each node with accelerators has all rails", _for_each_fabric(_check_missing),
+     "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
      ("nodes",), ("rail-offered",)),
-    ("node-shapes", "node shapes and nodes fit each other", _shapes,
-     f"mend `nodeShapes[].match`: {_EDIT}; labels are shown by kubectl get nodes --show-labels", ("nodes",), ()),
-    ("rail-devices", "the RDMA device of every rail is known on every node", _fabrics(_devices),
-     f"give the rail a `device`, or the node's shape `devices`: {_EDIT}", ("nodes",), ()),
-    ("domain-labels", "nodes say which leaf they are in", _fabrics(_domains),
-     "label the nodes (topograph does it), or mend `placement.domains`: kubectl label node NODE KEY=LEAF", ("nodes",),
-     ()),
-    ("hypernodes", "HyperNodes describe the nodes' leaves", _fabrics(_hypernodes),
-     "kubectl get hypernodes; Volcano's topology discovery makes them", ("hypernodes", "nodes"), ()),
-    ("numa-topologies", "it is known which rails are near which accelerators", _fabrics(_numa),
-     "deploy the NodeResourceTopology exporter, or give the node's shape `numa`: " + _EDIT, ("topologies", "nodes"),
+    ("node-shapes", "node shapes match the nodes", _check_shapes,
+     f"correct `nodeShapes[].match`: {_EDIT}; to list labels: kubectl get nodes --show-labels", ("nodes",), ()),
+    ("rail-devices", "each rail's RDMA device name is known on each node", _for_each_fabric(_check_devices),
+     f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}", ("nodes",), ()),
+    ("domain-labels", "nodes are labelled with their leaf", _for_each_fabric(_check_domains),
+     "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
+     ("nodes",), ()),
+    ("hypernodes", "HyperNodes cover the nodes", _for_each_fabric(_check_hypernodes),
+     "Volcano's topology discovery creates them; to list: kubectl get hypernodes", ("hypernodes", "nodes"), ()),
+    ("numa-topologies", "NUMA nodes of rails and accelerators are known", _for_each_fabric(_check_numa),
+     "deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT, ("topologies", "nodes"),
      ()),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""`railwright certs`: certificates issued once, rotated for ever, and handed to callers.
+"""`railwright certs`: issues and rotates certificates, and writes client configurations for callers.
 
-Owns the arguments and which exit code an error is. What the actions do is `cli/certificates`'.
+Parses options and sets the exit code. The actions are in `cli/certificates`.
 """
 
 import argparse
@@ -15,29 +15,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 NAME = "certs"
-HELP = "issue and rotate certificates of the servers and their callers"
+HELP = "issue and rotate the certificates of the servers and their callers"
 
-_DAYS_AUTHORITY = 3650  # ten years: by hand, an authority is replaced on purpose only
-_DAYS_LEAF = 365
+_DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
+_DAYS_SERVING = 365
 _USAGE = 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _configure_issue(actions.add_parser("issue", help="make what is missing or ending; keep what is still good"))
-    _configure_rotate(actions.add_parser("rotate", help="keep authority and certificates in the cluster fresh"))
+    _configure_issue(actions.add_parser("issue", help="issue missing and expiring certificates; keep valid ones"))
+    _configure_rotate(actions.add_parser("rotate", help="renew the CA and the certificates in the cluster"))
     _configure_callers(
-        actions.add_parser("admission-config", help="files with which the API server and kube-scheduler are known")
+        actions.add_parser(
+            "admission-config", help="write the files by which the API server and kube-scheduler authenticate"
+        )
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one action; 0 done, 1 done with something to fix, 2 usage or unreadable input. Raises ClusterError."""
+    """Run one action. Return 0 if done, 1 if done with something to fix, 2 for wrong usage or unreadable input.
+
+    Raises ClusterError.
+    """
     from certs import issue  # noqa: PLC0415 - cryptography is not needed to parse arguments
 
     if arguments.action == "issue" and arguments.out is None and not arguments.secrets:
-        return _fail("nowhere to write: give --out DIR, --secrets or both")
+        return _fail("no destination: give --out DIR, --secrets or both")
     try:
         for host in getattr(arguments, "host", ()):
             issue.general_name(host)
@@ -58,52 +63,82 @@ def _action(arguments: argparse.Namespace) -> "Callable[[argparse.Namespace], Co
     return {"issue": issuing.run, "rotate": rotating.rotate, "admission-config": callers.write}[arguments.action]
 
 
-def _configure_issue(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write ca, webhook, extender, client files")
-    one.add_argument("--secrets", action="store_true", help="write Secrets and fill caBundle in the cluster")
-    _configure_cluster(one)
-    one.add_argument("--host", action="append", default=[], metavar="H", help="further name or address of servers")
-    one.add_argument("--days", type=_days, default=_DAYS_LEAF, help="life of a leaf (default %(default)s)")
-    one.add_argument("--authority-days", type=_days, default=_DAYS_AUTHORITY, help="default %(default)s")
+def _configure_issue(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=pathlib.Path, metavar="DIR", help="write the files of CA, webhook, extender and client"
+    )
+    parser.add_argument("--secrets", action="store_true", help="write Secrets and caBundle in the cluster")
+    _configure_cluster(parser)
+    parser.add_argument(
+        "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
+    )
+    parser.add_argument(
+        "--days", type=_days, default=_DAYS_SERVING, help="serving certificate lifetime in days (default %(default)s)"
+    )
+    parser.add_argument(
+        "--authority-days", type=_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
+    )
 
 
-def _configure_rotate(one: argparse.ArgumentParser) -> None:
+def _configure_rotate(parser: argparse.ArgumentParser) -> None:
     from railwright.cli.certificates import schedules  # noqa: PLC0415 - as in run
 
-    one.add_argument("--watch", action="store_true", help="for ever, in one of several replicas at a time")
-    one.add_argument("--callers", action="store_true", help="also certificates for the API server and kube-scheduler")
-    one.add_argument("--renew-authority", action="store_true", help="begin to replace the authority now")
-    _configure_cluster(one)
-    one.add_argument("--host", action="append", default=[], metavar="H", help="further name or address of servers")
-    schedules.configure(one)
-    one.add_argument(
-        "--every", type=schedules.span, default=schedules.span("3s"), metavar="TIME", help="between looks (default 3s)"
+    parser.add_argument("--watch", action="store_true", help="repeat until stopped; of several replicas one is active")
+    parser.add_argument(
+        "--callers", action="store_true", help="also issue client certificates for the API server and kube-scheduler"
     )
-    one.add_argument("--lease", default="railwright-certs", metavar="NAME", help="default %(default)s")
-    one.add_argument("--identity", metavar="NAME", help="of this replica (default: the host's name)")
-    one.add_argument(
-        "--ops-listen", type=_address, default=":8080", metavar="HOST:PORT", help="probes and metrics (default :8080)"
+    parser.add_argument("--renew-authority", action="store_true", help="start replacing the CA now")
+    _configure_cluster(parser)
+    parser.add_argument(
+        "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
+    )
+    schedules.configure(parser)
+    parser.add_argument(
+        "--every",
+        type=schedules.span,
+        default=schedules.span("3s"),
+        metavar="TIME",
+        help="time between checks (default 3s)",
+    )
+    parser.add_argument(
+        "--lease", default="railwright-certs", metavar="NAME", help="name of the Lease (default %(default)s)"
+    )
+    parser.add_argument(
+        "--identity", metavar="NAME", help="identity of this replica in the Lease (default: the host name)"
+    )
+    parser.add_argument(
+        "--ops-listen",
+        type=_address,
+        default=":8080",
+        metavar="HOST:PORT",
+        help="address of probes and metrics (default :8080)",
     )
 
 
-def _configure_callers(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="where to write them")
-    one.add_argument(
+def _configure_callers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument(
         "--directory",
         default="/etc/kubernetes/railwright",
         metavar="DIR",
-        help="where the API server will find them (default %(default)s)",
+        help="directory of these files on the API server's host (default %(default)s)",
     )
-    one.add_argument(
-        "--user", action="append", default=[], metavar="HOST:PORT", help="a webhook registered by URL, in addition"
+    parser.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="host and port of a webhook that is registered by URL; repeatable",
     )
-    _configure_cluster(one)
+    _configure_cluster(parser)
 
 
-def _configure_cluster(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--namespace", default=names.NAMESPACE, help="of Services and Secrets (default %(default)s)")
-    one.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, or in-cluster")
-    one.add_argument("-o", "--output", choices=["text", "json"], default="text")
+def _configure_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace", default=names.NAMESPACE, help="namespace of Services and Secrets (default %(default)s)"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, or in-cluster")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
 
 
 def _days(text: str) -> int:
@@ -114,7 +149,7 @@ def _days(text: str) -> int:
 
 
 def _address(text: str) -> object:
-    from railwright.serving import settings  # noqa: PLC0415 - for --watch alone
+    from railwright.serving import settings  # noqa: PLC0415 - only --watch needs it
 
     try:
         return settings.address(text)

@@ -1,6 +1,6 @@
-"""`railwright completion SHELL`: the lines a shell's start-up file sources, so that TAB completes commands and options.
+"""`railwright completion SHELL`: prints a script that a shell's start-up file sources for TAB completion.
 
-Owns the arguments. What is completed is read off the parsers, each time anew: see `railwright.cli.completion`.
+The completions come from the argument parsers at run time: see `railwright.cli.completion`.
 """
 
 import argparse
@@ -9,17 +9,17 @@ import sys
 from railwright.cli import output
 
 NAME = "completion"
-HELP = "the lines that make TAB complete railwright in bash, zsh or fish"
+HELP = "print the script for TAB completion in bash, zsh or fish"
 _SHELLS = ("bash", "zsh", "fish")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Which shell."""
-    parser.add_argument("shell", choices=_SHELLS, help="whose lines to print")
+    """Define the options of this command."""
+    parser.add_argument("shell", choices=_SHELLS, help="shell to print the script for")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, always."""
+    """Print the script and return 0."""
     from railwright.cli.completion import shells  # noqa: PLC0415 - as in all commands
 
     script = shells.SCRIPTS[arguments.shell]

@@ -1,7 +1,7 @@
-"""`railwright dashboard`: the fabric, its gangs and what admission did lately, on a page of this machine.
+"""`railwright dashboard`: serves a page on this machine with the fabrics, gangs and recent admissions.
 
-Owns the arguments and the wiring: caches of this process, filled by what the user's own account may read, or by files.
-Serves on loopback only: whoever may connect sees what the user may see.
+Fills its caches with the user's own permissions, or from files. Listens on loopback only, because everyone who can
+connect sees what the user may see.
 """
 
 import argparse
@@ -17,40 +17,49 @@ from collections.abc import Callable
 
 from railwright.cli import kubeconfig, output, snapshot_files
 
-if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
+if typing.TYPE_CHECKING:  # slow to import, and other commands do not need them
     from railwright.cluster import sources
     from railwright.serving import settings
 
 NAME = "dashboard"
-HELP = "the fabric, its gangs and what admission did lately, live on a page of this machine"
-_LOOK_SECONDS = 1.0
-_STALE_SECONDS = 150.0  # a watch without news has bookmarks each minute: over two of them are missing
+HELP = "serve a live page with the fabrics, gangs and recent admissions on this machine"
+_POLL_SECONDS = 1.0
+_STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of this command."""
+    """Define the options of this command."""
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="loopback only (default: %(default)s)"
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="address to listen on, loopback only (default: %(default)s)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the cluster (default: as kubectl has it)")
-    parser.add_argument("--snapshot", metavar="FILE", type=pathlib.Path, help="objects from a file, reread on change")
-    parser.add_argument("--policy", metavar="FILE", type=pathlib.Path, help="the policy from a file, reread on change")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", default="", help="kubeconfig of the cluster (default: as for kubectl)"
+    )
+    parser.add_argument(
+        "--snapshot", metavar="FILE", type=pathlib.Path, help="read objects from a file; reload it when it changes"
+    )
+    parser.add_argument(
+        "--policy", metavar="FILE", type=pathlib.Path, help="read the policy from a file; reload it when it changes"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 once it is stopped, 2 where the cluster or the port cannot be had."""
+    """Return 0 when stopped, 2 if the cluster or the port is not available."""
     from railwright.serving import listeners  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.snapshot and not arguments.policy:
-        raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
+        raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     if arguments.snapshot and arguments.kubeconfig:
-        raise output.UnreadableError("--snapshot contradicts --kubeconfig: leave out one of them")
+        raise output.UnreadableError("--snapshot and --kubeconfig exclude each other; give one of them")
     if arguments.policy is not None:
         output.read_text(str(arguments.policy))
     if arguments.snapshot is not None:
         snapshot_files.read(str(arguments.snapshot))
-    logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page tells the rest
+    logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(arguments, _address(arguments.listen)))
     except listeners.ListenError as error:
@@ -66,8 +75,8 @@ def _address(text: str) -> "settings.Address":
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:
         raise output.UnreadableError(
-            f"--listen {text}: the page shows what you may see to whoever connects; listen on 127.0.0.1. "
-            "For others there is the extender's --dashboard-listen, which asks who they are"
+            f"--listen {text}: everyone who connects would see what you may see; listen on 127.0.0.1. "
+            "For other users, use the extender's --dashboard-listen, which authenticates them"
         )
     return at
 
@@ -81,9 +90,9 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
 
     state, known = states.State(assume_seconds=0.0), members.Members()
     wanted = watched.wanted(state, pods=known)
-    told = admissions.Events(known.admissions)
-    wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=told))
-    account = None if arguments.snapshot else kubeconfig.chosen(arguments.kubeconfig, kubeconfig.SNAPSHOT)
+    admission_events = admissions.Events(known.admissions)
+    wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
+    account = None if arguments.snapshot else kubeconfig.choose(arguments.kubeconfig, kubeconfig.SNAPSHOT)
     origin = await sources.connected(
         kubeconfig=account,
         snapshot=arguments.snapshot,
@@ -109,7 +118,7 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
             running = [group.create_task(each()) for each in (*origin.tasks, *watching, source.run)]
             async with port.opened(at, source, _everybody) as where:
                 _announce(f"http://{where}/", browser=arguments.open)
-                await _stopped()
+                await _wait_for_signal()
             for each in running:
                 each.cancel()
     finally:
@@ -119,16 +128,16 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
 
 
 async def _everybody(_authorization: str, _peer: str) -> None:
-    """The port is on loopback, and what it shows is the user's own view."""
+    """Allow everyone: the port is on loopback."""
 
 
 def _announce(url: str, *, browser: bool) -> None:
-    print(f"dashboard: {url}  (Ctrl-C ends it)", flush=True)
+    print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
     if browser and not webbrowser.open(url):
-        print(f"railwright dashboard: there is no browser to open; visit {url}", file=sys.stderr)
+        print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
 
 
-async def _stopped() -> None:
+async def _wait_for_signal() -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -136,16 +145,16 @@ async def _stopped() -> None:
 
 
 async def _tell(away: Callable[[], str]) -> None:
-    """Say on the terminal, once for each change, that the cluster is away, and that it is back."""
-    told = ""
+    """Print each change of the connection to the cluster."""
+    reported = ""
     while True:
-        if (now := away()) != told:
-            told = now
+        if (now := away()) != reported:
+            reported = now
             print(f"railwright dashboard: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _problems(origin: "sources.Sources", away: str) -> list[str]:
-    if away:  # what else is wrong comes of that
+    if away:  # other problems follow from this one
         return [away]
-    return [each for each in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if each]
+    return [problem for problem in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if problem]

@@ -1,4 +1,4 @@
-"""`railwright demo`: the main job on this machine, without a cluster."""
+"""`railwright demo`: injects and places a gang on this machine, without a cluster."""
 
 import argparse
 import asyncio
@@ -12,18 +12,20 @@ import msgspec
 from railwright.cli import output
 
 NAME = "demo"
-HELP = "the whole path without a cluster: a job admitted and gang-placed through the real servers, and shown"
+HELP = "end-to-end demo, no cluster needed: admits and places a gang with the real servers, and shows the result"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of this command."""
-    parser.add_argument("--serve", action="store_true", help="keep the servers running, and show the result on a page")
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="also write the picture as SVG")
+    """Define the options of this command."""
+    parser.add_argument(
+        "--serve", action="store_true", help="keep the servers running, and serve the result as a web page"
+    )
+    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="also write the output as SVG")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when every pod was injected and placed as well as possible, 1 when not, 2 when a server did not start."""
-    from railwright.cli.demo import stage  # noqa: PLC0415 - heavy, and only this command needs it
+    """Return 0 if all pods were injected and placed optimally, 1 if not, 2 if a server did not start."""
+    from railwright.cli.demo import stage  # noqa: PLC0415 - slow to import, and only this command needs it
 
     with tempfile.TemporaryDirectory(prefix="railwright-demo-") as folder:
         try:
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    from railwright.cli.demo import page, picture, play, stage  # noqa: PLC0415 - heavy, as above
+    from railwright.cli.demo import page, picture, play, stage  # noqa: PLC0415 - slow to import, as above
 
     async with stage.opened(folder) as open_stage:
         outcome = await play.run(open_stage)
@@ -60,5 +62,5 @@ async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             print(f"extender: http://{open_stage.extender.address}  ops http://{open_stage.extender.ops}")
             await page.serve(page.html(picture.render(open_stage, outcome)))
         if not fine:
-            print("railwright demo: the gang was not placed as well as possible", file=sys.stderr)
+            print("railwright demo: the gang was not placed optimally", file=sys.stderr)
         return 0 if fine else 1

@@ -1,4 +1,4 @@
-"""`railwright extender`: the extender server; its own parser reads everything after the word."""
+"""`railwright extender`: runs the extender server, which parses its own options."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ HELP = "the scheduler extender server"
 
 
 def forward(argv: Sequence[str]) -> int:
-    """Hand the arguments on; answers the server's exit code."""
-    from extender.__main__ import main  # noqa: PLC0415 - a server's imports are not needed by any other command
+    """Run the server and return its exit code."""
+    from extender.__main__ import main  # noqa: PLC0415 - no other command needs the server's imports
 
     return main(argv)

@@ -1,6 +1,6 @@
-"""`railwright fabric`: the spines, leaves and nodes of each fabric, with their free, busy and dead rails.
+"""`railwright fabric`: prints the spines, leaves and nodes of each fabric with their free, busy and dead rails.
 
-Owns the arguments and the rows. What a fabric is made of is `railwright.fabric.overview`'s.
+Parses options and formats rows. `railwright.fabric.overview` computes the content.
 """
 
 import argparse
@@ -12,49 +12,53 @@ from collections.abc import Iterable, Iterator
 from railwright.cli import output
 from railwright.cli.viewing import options
 
-if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
+if typing.TYPE_CHECKING:  # slow to import, and other commands do not need them
     from railwright.fabric.overview import model
 
 NAME = "fabric"
-HELP = "spines, leaves and nodes of each fabric, with their free, busy and dead rails"
-_LEGEND = "f free, b busy, w fewer devices than there were, d dead, - uncounted: one letter a rail"
-_MANY = 64  # nodes up to which each is shown unasked
+HELP = "show spines, leaves and nodes of each fabric, with their free, busy and dead rails"
+_LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
+_MANY = 64  # fabrics with more nodes show them only with --nodes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of this command."""
-    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="one fabric of the policy (default: all)")
-    parser.add_argument("--nodes", action="store_true", help=f"a row for each node, also of more than {_MANY}")
-    parser.add_argument("--leaves", action="store_true", help="no rows for nodes")
-    parser.add_argument("--dead", action="store_true", help="only nodes with a dead or degraded rail, or not ready")
+    """Define the options of this command."""
+    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="fabric to show (default: all)")
+    parser.add_argument(
+        "--nodes", action="store_true", help=f"show a row for each node, even of fabrics with more than {_MANY}"
+    )
+    parser.add_argument("--leaves", action="store_true", help="show no rows for nodes")
+    parser.add_argument(
+        "--dead", action="store_true", help="show only nodes that are not ready or have a dead or degraded rail"
+    )
     options.add(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 no rail is dead or degraded, 1 one is, 2 no cluster or file to look at, or no such fabric."""
+    """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric."""
     from railwright.cli.viewing import forms, reading  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.nodes and arguments.leaves:
-        raise output.UnreadableError("--nodes contradicts --leaves: leave out one")
+        raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
     way = reading.Way(arguments.kubeconfig, arguments.context, arguments.snapshot, arguments.policy)
-    seen = reading.overview(way)
-    for problem in seen.site.problems:
+    overview = reading.overview(way)
+    for problem in overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
-    fabrics = [each for each in seen.fabrics if arguments.name in ("", each.name)]
+    fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
     if arguments.name and not fabrics:
-        known = ", ".join(each.name for each in seen.fabrics) or "none with rails"
-        raise output.UnreadableError(f"fabric {arguments.name}: is none of the policy; there are {known}")
-    leaves = {key: seen.leaves[key] for each in fabrics for key in each.leaves}
+        defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
+        raise output.UnreadableError(f"fabric {arguments.name}: not defined in the policy (defined: {defined})")
+    leaves = {key: overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
     if forms.is_document(arguments.output):
         forms.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output)
     else:
-        for each in fabrics:
-            _show(each, [leaves[key] for key in each.leaves], arguments)
-    hurt = any(_hurt(node) for leaf in leaves.values() for node in leaf.nodes)
-    return output.FINDINGS if hurt else output.OK
+        for fabric in fabrics:
+            _show(fabric, [leaves[key] for key in fabric.leaves], arguments)
+    has_findings = any(_has_dead_rail(node) for leaf in leaves.values() for node in leaf.nodes)
+    return output.FINDINGS if has_findings else output.OK
 
 
-def _hurt(node: "model.Node") -> bool:
+def _has_dead_rail(node: "model.Node") -> bool:
     return not {"d", "w"}.isdisjoint(node.rails)
 
 
@@ -84,10 +88,10 @@ def _show(fabric: "model.Fabric", leaves: "list[model.Leaf]", arguments: argpars
 
 
 def _rows(leaves: "Iterable[model.Leaf]", *, each_node: bool, hurt_only: bool) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(cells, style): a row where a spine begins, one a leaf, one a node below it."""
+    """Yield (cells, style) of a row for each spine, leaf and node, in tree order."""
     before: tuple[str, ...] = ()
     for leaf in leaves:
-        nodes = [node for node in leaf.nodes if not hurt_only or _hurt(node) or node.note]
+        nodes = [node for node in leaf.nodes if not hurt_only or _has_dead_rail(node) or node.note]
         if hurt_only and not nodes:
             continue
         above = tuple(reversed(leaf.above))
@@ -106,15 +110,17 @@ def _rows(leaves: "Iterable[model.Leaf]", *, each_node: bool, hurt_only: bool) -
 
 def _node(node: "model.Node", depth: int) -> tuple[tuple[str, ...], str]:
     pods = ", ".join(pod.pod for pod in node.pods)
-    told = "; ".join(filter(None, (node.note, pods)))
+    note = "; ".join(filter(None, (node.note, pods)))
     style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
-    return ((f"{'  ' * depth}{node.name}", node.rails, *_counts([node]), told or "-"), style)
+    return ((f"{'  ' * depth}{node.name}", node.rails, *_counts([node]), note or "-"), style)
 
 
 def _counts(nodes: "Iterable[model.Node]") -> tuple[str, str, str]:
-    """Free, busy and dead rails; a degraded one is free or busy, as its pods say."""
+    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
     letters: Counter[str] = Counter()
     for node in nodes:
-        held = {rail for pod in node.pods for rail in pod.rails}
-        letters.update(("b" if at in held else "f") if each == "w" else each for at, each in enumerate(node.rails))
+        busy = {rail for pod in node.pods for rail in pod.rails}
+        letters.update(
+            ("b" if index in busy else "f") if letter == "w" else letter for index, letter in enumerate(node.rails)
+        )
     return str(letters["f"]), str(letters["b"]), str(letters["d"])

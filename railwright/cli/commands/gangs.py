@@ -1,7 +1,6 @@
-"""`railwright gangs`: each gang, how much of it has a place, how good the place is, and why it waits.
+"""`railwright gangs`: prints each gang, how many of its pods are placed, how well, and why it waits.
 
-Owns the arguments, the columns and the exit codes. What a gang is and how it is judged is
-`railwright.fabric.overview`'s.
+Parses options and formats columns. `railwright.fabric.overview` computes the content.
 """
 
 import argparse
@@ -11,65 +10,69 @@ import typing
 from railwright.cli import output
 from railwright.cli.viewing import options
 
-if typing.TYPE_CHECKING:  # slow to import; the commands beside this one do not wait for them
+if typing.TYPE_CHECKING:  # slow to import, and other commands do not need them
     from railwright.fabric.overview import model
 
 NAME = "gangs"
-HELP = "each gang: size, placed, leaves, its bandwidth against the best possible, and why it waits"
+HELP = "show gangs: size, placed pods, leaves, bandwidth compared with the best possible, and why they wait"
 _STYLES = {"placed": "", "starting": "yellow", "waiting": "yellow", "unplaceable": "bold red"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of this command."""
-    parser.add_argument("-n", "--namespace", metavar="NAME", default="", help="of one namespace (default: of all)")
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces, as without -n")
-    parser.add_argument("--fabric", metavar="NAME", default="", help="gangs of one fabric")
-    parser.add_argument("--waiting", action="store_true", help="only those that are not placed whole")
+    """Define the options of this command."""
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", default="", help="show gangs of one namespace (default: all)"
+    )
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="show gangs of all namespaces (the default)"
+    )
+    parser.add_argument("--fabric", metavar="NAME", default="", help="show gangs of one fabric")
+    parser.add_argument("--waiting", action="store_true", help="show only gangs that are not fully placed")
     options.add(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 every gang shown can be placed or is, 1 one cannot, 2 no cluster or file to look at, or no such fabric."""
+    """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file or such a fabric."""
     from railwright.cli.viewing import forms, reading  # noqa: PLC0415 - slow to import, as in all commands
 
     if arguments.namespace and arguments.all_namespaces:
-        raise output.UnreadableError(f"-n {arguments.namespace} contradicts -A: leave out one")
+        raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
     way = reading.Way(arguments.kubeconfig, arguments.context, arguments.snapshot, arguments.policy)
-    seen = reading.overview(way)
-    for problem in seen.site.problems:
+    overview = reading.overview(way)
+    for problem in overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
-    _require_fabric(arguments.fabric, seen)
-    found = [each for each in seen.gangs if _wanted(each, arguments)]
+    _require_fabric(arguments.fabric, overview)
+    gangs = [gang for gang in overview.gangs if _matches(gang, arguments)]
     if forms.is_document(arguments.output):
-        forms.print_document(found, arguments.output)
+        forms.print_document(gangs, arguments.output)
     else:
-        _table(found, seen, arguments, wide=arguments.output == "wide")
-    return output.FINDINGS if any(each.state == "unplaceable" for each in found) else output.OK
+        _table(gangs, overview, arguments, wide=arguments.output == "wide")
+    return output.FINDINGS if any(gang.state == "unplaceable" for gang in gangs) else output.OK
 
 
-def _require_fabric(name: str, seen: "model.Overview") -> None:
-    """Raise UnreadableError for a fabric that does not exist: no gang found would look as if all were well."""
-    known = dict.fromkeys([*seen.site.fabrics, *(each.fabric for each in seen.gangs if each.fabric)])
-    if name and name not in known:
-        told = ", ".join(known) or "none with rails"
-        raise output.UnreadableError(f"--fabric {name}: is none of the policy; there are {told}")
+def _require_fabric(name: str, overview: "model.Overview") -> None:
+    """Raise UnreadableError for an undefined fabric; an empty table would look like success."""
+    fabrics = dict.fromkeys([*overview.site.fabrics, *(gang.fabric for gang in overview.gangs if gang.fabric)])
+    if name and name not in fabrics:
+        defined = ", ".join(fabrics) or "none with rails"
+        raise output.UnreadableError(f"--fabric {name}: not defined in the policy (defined: {defined})")
 
 
-def _nothing(arguments: argparse.Namespace, seen: "model.Overview") -> str:
-    """Say what there is none of, and where there is some."""
-    where = "".join(
+def _nothing(arguments: argparse.Namespace, overview: "model.Overview") -> str:
+    """Return the message for an empty table: the filters, and the namespaces that have gangs."""
+    filters = "".join(
         [
             " that wait" if arguments.waiting else "",
             f" on fabric {arguments.fabric}" if arguments.fabric else "",
             f" in namespace {arguments.namespace}" if arguments.namespace else "",
         ]
     )
-    elsewhere = sorted({each.namespace for each in seen.gangs})
-    there = f"; there are some in {', '.join(elsewhere)}" if arguments.namespace and elsewhere else ""
-    return f"no gangs of opted-in pods{where}{there}"
+    namespaces = sorted({gang.namespace for gang in overview.gangs})
+    hint = f"; there are some in {', '.join(namespaces)}" if arguments.namespace and namespaces else ""
+    return f"no gangs of opted-in pods{filters}{hint}"
 
 
-def _wanted(gang: "model.Gang", arguments: argparse.Namespace) -> bool:
+def _matches(gang: "model.Gang", arguments: argparse.Namespace) -> bool:
     return (
         arguments.namespace in ("", gang.namespace)
         and arguments.fabric in ("", gang.fabric)
@@ -77,11 +80,11 @@ def _wanted(gang: "model.Gang", arguments: argparse.Namespace) -> bool:
     )
 
 
-def _table(gangs: "list[model.Gang]", seen: "model.Overview", arguments: argparse.Namespace, *, wide: bool) -> None:
+def _table(gangs: "list[model.Gang]", overview: "model.Overview", arguments: argparse.Namespace, *, wide: bool) -> None:
     from railwright.cli import tables  # noqa: PLC0415 - as above
 
     if not gangs:
-        print(output.visible(_nothing(arguments, seen)))
+        print(output.visible(_nothing(arguments, overview)))
         return
     columns = (
         tables.Column("NAMESPACE", drop=5),
@@ -93,10 +96,10 @@ def _table(gangs: "list[model.Gang]", seen: "model.Overview", arguments: argpars
         tables.Column("FABRIC", drop=4),
         tables.Column("WHY", drop=3, cut=True),
     )
-    if len({each.namespace for each in seen.gangs}) > 1:  # else a name alone tells them apart
+    if len({gang.namespace for gang in overview.gangs}) > 1:  # otherwise names are unique
         columns = (columns[0]._replace(drop=0), *columns[1:])
     tables.show(
-        columns, [_row(each, wide=wide) for each in gangs], styles=[_STYLES[each.state] for each in gangs], wide=wide
+        columns, [_row(gang, wide=wide) for gang in gangs], styles=[_STYLES[gang.state] for gang in gangs], wide=wide
     )
 
 
@@ -106,8 +109,8 @@ def _row(gang: "model.Gang", *, wide: bool) -> tuple[str, ...]:
         gang.name,
         gang.state,
         f"{gang.placed}/{gang.size}",
-        _of(str(gang.leaves or "-"), str(gang.leaves_least or "-")),
-        _of(_share(gang.bandwidth), _share(gang.best)),
+        _format_ratio(str(gang.leaves or "-"), str(gang.leaves_least or "-")),
+        _format_ratio(_share(gang.bandwidth), _share(gang.best)),
         gang.fabric or "-",
         "; ".join(gang.why if wide else gang.why[:1]) or "-",
     )
@@ -117,6 +120,6 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _of(has: str, best: str) -> str:
-    """`1/2`: what it has over the best there is."""
-    return has if best == "-" else f"{has}/{best}"
+def _format_ratio(actual: str, best: str) -> str:
+    """Return the actual value and the best possible one, as `1/2`."""
+    return actual if best == "-" else f"{actual}/{best}"

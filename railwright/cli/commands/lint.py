@@ -1,4 +1,4 @@
-"""`railwright lint FILE...`: NCCL settings in manifests and nccl.conf files against the rules; SARIF for code hosts."""
+"""`railwright lint FILE...`: checks NCCL settings in manifests and nccl.conf files; prints text, JSON or SARIF."""
 
 import argparse
 import collections
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from railwright.cli import output
 from railwright.fabric import version
 
-if TYPE_CHECKING:  # rules, policy and YAML are slow to import, and `railwright --help` needs none of them
+if TYPE_CHECKING:  # slow to import, and `railwright --help` does not need them
     from railwright.cli.linting import findings
     from railwright.fabric.policy import model as policies
 
@@ -22,32 +22,34 @@ _FAILING = ("error", "warning")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "files", metavar="FILE", nargs="*", help="manifests of any workload, or nccl.conf files; - = standard input"
+        "files", metavar="FILE", nargs="*", help="manifest of any workload, or nccl.conf file; - for standard input"
     )
-    parser.add_argument("--policy", metavar="FILE", help="the policy, or its ConfigMap: what fabrics and nodes have")
-    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL's release in the images, such as 2.21.5")
-    parser.add_argument("--rules", action="store_true", help="list the rules instead")
-    parser.add_argument("-o", "--output", choices=["text", "json", "sarif"], default="text", help="form of the answer")
+    parser.add_argument(
+        "--policy", metavar="FILE", help="policy or its ConfigMap; enables the rules that need the fabric"
+    )
+    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5")
+    parser.add_argument("--rules", action="store_true", help="list the rules and exit")
+    parser.add_argument("-o", "--output", choices=["text", "json", "sarif"], default="text", help="output format")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing or infos only, 1 errors or warnings, 2 usage or a file that cannot be read."""
+    """Return 0 without errors and warnings, 1 with some, 2 for wrong usage or an unreadable file."""
     if arguments.rules:
         return _rules(arguments.output)
     if not arguments.files:
-        raise output.UnreadableError("lint: name a FILE, - for standard input, or ask for --rules")
+        raise output.UnreadableError("lint: give a FILE, - for standard input, or --rules")
     from railwright.cli.linting import findings  # noqa: PLC0415 - see above
 
     context = findings.Context(_policy(arguments.policy), _release(arguments.nccl_version))
     report = findings.joined([findings.of_file(path, output.read_text(path), context) for path in arguments.files])
     if not report.templates:
         raise output.UnreadableError(
-            f"lint: there is no pod, pod template or nccl.conf in {', '.join(arguments.files)}, so nothing was checked"
+            f"lint: no pod, pod template or nccl.conf in {', '.join(arguments.files)}; nothing was checked"
         )
     for note in report.notes:
         print(f"railwright: {output.visible(note)}", file=sys.stderr)
     _FORMS[arguments.output](report)
-    return output.FINDINGS if any(each.finding.severity in _FAILING for each in report.located) else output.OK
+    return output.FINDINGS if any(item.finding.severity in _FAILING for item in report.located) else output.OK
 
 
 def _policy(path: str | None) -> "policies.Policy | None":
@@ -67,45 +69,45 @@ def _policy(path: str | None) -> "policies.Policy | None":
 def _release(text: str | None) -> tuple[int, ...] | None:
     from railwright.fabric.nccl import catalogue  # noqa: PLC0415 - see above
 
-    found = catalogue.version(text)
-    if text is not None and found is None:
-        raise output.UnreadableError(f"--nccl-version {text}: is no release; write one such as 2.21.5")
-    return found
+    release = catalogue.version(text)
+    if text is not None and release is None:
+        raise output.UnreadableError(f"--nccl-version {text}: not a version; give one such as 2.21.5")
+    return release
 
 
 def _text(report: "findings.Report") -> None:
-    for each in sorted(report.located, key=lambda each: (each.file, each.line or 0)):
-        finding = each.finding
-        place = each.file if each.line is None else f"{each.file}:{each.line}"
+    for item in sorted(report.located, key=lambda item: (item.file, item.line or 0)):
+        finding = item.finding
+        location = item.file if item.line is None else f"{item.file}:{item.line}"
         output.print_styled(
-            (place, "bold"),
+            (location, "bold"),
             (": ", ""),
             (finding.severity, _STYLES[finding.severity]),
             (f" {finding.code} ", "cyan"),
             (finding.message, ""),
-            (f" [{each.title}]" if each.title else "", "dim"),
+            (f" [{item.title}]" if item.title else "", "dim"),
         )
-    counts = collections.Counter(str(each.finding.severity) for each in report.located)
-    told = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
+    counts = collections.Counter(str(item.finding.severity) for item in report.located)
+    summary = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
     style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
-    what = "container or file" if report.looked_at == 1 else "containers and files"
-    output.print_styled((told or "nothing found", style), (f" in {report.looked_at} {what}", ""))
+    noun = "container or file" if report.looked_at == 1 else "containers and files"
+    output.print_styled((summary or "nothing found", style), (f" in {report.looked_at} {noun}", ""))
 
 
 def _json(report: "findings.Report") -> None:
     output.print_json(
         [
             {
-                "file": each.file,
-                "line": each.line,
-                "object": each.title,
-                "code": each.finding.code,
-                "severity": each.finding.severity,
-                "name": each.finding.name,
-                "where": each.finding.where,
-                "message": each.finding.message,
+                "file": item.file,
+                "line": item.line,
+                "object": item.title,
+                "code": item.finding.code,
+                "severity": item.finding.severity,
+                "name": item.finding.name,
+                "where": item.finding.where,
+                "message": item.finding.message,
             }
-            for each in report.located
+            for item in report.located
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`railwright simulate`: a job stream through a cluster under several policies, and what their placements are worth."""
+"""`railwright simulate`: places a job stream on a cluster under several placement policies and compares bandwidth."""
 
 import argparse
 import math
@@ -9,58 +9,70 @@ from typing import TYPE_CHECKING
 
 from railwright.cli import output
 
-if TYPE_CHECKING:  # slow to import, and `railwright --help` needs none of them
+if TYPE_CHECKING:  # slow to import, and `railwright --help` does not need them
     from railwright.simulator import sites, studies
 
 NAME = "simulate"
 HELP = "place a job stream on a cluster with and without railwright, and compare the modelled bandwidth"
 _POLICIES = ("none", "binpack", "greedy", "railwright", "optimum")
 _DEFAULT_JOBS = 5000
-_OVERSUBSCRIPTION = 7.0  # of a published cluster: with links of 1:1 every placement is worth the same
+_OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equal bandwidth
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--shape", default="coreweave", help="a published cluster, see --shapes (default: %(default)s)")
-    parser.add_argument("--shapes", action="store_true", help="list the published clusters and their sources instead")
+    parser.add_argument("--shape", default="coreweave", help="published cluster, see --shapes (default: %(default)s)")
+    parser.add_argument("--shapes", action="store_true", help="list the published clusters with their sources and exit")
     parser.add_argument(
-        "--parameters", action="store_true", help="list every number of the model and its source instead"
+        "--parameters", action="store_true", help="list the parameters of the model with their sources and exit"
     )
     parser.add_argument(
-        "--nodes", metavar="FILE", help="a real cluster instead: `kubectl get nodes -o yaml`; needs --policy"
+        "--nodes", metavar="FILE", help="nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy"
     )
-    parser.add_argument("--policy", metavar="FILE", help="the policy for --nodes, or its ConfigMap")
-    parser.add_argument("--stream", default="seren", help="seren, kalos, helios or philly (default: %(default)s)")
+    parser.add_argument("--policy", metavar="FILE", help="policy for --nodes, or its ConfigMap")
+    parser.add_argument(
+        "--stream", default="seren", help="job trace: seren, kalos, helios or philly (default: %(default)s)"
+    )
     parser.add_argument(
         "--load",
         default="0.9",
-        help="GPU time offered over the cluster's, or `published`: as many jobs a day as published",
+        help="requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help=f"end after N jobs (default: {_DEFAULT_JOBS})")
-    parser.add_argument("--days", type=float, metavar="DAYS", help="end after so many days instead")
+    parser.add_argument("--jobs", type=int, metavar="N", help=f"stop after N jobs (default:  {_DEFAULT_JOBS})")
+    parser.add_argument("--days", type=float, metavar="DAYS", help="stop after this many simulated days")
     parser.add_argument(
         "--oversubscription",
         metavar="RATIO[,RATIO]",
-        help="of the links leaving each level of domains, leaf first; at 1 every placement is worth the same "
+        help="oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
         f"(default: {_OVERSUBSCRIPTION:g}; with --nodes: the policy's)",
     )
     parser.add_argument(
-        "--scheduler", choices=["volcano", "kube"], default="volcano", help="whose loop places the pods"
+        "--scheduler",
+        choices=["volcano", "kube"],
+        default="volcano",
+        help="scheduler to simulate (default: %(default)s)",
     )
-    parser.add_argument("--sample", choices=["all", "default"], default="all", help="nodes the scheduler looks at")
-    parser.add_argument("--policies", default=",".join(_POLICIES), help="which to compare (default: all)")
-    parser.add_argument("--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs of a gang's pods")
+    parser.add_argument(
+        "--sample",
+        choices=["all", "default"],
+        default="all",
+        help="nodes the scheduler scores: all, or its default sample",
+    )
+    parser.add_argument("--policies", default=",".join(_POLICIES), help="placement policies to compare (default: all)")
+    parser.add_argument(
+        "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)"
+    )
     parser.add_argument(
         "--no-reports",
         action="store_true",
-        help="no NodeResourceTopology objects: railwright infers NUMA from node shapes",
+        help="simulate without NodeResourceTopology objects: NUMA nodes come from node shapes",
     )
-    parser.add_argument("--seed", type=int, default=1, help="equal seeds give equal jobs (default: %(default)s)")
-    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="also draw PNG and SVG files into DIR")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the jobs (default: %(default)s)")
+    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="also write plots as PNG and SVG files to DIR")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when simulated, 2 when an option or a file cannot be used."""
+    """Return 0, or 2 for a wrong option or an unusable file."""
     if arguments.parameters:
         return _parameters(arguments.output)
     if arguments.shapes:
@@ -73,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     jobs = studies.drawn(question)
     if not any(not job.before for job in jobs):
-        raise output.UnreadableError("simulate: no job arrives in that time; raise --days or --load")
+        raise output.UnreadableError("simulate: no job arrives within --days; raise --days or --load")
     with progress.shown(len(jobs), len(policies), quiet=arguments.output == "json") as telling:
         results = [
             studies.run(question, policy, jobs, telling(number, policy)) for number, policy in enumerate(policies)
@@ -91,7 +103,7 @@ def _question(arguments: argparse.Namespace) -> "studies.Question":
     from railwright.simulator import distributions, schedulers, studies  # noqa: PLC0415 - see above
 
     if arguments.stream not in distributions.TRACES:
-        raise output.UnreadableError(f"--stream {arguments.stream}: is none of {', '.join(distributions.TRACES)}")
+        raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(distributions.TRACES)}")
     if arguments.jobs is not None and arguments.jobs < 1:
         raise output.UnreadableError(f"--jobs {arguments.jobs}: must be 1 or more")
     if arguments.days is not None and not 0 < arguments.days < math.inf:
@@ -123,10 +135,10 @@ def _site(arguments: argparse.Namespace) -> "sites.Site":
         )
     if arguments.nodes is None:
         if arguments.shape not in sites.CATALOGUE:
-            raise output.UnreadableError(f"--shape {arguments.shape}: is none of {', '.join(sites.CATALOGUE)}")
+            raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(sites.CATALOGUE)}")
         return sites.published(arguments.shape, ratios or (_OVERSUBSCRIPTION,))
     if arguments.policy is None:
-        raise output.UnreadableError("--nodes: needs --policy FILE, which names the rails, domains and node shapes")
+        raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     from railwright.cli.simulation import real  # noqa: PLC0415 - see above
 
     try:
@@ -136,11 +148,11 @@ def _site(arguments: argparse.Namespace) -> "sites.Site":
 
 
 def _policies(text: str) -> Sequence[str]:
-    chosen = [each.strip() for each in text.split(",") if each.strip()]
-    unknown = [each for each in chosen if each not in _POLICIES]
-    if unknown or not chosen:
-        raise output.UnreadableError(f"--policies {text}: choose of {', '.join(_POLICIES)}")
-    return list(dict.fromkeys(chosen))
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in _POLICIES]
+    if unknown or not names:
+        raise output.UnreadableError(f"--policies {text}: give some of {', '.join(_POLICIES)}")
+    return list(dict.fromkeys(names))
 
 
 def _number(option: str, text: str, *, above: float, hint: str = "") -> float:
@@ -154,7 +166,7 @@ def _number(option: str, text: str, *, above: float, hint: str = "") -> float:
 
 
 def _drawer(folder: pathlib.Path | None) -> "Callable[[studies.Question, Sequence[studies.Result]], None] | None":
-    """What draws into the folder; told before hours are simulated that it cannot."""
+    """Return a function that writes plots to the folder. Raise UnreadableError now rather than after the simulation."""
     if folder is None:
         return None
     try:

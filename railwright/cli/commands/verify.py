@@ -136,16 +136,16 @@ def _log(arguments: argparse.Namespace) -> int:
 
     if arguments.files.count("-") > 1:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
-    expected = _expected(arguments)
-    named = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in arguments.files]
-    with waiting.shown("reading the log"):
-        found = report.assess_logs([(name, logs.lines(path)) for name, path in named], expected)
-    _FORMS[arguments.output](found)
+    expected = _build_expectation(arguments)
+    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in arguments.files]
+    with waiting.show_progress("reading the log"):
+        assessment = report.assess_logs([(name, logs.lines(path)) for name, path in files], expected)
+    _FORMS[arguments.output](assessment)
     codes = {model.RDMA: output.OK, model.UNKNOWN: output.UNUSABLE}
-    return codes.get(found.state, output.FINDINGS)
+    return codes.get(assessment.state, output.FINDINGS)
 
 
-def _expected(arguments: argparse.Namespace) -> "model.Expected":
+def _build_expectation(arguments: argparse.Namespace) -> "model.Expected":
     import msgspec  # noqa: PLC0415 - see above
 
     from railwright.cli.verification import policies  # noqa: PLC0415
@@ -164,18 +164,18 @@ def _expected(arguments: argparse.Namespace) -> "model.Expected":
     fabric = policies.fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
-    found = expectations.expect(policy.document, fabric)
-    return found if arguments.rails is None else msgspec.structs.replace(found, rails=arguments.rails)
+    expected = expectations.expect(policy.document, fabric)
+    return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
 
 
-def _text(found: "model.Report") -> None:
-    output.print_styled((found.line, _STYLES[found.state]))
+def _text(assessment: "model.Report") -> None:
+    output.print_styled((assessment.line, _STYLES[assessment.state]))
 
 
-def _wide(found: "model.Report") -> None:
+def _wide(assessment: "model.Report") -> None:
     from railwright.cli import tables  # noqa: PLC0415 - see above
 
-    _text(found)
+    _text(assessment)
     columns = (
         tables.Column("POD"),
         tables.Column("STATE"),
@@ -187,15 +187,15 @@ def _wide(found: "model.Report") -> None:
     )
     rows = [
         (
-            each.name,
-            each.state,
-            each.transport or "-",
-            f"{'?' if each.rails is None else each.rails}/{'?' if found.rails is None else found.rails}",
-            f"{each.channels_direct}/{each.channels}",
-            ",".join(each.used) or "-",
-            "; ".join(each.why) or "-",
+            pod.name,
+            pod.state,
+            pod.transport or "-",
+            f"{'?' if pod.rails is None else pod.rails}/{'?' if assessment.rails is None else assessment.rails}",
+            f"{pod.channels_direct}/{pod.channels}",
+            ",".join(pod.used) or "-",
+            "; ".join(pod.why) or "-",
         )
-        for each in found.pods
+        for pod in assessment.pods
     ]
     tables.show(columns, rows)
 

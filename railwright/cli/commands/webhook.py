@@ -1,4 +1,4 @@
-"""`railwright webhook`: the webhook server; its own parser reads everything after the word."""
+"""`railwright webhook`: runs the webhook server, which parses its own options."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ HELP = "the admission webhook server"
 
 
 def forward(argv: Sequence[str]) -> int:
-    """Hand the arguments on; answers the server's exit code."""
-    from webhook.__main__ import main  # noqa: PLC0415 - a server's imports are not needed by any other command
+    """Run the server and return its exit code."""
+    from webhook.__main__ import main  # noqa: PLC0415 - no other command needs the server's imports
 
     return main(argv)

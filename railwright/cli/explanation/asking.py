@@ -138,7 +138,7 @@ async def _got(
 
 
 def _kubeconfig(given: str) -> str:
-    if there := given or kubeconfig.found():
+    if there := given or kubeconfig.find_default():
         return there
     raise output.UnreadableError(f"no kubeconfig, so the extender has to be named: {_FORWARD}")
 

@@ -1,6 +1,6 @@
-"""Logs as text of any kind: files, standard input, bytes that are no text. Line by line, however long they are.
+"""Reads logs line by line from files or standard input; bytes that are not UTF-8 are replaced.
 
-Owns opening and decoding. A last line without its end was cut in the middle, and what is left of it may lie.
+A last line without a line break is dropped: it was truncated, and the rest could be misread.
 """
 
 import sys
@@ -11,18 +11,18 @@ from railwright.cli import output
 
 
 def lines(path: str) -> Iterator[str]:
-    """The whole lines of a log, `-` for standard input. Raises UnreadableError."""
+    """Yield the complete lines of a log, `-` for standard input. Raise UnreadableError."""
     if path == "-":
-        yield from _whole(sys.stdin.buffer)
+        yield from _read_lines(sys.stdin.buffer)
         return
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is shown as the user wrote it
-            yield from _whole(file)
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would change the path in messages
+            yield from _read_lines(file)
     except OSError as error:
         raise output.UnreadableError(f"{path}: {error.strerror or error}") from None
 
 
-def _whole(file: BinaryIO) -> Iterator[str]:
+def _read_lines(file: BinaryIO) -> Iterator[str]:
     for line in file:
         if line.endswith(b"\n"):
             yield line.decode(errors="replace")

@@ -1,7 +1,4 @@
-"""The policy for a command: from a file, or from the ConfigMap of the cluster that a kubeconfig names.
-
-Owns both ways and their errors. Knows nothing of what the policy is for.
-"""
+"""Reads the policy for a command from a file, or from the ConfigMap in the cluster of a kubeconfig."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,18 +13,18 @@ from railwright.fabric.policy import model
 
 
 def from_file(path: str) -> model.Policy:
-    """The policy of a file, `-` for standard input. Raises UnreadableError with all that is wrong with it."""
-    return _accepted(manifests.read(output.read_text(path)), path)
+    """Return the policy in a file, `-` for standard input. Raise UnreadableError with all its errors."""
+    return _require_valid(manifests.read(output.read_text(path)), path)
 
 
 def from_cluster(given: str, context: str | None) -> model.Policy:
-    """Return the policy in force. Raises UnreadableError and ClusterError."""
-    account = kubeconfig.chosen(given, "take the policy from a file: --policy FILE")
+    """Return the policy in the cluster. Raise UnreadableError or ClusterError."""
+    account = kubeconfig.choose(given, "read the policy from a file: --policy FILE")
 
     async def read() -> model.Policy:
         client = await clients.connect(account, context=context)
         try:
-            return await fetched(client)
+            return await fetch(client)
         finally:
             await client.close()
 
@@ -35,14 +32,14 @@ def from_cluster(given: str, context: str | None) -> model.Policy:
 
 
 class _ConfigMap(msgspec.Struct):
-    """What tells a ConfigMap from the answer of another program."""
+    """The fields by which an answer is recognized as a ConfigMap."""
 
     metadata: dict[str, msgspec.Raw]
     data: dict[str, str] | None = None
 
 
-async def fetched(client: clients.Client) -> model.Policy:
-    """Return the policy in force, by a client. Raises UnreadableError and ClusterError."""
+async def fetch(client: clients.Client) -> model.Policy:
+    """Return the policy in the cluster of a client. Raise UnreadableError or ClusterError."""
     path = f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}"
     try:
         body = await client.get(path)
@@ -50,31 +47,31 @@ async def fetched(client: clients.Client) -> model.Policy:
     except errors.ApiError as error:
         if error.foreign or error.status not in (403, 404):
             raise
-        raise output.UnreadableError(f"{error.sentence}. From a file: --policy FILE") from None
+        raise output.UnreadableError(f"{error.sentence}. To read it from a file: --policy FILE") from None
     except watch_wire.UNREADABLE as error:
         raise failures.foreign(client.host, path, str(error)) from None
-    return _accepted(policies.read(text), f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}")
+    return _require_valid(policies.read(text), f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}")
 
 
 def fabric(policy: model.Policy, name: str) -> str:
-    """The name of a fabric of the policy; "" is its default. Raises UnreadableError with those there are."""
-    known = policy.document.fabrics
-    chosen = name or policy.document.default_fabric or (next(iter(known)) if len(known) == 1 else "")
-    if chosen not in known:
-        said = f"--fabric {name}: is none of the policy" if name else "--fabric NAME is missing"
-        raise output.UnreadableError(f"{said}; there are {', '.join(known)}")
-    return chosen
+    """Return the name of a fabric of the policy, "" for its default. Raise UnreadableError if it is not defined."""
+    fabrics = policy.document.fabrics
+    fabric_name = name or policy.document.default_fabric or (next(iter(fabrics)) if len(fabrics) == 1 else "")
+    if fabric_name not in fabrics:
+        problem = f"--fabric {name}: not defined in the policy" if name else "--fabric NAME is missing"
+        raise output.UnreadableError(f"{problem} (defined: {', '.join(fabrics)})")
+    return fabric_name
 
 
-def _accepted(result: model.Policy | policies.Rejected, where: str) -> model.Policy:
+def _require_valid(result: model.Policy | policies.Rejected, source: str) -> model.Policy:
     if not isinstance(result, policies.Rejected):
         return result
-    raise output.UnreadableError("\n  ".join(["the policy would be refused:", *_lines(result.errors, where)]))
+    raise output.UnreadableError("\n  ".join(["the policy is invalid:", *_format_errors(result.errors, source)]))
 
 
-def _lines(wrong: Sequence[policies.PolicyError], where: str) -> Sequence[str]:
-    places = [where if each.line is None else f"{where}:{each.line}" for each in wrong]
+def _format_errors(policy_errors: Sequence[policies.PolicyError], source: str) -> Sequence[str]:
+    places = [source if error.line is None else f"{source}:{error.line}" for error in policy_errors]
     return [
-        output.visible(": ".join(filter(None, (place, each.path, each.message))))
-        for place, each in zip(places, wrong, strict=True)
+        output.visible(": ".join(filter(None, (place, error.path, error.message))))
+        for place, error in zip(places, policy_errors, strict=True)
     ]

@@ -1,7 +1,6 @@
-"""The overview of a cluster at one moment, for a command that prints it and ends: listed once, nothing is watched.
+"""Reads an overview of a cluster once, from the API server with the user's permissions or from a snapshot file.
 
-Owns the two ways to the objects (the API server by the user's own account, a snapshot file), and what is told of kinds
-the account may not read. What is shown of them is `railwright.fabric.overview`'s.
+Reports the kinds that the user may not list. `railwright.fabric.overview` computes the content.
 """
 
 import asyncio
@@ -17,12 +16,14 @@ from railwright.cluster import errors, failures, listing, resources, sources, wa
 from railwright.fabric.overview import members, model, picture
 from railwright.fabric.policy import model as policy_model
 
-_AT_ONCE = 6  # kinds read at a time
-_NEEDED = frozenset({resources.NODES, resources.PLACED_PODS})  # without these there is nothing to show
+_AT_ONCE = 6  # kinds read concurrently
+_NEEDED = frozenset(
+    {resources.NODES, resources.PLACED_PODS}
+)  # required; without the other kinds some columns are missing
 
 
 class Way(NamedTuple):
-    """Where the objects and the policy come from; "" and None where nothing was given."""
+    """Sources of objects and policy, as given by options; "" and None for options that were not given."""
 
     kubeconfig: str = ""
     context: str | None = None
@@ -31,11 +32,11 @@ class Way(NamedTuple):
 
 
 def overview(way: Way) -> model.Overview:
-    """Return all there is to see now. Raises UnreadableError and ClusterError."""
+    """Return the current overview. Raise UnreadableError or ClusterError."""
     if way.snapshot and not way.policy:
-        raise output.UnreadableError("--snapshot means no cluster, so the policy needs a file too: add --policy FILE")
+        raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     if way.snapshot and (way.kubeconfig or way.context):
-        raise output.UnreadableError("--snapshot contradicts --kubeconfig and --context: leave out one of them")
+        raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
     state, known = states.State(assume_seconds=0.0), members.Members()
     wanted = watched.wanted(state, pods=known)
     if way.snapshot:
@@ -45,7 +46,7 @@ def overview(way: Way) -> model.Overview:
         policy, problems = asyncio.run(_from_cluster(way, wanted))
         source = f"kubeconfig {way.kubeconfig}" if way.kubeconfig else "the cluster"
     drawing = picture.Picture(state.fleet, state.ledger, known, lambda: policy, state.pools)
-    with waiting.shown("judging gangs"):
+    with waiting.show_progress("assessing gangs"):
         while True:
             for _ in drawing.refresh():
                 pass
@@ -54,9 +55,9 @@ def overview(way: Way) -> model.Overview:
 
 
 def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
-    found = snapshot_files.read(path, needs="Node")
-    for kind, sink in {each.snapshot_kind: each.sink for each in wanted}.items():
-        sink.replace(found[kind])
+    objects = snapshot_files.read(path, needs="Node")
+    for kind, sink in {kind.snapshot_kind: kind.sink for kind in wanted}.items():
+        sink.replace(objects[kind])
     return ()
 
 
@@ -64,34 +65,33 @@ def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
 
 
 async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
-    account = kubeconfig.chosen(way.kubeconfig, kubeconfig.SNAPSHOT)
+    account = kubeconfig.choose(way.kubeconfig, kubeconfig.SNAPSHOT)
     client = await clients.connect(account, context=way.context)
     try:
-        policy = policies.from_file(way.policy) if way.policy else await policies.fetched(client)
-        with waiting.shown("reading the cluster", total=len(wanted)) as told:
-            turn = asyncio.Semaphore(_AT_ONCE)
+        policy = policies.from_file(way.policy) if way.policy else await policies.fetch(client)
+        with waiting.show_progress("reading the cluster", total=len(wanted)) as advance:
+            semaphore = asyncio.Semaphore(_AT_ONCE)
 
-            async def read(each: sources.Wanted) -> str:
-                async with turn:
-                    problem = await _fed(client, each)
-                told()
+            async def read(source: sources.Wanted) -> str:
+                async with semaphore:
+                    problem = await _read_kind(client, source)
+                advance()
                 return problem
 
-            return policy, [each for each in await asyncio.gather(*map(read, wanted)) if each]
+            return policy, [problem for problem in await asyncio.gather(*map(read, wanted)) if problem]
     finally:
         await client.close()
 
 
-async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
-    """Feed one kind into its sink; what is to be told where it could not be read and is not needed."""
+async def _read_kind(client: clients.Client, wanted: sources.Wanted) -> str:
+    """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
         wanted.sink.replace(await listing.listed(client, wanted.kind.path, wanted.kind.view))
     except watch_wire.UNREADABLE as error:
-        where = wanted.kind.path.rpartition("/")[2]
-        told = failures.quotable(str(error))
+        plural = wanted.kind.path.rpartition("/")[2]
+        cause = failures.quotable(str(error))
         raise output.UnreadableError(
-            f"an object among the {where} cannot be understood{told and f': {told}'}; "
-            f"to see them: kubectl get {where} -A"
+            f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None
     except errors.ApiError as error:
         if error.status == 404 and wanted.kind.optional:
@@ -99,13 +99,13 @@ async def _fed(client: clients.Client, wanted: sources.Wanted) -> str:
             return ""
         if error.status != 403:
             raise
-        where = wanted.kind.path.rpartition("/")[2]
+        plural = wanted.kind.path.rpartition("/")[2]
         if wanted.kind in _NEEDED:
-            told = failures.quotable(error.message)
+            cause = failures.quotable(error.message)
             raise output.UnreadableError(
-                f"you may not list {where} of the whole cluster{told and f' ({told})'}, and a fabric is made of them; "
-                f"ask for a ClusterRole with list on {where}, or look at a file: --snapshot FILE --policy FILE"
+                f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
+                f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"
             ) from None
         wanted.sink.replace([])
-        return f"you may not list {where}: what they tell of gangs is not shown"
+        return f"you may not list {plural}: data from them is not shown"
     return ""

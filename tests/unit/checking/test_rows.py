@@ -14,8 +14,7 @@ import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from railwright.cli.checking import catalogue, installation, model
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import catalogue, installation, model, snapshots
 from railwright.fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
@@ -23,7 +22,7 @@ ROWS = {row.anchor: row for group in catalogue.GROUPS for row in group.rows}
 
 
 def judged(trees, *, before=False, **more):
-    return model.judged(catalogue.GROUPS, installations.seen(trees, **more), before=before)
+    return model.run_checks(catalogue.GROUPS, installations.seen(trees, **more), before=before)
 
 
 def wrong(results):
@@ -193,7 +192,7 @@ def stale_lease(trees):
 
 def unrotated(trees):
     trees[f"{WEBHOOK}-secret"][0]["metadata"]["annotations"] = {}
-    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != sight.CERTS]
+    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != snapshots.CERTS]
 
 
 def no_labels(node):
@@ -218,13 +217,13 @@ BREAKS = {
     "one replica": (one_replica, "webhook-availability", "warn", "1 replica"),
     "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
     "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
-    "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "wait for ever"),
+    "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),
     "no endpoint": (drop("slices", WEBHOOK), "webhook-endpoints", "fail", "no EndpointSlice"),
     "no service": (drop("services", WEBHOOK), "webhook-endpoints", "fail", "Service railwright-webhook does not"),
     "another release": (image, "images", "warn", "0.0.9"),
     "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-secret", "fail", "railwright-webhook-tls does not exist"),
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-secret", "fail",
-               "is no certificate"),
+               "is not a certificate"),
     "another key": (mixed_pair, "webhook-pair", "fail", "not the key"),
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-names", "fail",
@@ -244,9 +243,9 @@ BREAKS = {
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "no caBundle"),
     "the authority ends": (old_authority, "ca-validity", "warn", "20 days"),
-    "nobody rotates": (unrotated, "certs-rotation", "warn", "nobody renews"),
-    "no configuration": (clear("mutating"), "mutating-configuration", "fail", "calls nobody"),
-    "no validation": (clear("validating"), "validating-configuration", "fail", "calls nobody"),
+    "nobody rotates": (unrotated, "certs-rotation", "warn", "are not renewed"),
+    "no configuration": (clear("mutating"), "mutating-configuration", "fail", "does not call the webhook"),
+    "no validation": (clear("validating"), "validating-configuration", "fail", "does not call the webhook"),
     "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
                        "bindings.railwright.io"),
     "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
@@ -263,7 +262,8 @@ BREAKS = {
     "kube-system": (put_hook("bindings.railwright.io", {}, "namespaceSelector"), "entries-exclusions", "fail",
                     "kube-system and railwright-system"),
     "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "failure-policy", "warn", "Ignore"),
-    "closed": (put_hook("bindings.railwright.io", "Fail", "failurePolicy"), "failure-policy", "warn", "stands still"),
+    "closed": (put_hook("bindings.railwright.io", "Fail", "failurePolicy"), "failure-policy", "warn",
+               "also blocks pods"),
     "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "timeouts", "warn", "timeoutSeconds 30"),
     "too many": (other_webhook("aa", 30), "timeouts", "warn", "aa/other.example.com"),
     "never again": (not_reinvoked, "webhook-order", "fail", "zz-sidecars/other.example.com"),
@@ -306,7 +306,8 @@ BREAKS = {
     "a stale lease": (stale_lease, "extender-lease", "fail", "180 s ago"),
     "no holder": (put("leases", EXTENDER, "", "spec", "holderIdentity"), "extender-lease", "fail", "no holder"),
     "no extender's address": (drop("slices", EXTENDER), "extender-endpoints", "fail", "no EndpointSlice"),
-    "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn", "does not ask"),
+    "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
+                          "does not call"),
     "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
     "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration",
                        "fail",
@@ -317,7 +318,7 @@ BREAKS = {
                         "nvidia.com/mlx5_1"),
     "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
                     "nodeCacheCapable"),
-    "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not ask"),
+    "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
@@ -328,7 +329,7 @@ BREAKS = {
 def test_a_healthy_cluster_passes_every_row():
     results = judged(installations.healthy())
     assert wrong(results) == set()
-    assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not model.When.BEFORE}
+    assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not model.Phase.BEFORE}
     assert not any(each.hint or each.link for each in results)
 
 
@@ -355,20 +356,20 @@ def test_every_row_is_broken_above_or_below():
 
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
-    unread = {source.name: "no answer" for source in sight.SOURCES}
-    results = model.judged(catalogue.GROUPS, sight.Seen(names.NAMESPACE, NOW, unread=unread))
+    unread = {source.name: "no answer" for source in snapshots.SOURCES}
+    results = model.run_checks(catalogue.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
     assert [each.check for each in results if each.state is model.State.FAIL] == ["api-reachable"]
-    assert {each.detail for each in results[1:]} == {"waits for api-reachable"}
+    assert {each.detail for each in results[1:]} == {"fix api-reachable first"}
 
 
-@pytest.mark.parametrize("source", [each.name for each in sight.SOURCES if each.name != "version"])
+@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES if each.name != "version"])
 def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fails(source):
     trees = installations.healthy()
     right = f"list {source}"
     trees[source].clear()
-    trials = installations.seen(installations.healthy()).trials
+    dry_runs = installations.seen(installations.healthy()).dry_runs
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": (right,)}
-    results = judged(trees, trials=trials, **more)
+    results = judged(trees, dry_runs=dry_runs, **more)
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
@@ -387,20 +388,21 @@ def test_without_the_right_to_read_secrets_the_ca_bundle_is_judged_alone():
 
 
 @pytest.mark.parametrize(
-    ("trial", "check", "state", "words"),
+    ("dry_run", "check", "state", "words"),
     [
-        (sight.Trial("roce", "default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
-        (sight.Trial("roce", "default", pod={"metadata": {}}), "dry-run", "fail", "nobody called the webhook"),
-        (sight.Trial("roce", "default", refusal="no", forbidden=True), "dry-run", "skip", "--namespace-for-probe"),
-        (sight.Trial("roce", problem="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
-        (sight.Trial("roce", "default", pod={"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:0"}'}}}),
+        (snapshots.DryRun("roce", "default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
+        (snapshots.DryRun("roce", "default", pod={"metadata": {}}), "dry-run", "fail", "did not call the webhook"),
+        (snapshots.DryRun("roce", "default", refusal="no", forbidden=True), "dry-run", "skip", "--namespace-for-probe"),
+        (snapshots.DryRun("roce", problem="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
+        (snapshots.DryRun("roce", "default",
+                          pod={"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:0"}'}}}),
          "policy-in-force", "fail", "sha256:0"),
-        (sight.Trial("roce", "default", pod={"metadata": {"annotations": {names.INJECTION: "[]"}}}),
+        (snapshots.DryRun("roce", "default", pod={"metadata": {"annotations": {names.INJECTION: "[]"}}}),
          "policy-in-force", "fail", "an unknown policy"),
     ],
 )  # fmt: skip
-def test_a_dry_run_tells_what_the_api_server_did(trial, check, state, words):
-    results = judged(installations.healthy(), trials=(trial,))
+def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
+    results = judged(installations.healthy(), dry_runs=(dry_run,))
     (found,) = [each for each in results if each.check == check]
     assert (found.state, found.subject) == (state, "roce")
     assert words in found.detail
@@ -502,7 +504,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
 @pytest.mark.parametrize("name", missed_pods.CASES)
 def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
     case, trees = missed_pods.CASES[name], installations.healthy()
-    trees["namespaces"] = [each for each in trees["namespaces"] if sight.name_of(each) != case.namespace]
+    trees["namespaces"] = [each for each in trees["namespaces"] if snapshots.get_name(each) != case.namespace]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
     for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
@@ -540,12 +542,13 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
     for each in ("webhook-replicas", "extender-replicas"):
         assert rows[each].state is model.State.FAIL
         assert (
-            "no replica is ready without a policy, and ConfigMap railwright-policy does not exist" in rows[each].detail
+            "replicas need a policy to become ready, and ConfigMap railwright-policy does not exist"
+            in rows[each].detail
         )
         assert create in rows[each].hint
     assert create in rows["policy-exists"].hint
     certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
-    verdict = installation.replicas(installations.seen(trees), certs)
+    verdict = installation.check_replicas(installations.seen(trees), certs)
     assert "policy" not in verdict.detail, "the rotator needs none"
 
 
@@ -554,7 +557,7 @@ def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
     one_replica(trees)
     rows = {each.check: each for each in judged(trees)}
     assert rows["webhook-availability"].state is model.State.WARN
-    assert "1 replica: no opted-in pod can be created while it restarts or its node is drained" in (
+    assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
         rows["webhook-availability"].detail
     )
     assert rows["webhook-budget"].state is model.State.OK
@@ -569,7 +572,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
     [(key, value)] = limit.items()
     assert row.state is model.State.WARN
-    assert f"({key} {value}) lets no pod go" in row.detail
+    assert f"({key} {value}) allows no eviction" in row.detail
     assert "maxUnavailable 1" in row.hint
 
 
@@ -581,7 +584,7 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
     [found] = [each for each in judged(trees) if each.check == "admission-policy"]
     assert found.state is model.State.WARN
-    assert "names nvidia.com/gpu, which is no accelerator" in found.detail
+    assert "lists nvidia.com/gpu, which is not an accelerator" in found.detail
 
 
 def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
@@ -602,19 +605,19 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
         for each in made
         if each["kind"] != "Kustomization"
     }
-    assert set(kubernetes.INSTALLING) == kinds
+    assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
 
 
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
     from railwright.cli.checking import kubernetes
 
-    empty = {each.name: [] for each in sight.SOURCES}
+    empty = {each.name: [] for each in snapshots.SOURCES}
     whole = installations.healthy()
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
-    may = {kubernetes.right(*each): True for each in kubernetes.INSTALLING}
-    more = {"may": may, "unknown": frozenset({"networks", "queues"}), "trials": ()}
+    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
     results = judged(empty, before=True, **more)
-    assert {each.check for each in results} == {a for a, r in ROWS.items() if r.when is not model.When.INSTALLED}
+    assert {each.check for each in results} == {a for a, r in ROWS.items() if r.when is not model.Phase.INSTALLED}
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
     told = {each.check: each for each in results}
     assert told["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
@@ -648,11 +651,11 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     trees = installations.healthy()
     unrotated(trees)
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
-    deployment = {"metadata": {"name": sight.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
+    deployment = {"metadata": {"name": snapshots.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
     trees["deployments"].append(deployment)
     told = {each.check: each for each in judged(trees)}
     assert told["certs-rotation"].detail == "by pod-a"
-    named(trees, "leases", sight.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
+    named(trees, "leases", snapshots.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
     assert wrong(judged(trees)) == {"certs-rotation"}
     deployment["status"]["readyReplicas"] = 1
     told = {each.check: each for each in judged(trees)}

@@ -142,7 +142,7 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
 @pytest.mark.parametrize(
     ("tree", "told"),
     [
-        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "there is no pod and no pod template"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "contains no pod and no pod template"),
         (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is none"),
         ([1], "an object is wanted"),
     ],
@@ -156,7 +156,7 @@ def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, tol
 def test_what_makes_no_pods_is_named_beside_what_does(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0
-    assert "ConfigMap x makes no pods, left out" in err
+    assert "ConfigMap x creates no pods, skipped" in err
 
 
 def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain):

@@ -43,7 +43,7 @@ def test_a_reader_that_has_seen_enough_ends_a_command_silently_and_as_shells_cou
 def test_a_full_disk_is_one_sentence_and_exit_code_two(command):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = run(command, full)
-    said = "railwright: the output cannot be written: No space left on device; free some space\n"
+    said = "railwright: cannot write the output: No space left on device; free disk space\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 

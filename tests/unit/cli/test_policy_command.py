@@ -24,7 +24,7 @@ def test_errors_stand_one_a_line_with_file_line_and_path_and_exit_1(tmp_path, ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f'{file}:4: fabrics.f.transport: "tpc" is not allowed; it must be one of: ')
     assert lines[1].startswith(f"{file}:5: oops: is not a known key")
-    assert lines[2] == "2 errors: this policy would be refused"
+    assert lines[2] == "2 errors: this policy would be rejected"
 
 
 def test_json_is_a_list_of_errors(tmp_path, capsys):

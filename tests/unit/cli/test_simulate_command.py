@@ -52,16 +52,16 @@ def test_parameters_and_shapes_come_with_their_sources(capsys):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--shape", "x"], "--shape x: is none of superpod-2"),
-        (["--stream", "x"], "--stream x: is none of seren"),
-        (["--policies", "none,x"], "choose of none, binpack"),
-        (["--policies", ","], "choose of none, binpack"),
+        (["--shape", "x"], "--shape x: not one of superpod-2"),
+        (["--stream", "x"], "--stream x: not one of seren"),
+        (["--policies", "none,x"], "give some of none, binpack"),
+        (["--policies", ","], "give some of none, binpack"),
         (["--load", "0"], "--load 0: must be a number above 0"),
         (["--load", "nan"], "--load nan"),
         (["--oversubscription", "7,x"], "--oversubscription x: must be a number above 0 such as 7 or 1,7"),
         (["--jobs", "0"], "--jobs 0"),
         (["--days", "-1"], "--days -1"),
-        (["--days", "0.0000001"], "no job arrives in that time"),
+        (["--days", "0.0000001"], "no job arrives within --days"),
         (["--nodes", "nowhere.yaml"], "needs --policy"),
     ],
 )
@@ -100,7 +100,7 @@ def test_files_that_hold_no_cluster_are_refused(tmp_path, capsys):
     options = a_cluster(tmp_path, 4)
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
-    assert "holds no Node" in capsys.readouterr().err
+    assert "contains no Node" in capsys.readouterr().err
     (tmp_path / "policy.yaml").write_text("kind: FabricPolicy")
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
     assert "railwright policy validate" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_the_program_of_the_torch_jobs_compiles():
     ("options", "told"),
     [
         (("--nodes", "0"), "--nodes 0: must be 1 or more"),
-        (("--fabric", "x"), "--fabric x: is none of the policy; there are roce, roce-derived"),
+        (("--fabric", "x"), "--fabric x: not defined in the policy (defined: roce, roce-derived)"),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_what_can(options, told, capsys):

@@ -1,6 +1,6 @@
-"""How a check looks: rows under headings, a mark each, and below what is wrong what to do and where it is explained.
+"""Renders check results as a table with headings, marks, fixes and links, and as JSON.
 
-Owns form only. All text of the cluster's passes through `output.visible`.
+Text from the cluster passes through `output.visible`, which escapes control characters.
 """
 
 import collections
@@ -25,24 +25,24 @@ _INDENT = "    "
 
 
 def render(results: Sequence[model.Result]) -> Group:
-    """The whole answer."""
+    """Return all results, by group, and the summary."""
     parts: list[Text] = []
-    for group, rows in itertools.groupby(results, key=lambda each: each.group):
-        parts += [Text(group, style="bold"), *(line for row in rows for line in _row(row)), Text()]
-    return Group(*parts, summary(results))
+    for group, rows in itertools.groupby(results, key=lambda result: result.group):
+        parts += [Text(group, style="bold"), *(line for row in rows for line in _render_row(row)), Text()]
+    return Group(*parts, build_summary(results))
 
 
-def summary(results: Sequence[model.Result]) -> Text:
-    """The last line: how many of what."""
-    counts = collections.Counter(each.state for each in results)
-    told = ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state])
+def build_summary(results: Sequence[model.Result]) -> Text:
+    """Return the last line: the number of results by state."""
+    counts = collections.Counter(result.state for result in results)
+    totals = ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state])
     style = "red" if counts[model.State.FAIL] else "yellow" if counts[model.State.WARN] else "green"
-    return Text(f"{len(results)} checks: {told}", style=f"bold {style}")
+    return Text(f"{len(results)} checks: {totals}", style=f"bold {style}")
 
 
-def document(results: Sequence[model.Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
-    """The answer of `-o json`; docs/check.md describes it, and fields are only ever added."""
-    counts = collections.Counter(each.state for each in results)
+def build_document(results: Sequence[model.Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
+    """Return the output of `-o json`, documented in docs/check.md. Fields are added, never renamed or removed."""
+    counts = collections.Counter(result.state for result in results)
     return {
         "version": version,
         "server": server,
@@ -53,18 +53,18 @@ def document(results: Sequence[model.Result], *, server: str, namespace: str, ve
     }
 
 
-def _row(row: model.Result) -> list[Text]:
+def _render_row(row: model.Result) -> list[Text]:
     mark, style = _MARKS[row.state]
     name = f"{row.name} ({row.subject})" if row.subject else row.name
     first, *more = row.detail.splitlines() or [""]
     if row.state in (model.State.FAIL, model.State.WARN):
-        found = [Text(_INDENT + output.visible(line), style=style) for line in (first, *more) if line]
+        details = [Text(_INDENT + output.visible(line), style=style) for line in (first, *more) if line]
         return [
             Text.assemble((mark, style), (f" {output.visible(name)}", "")),
-            *found,
+            *details,
             Text.assemble((f"{_INDENT}fix: ", "bold"), (output.visible(row.hint), "")),
             Text.assemble((f"{_INDENT}see: ", "bold"), (row.link, "cyan")),
         ]
-    told = f": {output.visible(row.detail)}" if row.detail else ""
+    detail = f": {output.visible(row.detail)}" if row.detail else ""
     quiet = "dim" if row.state is model.State.SKIP else ""
-    return [Text.assemble((mark, style), (f" {output.visible(name)}", quiet), (told, "dim"))]
+    return [Text.assemble((mark, style), (f" {output.visible(name)}", quiet), (detail, "dim"))]

@@ -1,7 +1,6 @@
-"""What a check has read of a cluster, frozen: objects by source, and why a source could not be read.
+"""Objects that the checks read from a cluster, by source, and the reason for each source that could not be read.
 
-Owns the table of sources (where each is, as what it is decoded, which right it takes) and the ways rows look things up.
-Knows no connection and judges nothing.
+Defines the sources (path, type, required permission) and lookups for the rows. Makes no calls: see `reader`.
 """
 
 import datetime as dt
@@ -16,20 +15,20 @@ from railwright.fabric import hypernodes, names, views
 from railwright.fabric.policy import model as documents
 
 WEBHOOK, EXTENDER, CERTS = "railwright-webhook", names.EXTENDER_SERVICE, "railwright-certs"
-CONFIGURATION = "railwright"  # the name of our webhook configurations
+CONFIGURATION = "railwright"  # name of railwright's webhook configurations
 SECRETS = {WEBHOOK: "railwright-webhook-tls", EXTENDER: "railwright-extender-tls"}
-VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # of Volcano's own chart
+VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One thing to read. `path` may hold {namespace}, ours; a 404 is no error: there is none then."""
+    """One API path to read. {namespace} in it is railwright's namespace. Status 404 means that no object exists."""
 
     name: str
     path: str
-    right: str  # as `kubectl auth can-i` takes it
+    right: str  # permission, as for `kubectl auth can-i`
     single: bool = False  # an object, not a list
-    view: Any = Any  # what items are decoded into
+    view: Any = Any  # type of the decoded items
     query: Mapping[str, str] = {}
 
 
@@ -85,96 +84,96 @@ SOURCES: tuple[Source, ...] = (
 )  # fmt: skip
 
 
-class Trial(msgspec.Struct, frozen=True):
-    """A pod that was created as a dry run: the pod as it would be, or what the API server said instead."""
+class DryRun(msgspec.Struct, frozen=True):
+    """Result of creating a pod as a dry run: the pod after admission, or the API server's error."""
 
     fabric: str
     namespace: str = ""
-    problem: str = ""  # why it was not even tried
+    problem: str = ""  # why the dry run was not made
     pod: Any = None
     refusal: str = ""
-    forbidden: bool = False  # the caller may not create pods there
+    forbidden: bool = False  # the caller lacks permission to create pods there
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A look at a cluster. `now` is the caller's clock; `unread` holds a sentence for each source that gave nothing."""
+class ClusterSnapshot(msgspec.Struct, frozen=True):
+    """Snapshot of a cluster. `now` is the caller's clock. `unread` maps each unreadable source to the reason."""
 
     namespace: str
     now: dt.datetime
     server: str = ""
     objects: Mapping[str, tuple[Any, ...]] = {}
     unread: Mapping[str, str] = {}
-    forbidden: tuple[str, ...] = ()  # rights the caller lacks for reading
-    unknown: frozenset[str] = frozenset()  # sources of kinds the API server does not know
-    may: Mapping[str, bool] = {}  # rights that were asked for, not tried
-    trials: tuple[Trial, ...] = ()
-    namespaced_pods: tuple[views.Pod, ...] = ()  # of namespaces that opt in, without a label of their own
+    forbidden: tuple[str, ...] = ()  # permissions to read that the caller lacks
+    unknown: frozenset[str] = frozenset()  # sources whose kind the API server does not serve
+    may: Mapping[str, bool] = {}  # permissions by SelfSubjectAccessReview
+    dry_runs: tuple[DryRun, ...] = ()
+    namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
 
     def all(self, source: str) -> tuple[Any, ...]:
-        """The objects of a source; none where it could not be read."""
+        """Return the objects of a source, () if it could not be read."""
         return self.objects.get(source, ())
 
     def one(self, source: str) -> Any | None:
-        """The object of a single source, None where there is none."""
+        """Return the object of a single-object source, None if it does not exist."""
         return next(iter(self.all(source)), None)
 
-    def named(self, source: str, name: str) -> Any | None:
-        """The object of that name, None where there is none."""
-        return next((each for each in self.all(source) if dig(each, "metadata", "name") == name), None)
+    def find(self, source: str, name: str) -> Any | None:
+        """Return the object with this name, None if it does not exist."""
+        return next((item for item in self.all(source) if get_path(item, "metadata", "name") == name), None)
 
     @property
     def policy(self) -> documents.FabricPolicy | None:
-        """The policy of the ConfigMap, None where there is none that is valid."""
+        """Return the policy in the ConfigMap, None if it is missing or invalid."""
         text = self.policy_text
         result = None if text is None else read_policy(text)
         return result.document if isinstance(result, documents.Policy) else None
 
     @property
     def policy_text(self) -> str | None:
-        """The text under the ConfigMap's key, None where there is none."""
-        text = dig(self.one("policy"), "data", names.POLICY_KEY)
+        """Return the policy text in the ConfigMap, None if it is missing."""
+        text = get_path(self.one("policy"), "data", names.POLICY_KEY)
         return text if isinstance(text, str) else None
 
     @property
     def hooks(self) -> tuple[Mapping[str, Any], ...]:
-        """The entries of our mutating configuration and of our validating one."""
-        both = (self.named(kind, CONFIGURATION) for kind in ("mutating", "validating"))
-        return tuple(hook for each in both if each is not None for hook in dig(each, "webhooks") or ())
+        """Return the entries of railwright's mutating and validating webhook configurations."""
+        configurations = (self.find(source, CONFIGURATION) for source in ("mutating", "validating"))
+        return tuple(hook for item in configurations if item is not None for hook in get_path(item, "webhooks") or ())
 
 
 @functools.lru_cache(maxsize=8)
 def read_policy(text: str) -> documents.Policy | policies.Rejected:
-    """`policies.read`, once a text: several rows ask."""
+    """Parse a policy. Cached, because several rows need it."""
     return policies.read(text)
 
 
-def dig(tree: Any, *path: str) -> Any:
-    """What is under these keys, None where anything on the way is no mapping."""
+def get_path(tree: Any, *path: str) -> Any:
+    """Return the value under these keys, None if a key is missing or a value on the path is not a mapping."""
     for key in path:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
-def name_of(obj: Any) -> str:
-    """metadata.name, with its namespace where it has one."""
-    metadata = dig(obj, "metadata")
-    return "/".join(filter(None, (dig(metadata, "namespace"), dig(metadata, "name"))))
+def get_name(obj: Any) -> str:
+    """Return NAMESPACE/NAME, or NAME for an object without namespace."""
+    metadata = get_path(obj, "metadata")
+    return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
 
 
-def listed(words: Iterable[str], limit: int = 5) -> str:
-    """Words for a sentence: all of few, some of many."""
+def join_limited(words: Iterable[str], limit: int = 5) -> str:
+    """Join words with commas, at most `limit` of them: "a, b and 3 more"."""
     words = list(words)
     more = f" and {len(words) - limit} more" if len(words) > limit else ""
     return ", ".join(words[:limit]) + more
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things: 1 entry, 2 entries."""
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 entry, 2 entries."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 
 
-def arguments(deployment: Any) -> Iterator[str]:
-    """The arguments of every container of a Deployment."""
-    for container in dig(deployment, "spec", "template", "spec", "containers") or ():
-        yield from dig(container, "args") or ()
+def list_arguments(deployment: Any) -> Iterator[str]:
+    """Yield the arguments of all containers of a Deployment."""
+    for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
+        yield from get_path(container, "args") or ()

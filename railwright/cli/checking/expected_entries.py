@@ -1,6 +1,6 @@
-"""The webhook entries that manifests/base/admission.yaml installs, as far as an installed one can differ to its harm.
+"""The webhook entries of manifests/base/admission.yaml, limited to the fields whose drift breaks admission.
 
-Owns the table; a test holds it equal to the manifest. Match conditions are known by name: their text is CEL.
+A test compares the table with the manifest. Match conditions are compared by name, because their text is CEL.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Expression = tuple[str, str, tuple[str, ...]]  # key, operator, values
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One entry. `resources`: what it has to be called for, as GROUP/RESOURCE and operation."""
+    """One entry. `resources` holds pairs of GROUP/RESOURCE and operation that its rules must include."""
 
     path: str
     closed: bool  # failurePolicy Fail
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 EXCLUDED = ("kube-system", names.NAMESPACE)
-PODS = "pods.railwright.io"  # the entry for pods that carry the label
+PODS = "pods.railwright.io"  # entry for pods that have the label themselves
 NAME_LABEL = "kubernetes.io/metadata.name"
 _LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC, "NotIn", (names.FABRIC_NONE,)))
 _UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)

@@ -4,8 +4,7 @@ import installations
 import msgspec
 import yaml
 
-from railwright.cli.checking import registrations, shipped
-from railwright.cli.checking import seen as sight
+from railwright.cli.checking import expected_entries, snapshots, webhook_configurations
 
 HOOKS = {
     hook["name"]: (each["kind"], hook)
@@ -15,16 +14,18 @@ HOOKS = {
 
 
 def expressions(selector):
-    return {each for each in registrations._expressions(selector) if each[0] != shipped.NAME_LABEL}
+    return {
+        each for each in webhook_configurations._parse_expressions(selector) if each[0] != expected_entries.NAME_LABEL
+    }
 
 
 def test_the_table_of_entries_is_the_manifests():
     assert {
-        name: shipped.Entry(
+        name: expected_entries.Entry(
             path=hook["clientConfig"]["service"]["path"],
             closed=hook["failurePolicy"] == "Fail",
             seconds=hook["timeoutSeconds"],
-            resources=registrations._called(hook),
+            resources=webhook_configurations._list_called(hook),
             objects=tuple(sorted(expressions(hook.get("objectSelector")))),
             namespaces=tuple(sorted(expressions(hook.get("namespaceSelector")))),
             conditions=tuple(each["name"] for each in hook.get("matchConditions", ())),
@@ -36,10 +37,10 @@ def test_the_table_of_entries_is_the_manifests():
         name: msgspec.structs.replace(
             each, objects=tuple(sorted(each.objects)), namespaces=tuple(sorted(each.namespaces))
         )
-        for name, each in shipped.ENTRIES.items()
+        for name, each in expected_entries.ENTRIES.items()
     } | {
         # of the validating entry the namespace is the only selector, and by name
-        "policy.railwright.io": shipped.ENTRIES["policy.railwright.io"]
+        "policy.railwright.io": expected_entries.ENTRIES["policy.railwright.io"]
     }
 
 
@@ -51,6 +52,6 @@ def test_names_of_secrets_and_configurations_are_the_manifests():
         for volume in each["spec"]["template"]["spec"].get("volumes", ())
         if "secret" in volume
     }
-    assert mounted.items() >= sight.SECRETS.items()
+    assert mounted.items() >= snapshots.SECRETS.items()
     configurations = [each for each in installations.manifests() if each["kind"].endswith("WebhookConfiguration")]
-    assert {each["metadata"]["name"] for each in configurations} == {sight.CONFIGURATION}
+    assert {each["metadata"]["name"] for each in configurations} == {snapshots.CONFIGURATION}

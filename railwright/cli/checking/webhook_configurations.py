@@ -1,0 +1,261 @@
+"""Checks of the webhook configurations: compares the installed entries with those that `expected_entries` lists.
+
+Deliberate differences (a URL instead of a Service, more excluded namespaces) are accepted.
+"""
+
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from railwright.cli.checking import expected_entries, model, snapshots
+from railwright.cli.checking.model import Row, fail, ok, skip, warn
+
+_APPLY = "kubectl apply -k manifests/base, then: railwright certs rotate"
+_EDIT = "kubectl edit mutatingwebhookconfiguration railwright (manifests/base/admission.yaml has the entry)"
+_EXCLUDE = (
+    "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, railwright-system]} to its "
+    "namespaceSelector: kubectl edit mutatingwebhookconfiguration railwright"
+)
+_MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
+_MAX_TOTAL_SECONDS = 30  # of all webhooks on a pod; kube-apiserver ends a request after 60 (--request-timeout)
+_KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingWebhookConfiguration"}
+
+
+def find_excluded_namespaces(snapshot: snapshots.ClusterSnapshot) -> frozenset[str]:
+    """Return the names of the namespaces whose new pods are not sent to the webhook."""
+    pods = next((hook for hook in snapshot.hooks if hook.get("name") == expected_entries.PODS), {})
+    named = (
+        item for item in _parse_expressions(pods.get("namespaceSelector")) if item[0] == expected_entries.NAME_LABEL
+    )
+    excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}
+    return frozenset({*expected_entries.EXCLUDED, snapshot.namespace, *excluded})
+
+
+def _check_exists(source: str) -> model.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        configuration = snapshot.find(source, snapshots.CONFIGURATION)
+        if configuration is None:
+            return fail(
+                f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist: the API server does not call the webhook"
+            )
+        return ok(snapshots.format_count(len(snapshots.get_path(configuration, "webhooks") or ()), "entry"))
+
+    return assess
+
+
+def _check_complete(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    installed = {str(hook.get("name")) for hook in snapshot.hooks}
+    missing = [name for name in expected_entries.ENTRIES if name not in installed]
+    if missing:
+        return fail(f"missing: {', '.join(missing)}")
+    unexpected = sorted(installed - set(expected_entries.ENTRIES))
+    if unexpected:
+        return warn(f"entries that this release does not have: {', '.join(unexpected)}")
+    return ok(snapshots.format_count(len(installed), "entry"))
+
+
+def _check_entries(
+    problem: Callable[[Mapping[str, Any], expected_entries.Entry, str], str],
+    detail: str = "",
+    *,
+    warn_only: bool = False,
+) -> model.Assess:
+    """Return a check that applies `problem` to all entries. `problem` returns "" or what is wrong with an entry."""
+
+    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+        entries = [
+            (hook, expected_entries.ENTRIES[hook["name"]])
+            for hook in snapshot.hooks
+            if hook.get("name") in expected_entries.ENTRIES
+        ]
+        if not entries:
+            return skip("railwright has no entry in the webhook configurations")
+        problems = [
+            f"{hook['name']}: {text}" for hook, entry in entries if (text := problem(hook, entry, snapshot.namespace))
+        ]
+        if not problems:
+            return ok(detail)
+        return (warn if warn_only else fail)(snapshots.join_limited(problems, 3))
+
+    return assess
+
+
+def _find_target_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, namespace: str) -> str:
+    service, url = snapshots.get_path(hook, "clientConfig", "service"), snapshots.get_path(hook, "clientConfig", "url")
+    path = urllib.parse.urlsplit(url).path if url else snapshots.get_path(service, "path") or "/"
+    target = f"{snapshots.get_path(service, 'namespace')}/{snapshots.get_path(service, 'name')}"
+    if not url and target != f"{namespace}/{snapshots.WEBHOOK}":
+        return f"calls Service {target}, not {namespace}/{snapshots.WEBHOOK}"
+    return "" if path == entry.path else f"calls path {path}, not {entry.path}"
+
+
+def _find_rule_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
+    called = _list_called(hook)
+    missing = sorted(f"{operation} {resource.lstrip('/')}" for resource, operation in entry.resources - called)
+    return f"is not called for {snapshots.join_limited(missing, 3)}" if missing else ""
+
+
+def _find_selector_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
+    objects = _parse_expressions(hook.get("objectSelector"))
+    if set(objects) != set(entry.objects):
+        return f"objectSelector is {_format_expressions(objects)}, expected {_format_expressions(entry.objects)}"
+    namespaces = [
+        item for item in _parse_expressions(hook.get("namespaceSelector")) if item[0] != expected_entries.NAME_LABEL
+    ]
+    if set(namespaces) != set(entry.namespaces):
+        return (
+            f"namespaceSelector is {_format_expressions(namespaces)}, expected {_format_expressions(entry.namespaces)}"
+        )
+    conditions = {str(condition.get("name")) for condition in hook.get("matchConditions") or ()}
+    if not conditions >= set(entry.conditions):
+        return f"lacks the match condition {', '.join(sorted(set(entry.conditions) - conditions))}"
+    return ""
+
+
+def _find_exclusion_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, namespace: str) -> str:
+    if not entry.mutating:
+        return ""
+    named = [
+        item for item in _parse_expressions(hook.get("namespaceSelector")) if item[0] == expected_entries.NAME_LABEL
+    ]
+    excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}
+    included = [set(values) for _, operator, values in named if operator == "In"]
+    expected = {"kube-system", namespace}
+    missing = sorted(name for name in expected - excluded if not included or all(name in values for values in included))
+    return f"does not exclude namespace {' and '.join(missing)}" if missing else ""
+
+
+def _find_failure_policy_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
+    failure_policy = hook.get("failurePolicy", "Fail")
+    if entry.closed and failure_policy != "Fail":
+        return "failurePolicy Ignore: while the webhook is down, training pods run without their network"
+    if not entry.closed and failure_policy == "Fail":
+        return "failurePolicy Fail, expected Ignore: while the webhook is down, it also blocks pods that did not opt in"
+    return ""
+
+
+def _find_timeout_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
+    seconds = int(hook.get("timeoutSeconds") or _MAX_SECONDS)
+    if seconds < entry.seconds:
+        return f"timeoutSeconds {seconds}, expected {entry.seconds}"
+    return (
+        f"timeoutSeconds {seconds}: a hanging webhook delays every pod by {seconds} s" if seconds > _MAX_SECONDS else ""
+    )
+
+
+def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    own = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
+    if not isinstance(own, model.Assessment) or own.state is not model.State.OK:
+        return own  # type: ignore[return-value]  # _check_entries returns one assessment
+    others = {name: int(hook.get("timeoutSeconds") or _MAX_SECONDS) for name, hook in _list_other_webhooks(snapshot)}
+    ours = max(int(hook.get("timeoutSeconds") or _MAX_SECONDS) for hook in snapshot.hooks)
+    total = ours + sum(others.values())
+    if total > _MAX_TOTAL_SECONDS:
+        return warn(
+            f"the timeouts of all webhooks on a pod add up to {total} s ({snapshots.join_limited(others)}); "
+            "the API server may "
+            "end the request first",
+            "lower timeoutSeconds of the other webhooks: kubectl edit mutatingwebhookconfiguration NAME",
+        )
+    return ok(f"at most {total} s for a pod, including {snapshots.format_count(len(others), 'other webhook')}")
+
+
+def _check_order(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    later = sorted(
+        {name for name, _ in _list_other_webhooks(snapshot) if name.partition("/")[0] > snapshots.CONFIGURATION}
+    )
+    not_reinvoked = [
+        hook["name"]
+        for hook in snapshot.hooks
+        if hook.get("name") in expected_entries.ENTRIES
+        and expected_entries.ENTRIES[hook["name"]].reinvoked
+        and hook.get("reinvocationPolicy") != "IfNeeded"
+    ]
+    if not_reinvoked and later:
+        return fail(
+            f"{snapshots.join_limited(later)} change pods after railwright, and "
+            f"{snapshots.join_limited(not_reinvoked)} are not called again"
+        )
+    if not_reinvoked:
+        return warn(
+            f"{snapshots.join_limited(not_reinvoked)}: reinvocationPolicy is not IfNeeded, so changes by "
+            "later webhooks are missed"
+        )
+    if later:
+        return ok(f"called again after {snapshots.join_limited(later)}")
+    return ok("no other webhook changes pods later")
+
+
+def _list_other_webhooks(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the foreign mutating webhooks that are called for new pods, as CONFIGURATION/NAME and entry."""
+    for configuration in snapshot.all("mutating"):
+        name = str(snapshots.get_path(configuration, "metadata", "name"))
+        if name != snapshots.CONFIGURATION:
+            for hook in snapshots.get_path(configuration, "webhooks") or ():
+                if ("/pods", "CREATE") in _list_called(hook):
+                    yield f"{name}/{hook.get('name')}", hook
+
+
+def _list_called(hook: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Return the pairs of GROUP/RESOURCE and operation in an entry's rules. Wildcards are expanded for pods only."""
+    called: set[tuple[str, str]] = set()
+    for rule in hook.get("rules") or ():
+        groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
+        operations = rule.get("operations") or ()
+        expanded = [operation for operation in ("CREATE", "UPDATE") if operation in operations or "*" in operations]
+        if ("*" in groups or "" in groups) and ("*" in resources or "*/*" in resources):
+            called |= {("/pods", operation) for operation in expanded}
+        called |= {
+            (f"{group}/{resource}", operation) for group in groups for resource in resources for operation in expanded
+        }
+    return frozenset(called)
+
+
+def _parse_expressions(selector: Any) -> list[expected_entries.Expression]:
+    labels = snapshots.get_path(selector, "matchLabels") or {}
+    match_expressions = snapshots.get_path(selector, "matchExpressions") or ()
+    expressions = [
+        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
+        for item in match_expressions
+    ]
+    return expressions + [(key, "In", (value,)) for key, value in labels.items()]
+
+
+def _format_expressions(expressions: Any) -> str:
+    return (
+        " and ".join(f"{key} {operator} {','.join(values)}".strip() for key, operator, values in expressions) or "empty"
+    )
+
+
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of the group `webhook configurations`."""
+    both = ("mutating", "validating")
+    yield Row("mutating-configuration", "MutatingWebhookConfiguration exists", _check_exists("mutating"), _APPLY,
+              ("mutating",), ("api-reachable",))  # fmt: skip
+    yield Row("validating-configuration", "ValidatingWebhookConfiguration exists", _check_exists("validating"), _APPLY,
+              ("validating",), ("api-reachable",))  # fmt: skip
+    depends_on = ("mutating-configuration", "validating-configuration")
+    for anchor, name, assess, hint in _COMPARED:
+        yield Row(anchor, name, assess, hint, both, depends_on)
+
+
+_COMPARED: tuple[tuple[str, str, model.Assess, str], ...] = (
+    ("entries-complete", "webhook configurations have all entries", _check_complete, _APPLY),
+    ("entries-target", "each entry calls the webhook at its path", _check_entries(_find_target_problem), _EDIT),
+    ("entries-rules", "rules cover all required resources and operations", _check_entries(_find_rule_problem), _EDIT),
+    ("entries-selectors", "selectors match opted-in objects only", _check_entries(_find_selector_problem), _EDIT),
+    (
+        "entries-exclusions",
+        "kube-system and the webhook's namespace are excluded",
+        _check_entries(_find_exclusion_problem),
+        _EXCLUDE,
+    ),
+    (
+        "failure-policy",
+        "failurePolicy blocks opted-in pods only",
+        _check_entries(_find_failure_policy_problem, warn_only=True),
+        _EDIT,
+    ),
+    ("timeouts", "webhook timeouts are within limits", _check_timeouts, _EDIT),
+    ("webhook-order", "webhook is re-invoked after later mutating webhooks", _check_order, _EDIT),
+)
