@@ -48,7 +48,7 @@ _memories: list[_Memory] = []
 def prepare() -> None:
     """Import the rules and read the catalogue: a server does it before its first review, which would wait for it."""
     engine.every()
-    catalogue.every()
+    catalogue.list_variables()
 
 
 def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ def number(ranks: model.Ranks, name: str) -> int | None:
     value = ranks.value(name)
     if value is None:
         return None
-    read = integers.read(value, ranks.nccl)
-    return None if isinstance(read, integers.Kept) else read
+    read = integers.parse(value, ranks.nccl)
+    return None if isinstance(read, integers.NoValue) else read
 
 
 def numbers(ranks: model.Ranks, *names: str) -> Iterator[tuple[model.Setting, int]]:

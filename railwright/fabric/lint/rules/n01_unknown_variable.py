@@ -23,7 +23,7 @@ def _last_word(name: str) -> str:
 def _advice(name: str) -> str:
     if catalogue.find(name.upper()) is not None:
         return f"write {name.upper()} in upper case"
-    near = catalogue.nearest(name)
+    near = catalogue.suggest_name(name)
     return f"did you mean {near}?" if near else "remove it, or correct its spelling"
 
 

@@ -6,9 +6,9 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import lists
 
 _LONGEST = {  # characters of a name in the list
-    "NCCL_IB_HCA": lists.LONGEST_DEVICE,
-    "NCCL_SOCKET_IFNAME": lists.LONGEST_INTERFACE,
-    "NCCL_OOB_NET_IFNAME": lists.LONGEST_INTERFACE,
+    "NCCL_IB_HCA": lists.MAX_DEVICE_LENGTH,
+    "NCCL_SOCKET_IFNAME": lists.MAX_INTERFACE_LENGTH,
+    "NCCL_OOB_NET_IFNAME": lists.MAX_INTERFACE_LENGTH,
 }
 
 
@@ -24,7 +24,7 @@ def _flaws(text: str, longest: int) -> Iterator[str]:
     if text.startswith("=^"):
         yield "=^ matches nothing: ^ must stand before =; write ^="
         return
-    wanted = lists.read(text)
+    wanted = lists.parse(text)
     if not wanted.entries:
         yield f"has no name: it selects {'nothing' if wanted.exclude else 'everything'}; name what is meant"
     for entry in wanted.entries:

@@ -15,7 +15,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value or ranks.site.devices is None:
         return
-    wanted = lists.read(settings.bare(setting.value))
+    wanted = lists.parse(settings.bare(setting.value))
     if wanted.exact:
         return
     exactly = msgspec.structs.replace(wanted, exact=True, exclude=False)
@@ -31,7 +31,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
             )
 
 
-def _others(entry: lists.Entry, exactly: lists.List, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def _others(entry: lists.Entry, exactly: lists.NameList, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     names = dict.fromkeys(device for devices in sets for device in devices)
     return tuple(name for name in names if _counts_on(entry.name, name) and not exactly.selects(name))
 

@@ -13,11 +13,11 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value:
         return
-    wanted = lists.read(settings.bare(setting.value), _UNLIMITED)
+    wanted = lists.parse(settings.bare(setting.value), _UNLIMITED)
     count = len(wanted.entries)
-    if count > lists.MOST_DEVICES:
+    if count > lists.MAX_DEVICES:
         yield settings.complaint(
-            setting, f"names {count} devices; NCCL reads the first {lists.MOST_DEVICES}: shorten it"
+            setting, f"names {count} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
         )
     requested = sum(hardware.rdma(ranks).values())
     if ranks.site.exclusive and not wanted.exclude and 0 < requested < count:

@@ -13,7 +13,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting, sets = ranks.setting(_NAME), ranks.site.devices
     if setting is None or not setting.value or not sets:
         return
-    wanted = lists.read(settings.bare(setting.value))
+    wanted = lists.parse(settings.bare(setting.value))
     empty = [devices for devices in sets if not any(map(wanted.selects, devices))]
     if empty:
         yield settings.complaint(
@@ -23,7 +23,9 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         yield from _absent(setting, wanted, sets)
 
 
-def _absent(setting: model.Setting, wanted: lists.List, sets: tuple[tuple[str, ...], ...]) -> Iterator[model.Complaint]:
+def _absent(
+    setting: model.Setting, wanted: lists.NameList, sets: tuple[tuple[str, ...], ...]
+) -> Iterator[model.Complaint]:
     every = dict.fromkeys(device for devices in sets for device in devices)
     lacking = [
         settings.shown(entry.name)

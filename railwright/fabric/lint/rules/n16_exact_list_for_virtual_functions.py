@@ -12,7 +12,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value:
         return
-    wanted = lists.read(settings.bare(setting.value))
+    wanted = lists.parse(settings.bare(setting.value))
     if not wanted.exact or wanted.exclude or not _virtual(ranks) or _foreseen(wanted, ranks):
         return
     yield settings.complaint(
@@ -25,7 +25,7 @@ def _virtual(ranks: model.Ranks) -> bool:
     return bool(ranks.site.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
-def _foreseen(wanted: lists.List, ranks: model.Ranks) -> bool:
+def _foreseen(wanted: lists.NameList, ranks: model.Ranks) -> bool:
     """True where the policy itself names these devices."""
     named = {device for devices in ranks.site.devices or () for device in devices}
     return bool(wanted.entries) and all(entry.name in named for entry in wanted.entries)

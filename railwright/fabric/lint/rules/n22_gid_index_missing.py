@@ -28,8 +28,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _fixed(value: str, release: tuple[int, ...]) -> bool:
-    index = integers.read(value, release)
-    return not isinstance(index, integers.Kept) and index >= 0
+    index = integers.parse(value, release)
+    return not isinstance(index, integers.NoValue) and index >= 0
 
 
 RULE = model.Rule(

@@ -31,7 +31,7 @@ def _applies(site: model.Site) -> bool:
 
 def _devices(value: str) -> frozenset[lists.Entry]:
     """Those an exact list names; a prefix or an exclusion counts nothing."""
-    wanted = lists.read(value)
+    wanted = lists.parse(value)
     return frozenset(wanted.entries) if wanted.exact and not wanted.exclude else frozenset()
 
 

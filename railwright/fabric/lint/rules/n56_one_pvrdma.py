@@ -26,7 +26,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _several(value: str, transport: policies.Transport | None) -> bool:
-    wanted = lists.read(value)
+    wanted = lists.parse(value)
     named = {entry.name for entry in wanted.entries}
     paravirtual = transport is policies.Transport.PVRDMA or any(name.startswith(_DEVICE) for name in named)
     return paravirtual and not wanted.exclude and len(named) > 1
