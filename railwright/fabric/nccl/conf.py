@@ -40,7 +40,7 @@ def emit(values: Iterable[tuple[str, str]]) -> str:
 
 
 def parse(text: str) -> Mapping[str, str]:
-    """Return the variables that NCCL reads from `text`. The first line of a name wins; lines without '=' are ignored."""
+    """Return the variables that NCCL reads: the first line of each name wins, and lines without '=' are ignored."""
     variables: dict[str, str] = {}
     for line in text.split("\n"):
         name, mark, value = line.partition("=")

@@ -10,7 +10,7 @@ from railwright.cli.explanation import account
 from railwright.documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
 from railwright.fabric import names
 from railwright.fabric.lint import engine
-from railwright.fabric.policy import meanings, schema
+from railwright.fabric.policy import descriptions, schema
 
 
 def test_every_generated_part_and_picture_is_up_to_date():
@@ -40,7 +40,7 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
     told = policy.reference()
     for name, section in schema.build()["$defs"].items():
         for key in section.get("properties", {}):
-            assert f"{name}.{key}" in meanings.MEANINGS
+            assert f"{name}.{key}" in descriptions.DESCRIPTIONS
             assert f"| `{key}` |" in told
     assert "| `gidIndex` | integer | absent |" in told
     assert "-1 to 255." in told

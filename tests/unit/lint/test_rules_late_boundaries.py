@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from railwright.fabric.lint import engine, model, settings
-from railwright.fabric.nccl import catalogue, algo_proto
+from railwright.fabric.nccl import algo_proto, catalogue
 from railwright.fabric.policy import model as policies
 
 RULES = {rule.code: rule for rule in engine.every()}
