@@ -85,7 +85,7 @@ def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[
         container = pod.spec.containers[index]
         findings = [each for each in _findings(aim, pod, index, around) if _for_the_author(each, aim, pod, index)]
         told += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
-    return engine.bounded(tuple(dict.fromkeys(told)))
+    return engine.limit_warnings(tuple(dict.fromkeys(told)))
 
 
 def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around) -> Iterable[model.Finding]:

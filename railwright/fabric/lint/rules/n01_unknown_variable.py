@@ -17,7 +17,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _last_word(name: str) -> str:
-    return settings.shown((name.split() or [""])[-1])
+    return settings.quote((name.split() or [""])[-1])
 
 
 def _advice(name: str) -> str:

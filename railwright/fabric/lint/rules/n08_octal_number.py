@@ -12,7 +12,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         if row.numeric and integers.is_octal(text):
             meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
             taken = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
-            yield settings.complaint(setting, f"{taken}; write {settings.shown(meant)}")
+            yield settings.complaint(setting, f"{taken}; write {settings.quote(meant)}")
 
 
 RULE = model.Rule(

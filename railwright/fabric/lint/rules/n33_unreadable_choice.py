@@ -9,9 +9,9 @@ WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": algo_proto.ALGORITHMS, "NCC
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if taken.older(ranks, *algo_proto.SINCE):
+    if taken.is_older(ranks, *algo_proto.SINCE):
         return
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         if setting.name not in WORDS:
             continue
         try:

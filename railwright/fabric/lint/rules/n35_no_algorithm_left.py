@@ -10,7 +10,7 @@ _NAME = "NCCL_ALGO"
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or taken.older(ranks, *algo_proto.SINCE):
+    if setting is None or not setting.value or taken.is_older(ranks, *algo_proto.SINCE):
         return
     try:
         chosen = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
