@@ -1,4 +1,4 @@
-"""`python -m railwright.documentation`: write the generated parts of docs/ anew; `make docs` runs it."""
+"""`python -m railwright.documentation` updates the generated parts of docs/. `make docs` runs it."""
 
 import sys
 
@@ -6,7 +6,7 @@ from railwright.documentation import content
 
 
 def main() -> int:
-    """Write what is stale and name it."""
+    """Write each outdated file and print its name."""
     for path in content.stale():
         text = dict(content.files())[path]
         path.write_text(text, encoding="utf-8")

@@ -1,7 +1,4 @@
-"""Parts of a page that are generated: `<!-- generated: NAME WORD... -->` down to `<!-- end of generated -->`.
-
-Owns the marks and nothing else. What stands between them is `content`'s.
-"""
+"""Fills the generated parts of a page, from `<!-- generated: NAME WORD... -->` to `<!-- end of generated -->`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,16 +9,16 @@ _BLOCK = re.compile(r"<!-- generated: (?P<words>[^\n]+?) -->\n.*?<!-- end of gen
 
 
 class UnknownBlockError(ValueError):
-    """A page asks for something nobody makes."""
+    """A page names a part for which there is no maker."""
 
 
 def fill(text: str, makers: Mapping[str, Maker]) -> str:
-    """The page with every generated part made anew; a page without marks as it is."""
+    """Return the page with all generated parts updated."""
 
-    def made(found: re.Match[str]) -> str:
-        name, *words = found["words"].split()
+    def make_part(match: re.Match[str]) -> str:
+        name, *words = match["words"].split()
         if name not in makers:
-            raise UnknownBlockError(f"generated: {name}: is none of {', '.join(makers)}")
-        return f"<!-- generated: {found['words']} -->\n\n{makers[name](*words).strip()}\n\n<!-- end of generated -->"
+            raise UnknownBlockError(f"generated: {name}: unknown part; the parts are {', '.join(makers)}")
+        return f"<!-- generated: {match['words']} -->\n\n{makers[name](*words).strip()}\n\n<!-- end of generated -->"
 
-    return _BLOCK.sub(made, text)
+    return _BLOCK.sub(make_part, text)

@@ -1,7 +1,4 @@
-"""What is generated in the documentation: the parts of pages by name, and the pictures.
-
-Owns the table of makers and the list of files that change. Writes nothing.
-"""
+"""Lists the generated parts of the documentation and the files that contain them. Writes nothing."""
 
 import functools
 import pathlib
@@ -15,8 +12,8 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.reference,
     "lint-overview": rules.overview,
     "lint-rules": rules.all_rules,
-    "file": examples.included,
-    "admission": examples.admitted,
+    "file": examples.include_file,
+    "admission": examples.show_admission,
     "common-refusals": refusals.common,
     "placement-scene": placement.scene,
     "placement-study": placement.study,
@@ -24,7 +21,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
 
 
 def files() -> Iterator[tuple[pathlib.Path, str]]:
-    """Each file that is generated, whole or in parts, and the text it has to have."""
+    """Yield the path and expected text of each file that is generated, fully or in parts."""
     for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         if (filled := blocks.fill(text, MAKERS)) != text or "<!-- generated: " in text:
@@ -35,5 +32,5 @@ def files() -> Iterator[tuple[pathlib.Path, str]]:
 
 @functools.cache
 def stale() -> tuple[pathlib.Path, ...]:
-    """The files that are not what they have to be; `python -m railwright.documentation` mends them."""
+    """Return the files that differ from their expected text. `python -m railwright.documentation` updates them."""
     return tuple(path for path, text in files() if not path.exists() or path.read_text(encoding="utf-8") != text)

@@ -1,7 +1,7 @@
-"""Pictures as SVG text: a fabric with its busy nodes and the ranks of one gang, and bars.
+"""Draws pictures as SVG: a fabric with its busy nodes and the ranks of a gang, and bars.
 
-Owns shapes and colours. No fonts, no scripts, nothing from elsewhere: the same values give the same bytes. Colours work
-on light and dark pages, and nothing is told by colour alone.
+The output is deterministic and needs no fonts, scripts or other files. The colours work on light and dark pages, and
+no information depends on colour alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def fabric(  # noqa: PLR0913 - the parts of one picture
     busy: frozenset[int],
     ranks: Mapping[int, int],
 ) -> str:
-    """Leaves as boxes of nodes under their spine: grey is held by other jobs, blue with its number a rank."""
+    """Draw leaves as boxes of nodes, grouped by spine. Grey nodes run other jobs; blue nodes show a rank's number."""
     parts: list[str] = []
     top = 56
     for spine in dict.fromkeys(spines.values()):
@@ -47,7 +47,7 @@ def fabric(  # noqa: PLR0913 - the parts of one picture
 
 
 def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
-    """A bar for each value of 0 to 1, its number at its end."""
+    """Draw a labelled bar for each value from 0 to 1."""
     parts = [_text(12, 24, title, 15, "bold")]
     for row, (name, value) in enumerate(values):
         top = 40 + row * 34

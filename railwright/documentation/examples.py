@@ -1,6 +1,6 @@
-"""Files of the tree inside pages, and what admission makes of them: the webhook's own answer, never typed by hand.
+"""Shows files of the repository on pages, and the real changes that admission makes to them.
 
-Owns the form. The answer is `railwright.cli.explanation.account`'s, the same that `railwright explain` shows.
+The changes are those that `railwright explain` shows.
 """
 
 import difflib
@@ -18,65 +18,65 @@ EXAMPLES = ROOT / "manifests" / "examples"
 _CONTEXT = 4  # unchanged lines around a change
 
 
-def included(path: str) -> str:
-    """A file of the tree as a code block, its name as the title."""
+def include_file(path: str) -> str:
+    """Return a file as a Markdown code block with its path as the title."""
     text = (ROOT / path).read_text(encoding="utf-8").rstrip()
     return f'```yaml title="{path}"\n{text}\n```'
 
 
-def admitted(site: str) -> str:
-    """What becomes of the pods of a site's job: the pod as a diff, then each change and its reason."""
-    alike: dict[tuple[account.Why, ...], list[account.Account]] = {}
-    for each in accounts(EXAMPLES / site / "job.yaml", EXAMPLES / site / "policy.yaml"):
-        alike.setdefault(tuple(each.changes), []).append(each)
-    return "\n\n".join(_told(first, others) for first, *others in alike.values())
+def show_admission(site: str) -> str:
+    """Return the changes to the pods of a site's job, in Markdown: a diff, and a table of changes with reasons."""
+    by_changes: dict[tuple[account.Why, ...], list[account.Account]] = {}
+    for item in preview_admission(EXAMPLES / site / "job.yaml", EXAMPLES / site / "policy.yaml"):
+        by_changes.setdefault(tuple(item.changes), []).append(item)
+    return "\n\n".join(_format_template(first, others) for first, *others in by_changes.values())
 
 
-def accounts(job: pathlib.Path, policy: pathlib.Path) -> list[account.Account]:
-    """What admission answers for every template of a manifest."""
-    found = accepted(policy)
+def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[account.Account]:
+    """Return admission's answer for each pod template of a manifest."""
+    loaded_policy = read_policy(policy)
     caches = account.known(None)
     trees = manifests.read(job.read_text(encoding="utf-8"), str(job))
-    made = [each for tree in trees for each in templates.of(tree, templates.DEFAULT_NAMESPACE) or ()]
-    return [account.give(each, found, caches) for each in made]
+    pod_templates = [item for tree in trees for item in templates.of(tree, templates.DEFAULT_NAMESPACE) or ()]
+    return [account.give(item, loaded_policy, caches) for item in pod_templates]
 
 
-def accepted(path: pathlib.Path) -> model.Policy:
-    """The policy of a file. Raises TypeError for one that would be refused."""
-    found = policies.read(path.read_text(encoding="utf-8"))
-    if isinstance(found, policies.Rejected):
-        raise TypeError(f"{path}: {found.errors[0].path}: {found.errors[0].message}")
-    return found
+def read_policy(path: pathlib.Path) -> model.Policy:
+    """Return the policy in a file. Raises TypeError if it is invalid."""
+    policy = policies.read(path.read_text(encoding="utf-8"))
+    if isinstance(policy, policies.Rejected):
+        raise TypeError(f"{path}: {policy.errors[0].path}: {policy.errors[0].message}")
+    return policy
 
 
-def _told(given: account.Account, alike: Sequence[account.Account]) -> str:
-    """One template; `alike` are the others of the job that get the same."""
-    title = f"**{_of(given)}**: fabric `{given.fabric}`, role {given.role}."
-    if alike:
-        title += f" The same for {', '.join(map(_of, alike))}."
-    rows = [f"| {_cell(each.change)} | {_cell(each.reason)} |" for each in given.changes]
-    said = [f"- warning: {_cell(each)}" for each in given.warnings]
-    table = ["| change | why |", "|---|---|", *rows, *(["", *said] if said else [])]
-    return "\n".join([title, "", "```diff", _difference(given), "```", "", *table])
+def _format_template(preview: account.Account, others: Sequence[account.Account]) -> str:
+    """Return the changes to a template. `others` are the templates of the job that get the same changes."""
+    title = f"**{_format_name(preview)}**: fabric `{preview.fabric}`, role {preview.role}."
+    if others:
+        title += f" The same for {', '.join(map(_format_name, others))}."
+    rows = [f"| {_escape_cell(item.change)} | {_escape_cell(item.reason)} |" for item in preview.changes]
+    warnings = [f"- warning: {_escape_cell(item)}" for item in preview.warnings]
+    table = ["| change | why |", "|---|---|", *rows, *(["", *warnings] if warnings else [])]
+    return "\n".join([title, "", "```diff", _diff(preview), "```", "", *table])
 
 
-def _of(given: account.Account) -> str:
-    what = given.template or given.object
-    return what if given.pods is None else f"{what} ({given.pods} pod{'' if given.pods == 1 else 's'})"
+def _format_name(preview: account.Account) -> str:
+    name = preview.template or preview.object
+    return name if preview.pods is None else f"{name} ({preview.pods} pod{'' if preview.pods == 1 else 's'})"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def _difference(given: account.Account) -> str:
-    before, after = _lines(given.before), _lines(given.after)
+def _diff(preview: account.Account) -> str:
+    before, after = _format_pod(preview.before), _format_pod(preview.after)
     lines = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]
     return "\n".join("..." if line.startswith("@@") else line for line in lines)
 
 
-def _lines(pod: account.Tree) -> list[str]:
-    """The pod as YAML, its record as the summary that it is for a reader: the policy's digest is left out."""
+def _format_pod(pod: account.Tree) -> list[str]:
+    """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
     annotations = dict(manifests.mapping(pod, "metadata", "annotations"))
     text = annotations.pop(names.INJECTION, None)
     if text:

@@ -27,7 +27,7 @@ _NAMES = {
 }
 
 
-class Landing(msgspec.Struct, frozen=True):
+class GangPlacement(msgspec.Struct, frozen=True):
     """Where the gang landed under one policy, and what that is worth."""
 
     policy: str
@@ -55,7 +55,7 @@ def scene() -> str:
     """Markdown: the table of the one gang."""
     rows = [
         f"| {_NAMES[each.policy]} | {each.leaves} | {each.crossings} | {each.bandwidth:.2f} | {mean(each.policy):.2f} |"
-        for each in landings()
+        for each in place_gang()
     ]
     return "\n".join(
         [
@@ -71,12 +71,14 @@ def study() -> str:
     rows = [
         f"| {_NAMES[each.policy]} | {each.summary.modelled_busbw_of_optimum:.2f} | {each.summary.worst_gang:.2f} "
         f"| {each.summary.leaves_of_fewest:.2f} | {each.summary.avoidable_crossings} |"
-        for each in _studied()
+        for each in _run_study()
     ]
     head = (
         "| placed by | of the optimum's bandwidth | worst gang | leaves, of the fewest possible | avoidable crossings |"
     )
-    return "\n".join([head, "|---|---|---|---|---|", *rows, "", f"{_studied()[0].summary.gangs} gangs in {JOBS} jobs."])
+    return "\n".join(
+        [head, "|---|---|---|---|---|", *rows, "", f"{_run_study()[0].summary.gangs} gangs in {JOBS} jobs."]
+    )
 
 
 def pictures() -> dict[str, str]:
@@ -91,25 +93,25 @@ def pictures() -> dict[str, str]:
             busy=frozenset(busy_nodes(SHOWN)),
             ranks={host: rank for rank, host in enumerate(each.hosts)},
         )
-        for each in landings()
+        for each in place_gang()
         if each.policy in {"none", "greedy", "railwright"}
     }
-    bars = [(_NAMES[each.policy], each.summary.modelled_busbw_of_optimum) for each in _studied()]
+    bars = [(_NAMES[each.policy], each.summary.modelled_busbw_of_optimum) for each in _run_study()]
     return {**drawn, "placement-study.svg": drawings.bars("Modelled bandwidth of gangs, of the optimum's", bars)}
 
 
 @functools.cache
-def landings(draw: int = SHOWN) -> tuple[Landing, ...]:
+def place_gang(draw: int = SHOWN) -> tuple[GangPlacement, ...]:
     """The gang, by each policy of the simulator, on the same free nodes."""
-    return tuple(_landed(policy, busy_nodes(draw)) for policy in studies.POLICIES)
+    return tuple(_place_by(policy, busy_nodes(draw)) for policy in studies.POLICIES)
 
 
 def mean(policy: str) -> float:
     """The modelled bandwidth of the gang under one policy, over all draws."""
-    return statistics.fmean(each.bandwidth for draw in DRAWS for each in landings(draw) if each.policy == policy)
+    return statistics.fmean(each.bandwidth for draw in DRAWS for each in place_gang(draw) if each.policy == policy)
 
 
-def _landed(policy: str, busy: Sequence[int]) -> Landing:
+def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
 
     def make(on: world.World) -> choosers.Chooser:
         inner = ours.Railwright(on, announced=True) if policy == "railwright" else choosers.RIVALS[policy](on)
@@ -119,7 +121,7 @@ def _landed(policy: str, busy: Sequence[int]) -> Landing:
     gang = streams.Job(BUSY, 1.0, 60.0, GANG, sites.GPUS, died=False)
     found = loops.Run(_site(), make, schedulers.Settings()).play([*before, gang]).placed[-1]
     crossings = _crossings(found.hosts)
-    return Landing(policy, found.value, found.leaves, crossings, found.hosts)
+    return GangPlacement(policy, found.value, found.leaves, crossings, found.hosts)
 
 
 def _crossings(hosts: Sequence[int]) -> int:
@@ -129,7 +131,7 @@ def _crossings(hosts: Sequence[int]) -> int:
 
 
 @functools.cache
-def _studied() -> tuple[studies.Result, ...]:
+def _run_study() -> tuple[studies.Result, ...]:
     question = studies.Question(site=_site(), jobs=JOBS)
     jobs = studies.drawn(question)
     return tuple(studies.run(question, policy, jobs) for policy in studies.POLICIES)

@@ -1,7 +1,4 @@
-"""What people meet most often when admission refuses a pod or warns of it, in the webhook's own words.
-
-Owns the cases. The sentences are the webhook's, asked when the page is made.
-"""
+"""Lists the most common rejections and warnings of admission, with the webhook's real messages."""
 
 import msgspec
 import yaml
@@ -29,7 +26,7 @@ spec:
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A slip, and what to do about it beyond what the sentence says."""
+    """A common mistake, and a fix in addition to the message."""
 
     title: str
     fix: str
@@ -40,8 +37,8 @@ class Case(msgspec.Struct, frozen=True):
 
 
 CASES = (
-    Case("The fabric's name is misspelt", "Take one of the names in the message.", label="rocee"),
-    Case("The label has no value", "Write the fabric, or `default`.", label='""'),
+    Case("The fabric's name is misspelt", "Use one of the names in the message.", label="rocee"),
+    Case("The label has no value", "Set the name of a fabric, or `default`.", label='""'),
     Case(
         "More rails than the fabric has",
         "Remove the annotation: without it a pod gets all rails.",
@@ -49,47 +46,47 @@ CASES = (
     ),
     Case(
         "A word that cannot be skipped",
-        "`networks`, `devices`, `mounts`, `security`, `env` and `preflight` can.",
+        "Use `networks`, `devices`, `mounts`, `security`, `env` or `preflight`.",
         annotations="railwright.io/skip: gpu",
     ),
     Case(
         "A container that is not in the pod",
-        "Name containers of `spec.containers`, or remove the annotation: those with a GPU are taken.",
+        "Name containers of `spec.containers`, or remove the annotation to select those with a GPU.",
         annotations="railwright.io/containers: trainer",
     ),
     Case(
-        "Networks that Multus could not read",
-        "Correct your annotation, or remove it: railwright adds the rails' networks.",
+        "A networks annotation that Multus would reject",
+        "Correct the annotation, or remove it: railwright adds the rails' networks.",
         annotations="k8s.v1.cni.cncf.io/networks: prod/a/b",
     ),
     Case(
-        "The pod is on the host's network",
-        "A warning: the pod runs. Remove `hostNetwork: true` to get interfaces of its own.",
+        "The pod uses the host's network",
+        "This is a warning: the pod runs. Remove `hostNetwork: true` to give the pod its own interfaces.",
         host_network=True,
     ),
     Case(
-        "You set a variable that the fabric has a value for",
-        "Yours stays. Remove it if it is left over from a hand-written job.",
+        "The pod sets a variable that railwright would derive",
+        "The pod's value is used. Remove it if it is left over from a hand-written job.",
         env='{name: NCCL_IB_HCA, value: "mlx5_9"}',
     ),
 )
 
 
 def common() -> str:
-    """Markdown: each case, what is said of it, and the fix."""
-    return "\n\n".join(_case(each) for each in CASES)
+    """Return each case with its fix and message, in Markdown."""
+    return "\n\n".join(map(_format_case, CASES))
 
 
-def _case(case: Case) -> str:
-    given = answered(case)
-    said = [given.message] if account.refused(given) else list(given.warnings)
-    said += [f"kept: {who}: {', '.join(map(str, what))}" for who, what in given.kept.items()]
-    return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(said)}\n```"
+def _format_case(case: Case) -> str:
+    preview = preview_case(case)
+    messages = [preview.message] if account.refused(preview) else list(preview.warnings)
+    messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.kept.items()]
+    return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(messages)}\n```"
 
 
-def answered(case: Case) -> account.Account:
-    """What the webhook answers for the case's pod."""
+def preview_case(case: Case) -> account.Account:
+    """Return the webhook's answer to the pod of a case."""
     text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
     (tree,) = manifests.read(yaml.safe_dump(yaml.safe_load(text)), "pod")
-    made = templates.of(tree, templates.DEFAULT_NAMESPACE) or []
-    return account.give(made[0], examples.accepted(_POLICY), account.known(None))
+    pods = templates.of(tree, templates.DEFAULT_NAMESPACE) or []
+    return account.give(pods[0], examples.read_policy(_POLICY), account.known(None))

@@ -1,6 +1,6 @@
-"""The lint rules as a page: what each says, why, where the fact is from, and its own examples.
+"""Formats the lint rules as a page: title, explanation, source and examples of each rule.
 
-Owns the form. The examples are those the rules carry and are tested by; what is said of them is said by the rules.
+The examples are the rules' own test cases, and the messages shown are those that the rules give for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,68 +10,69 @@ import msgspec
 
 from railwright.fabric.lint import engine, model
 
-_OWN = {"title", "settings", "site"}  # fields of Ranks that are shown in a form of their own
+_OWN = {"title", "settings", "site"}  # fields of Ranks that are formatted separately
 
 
 def overview() -> str:
-    """Markdown: a row for each rule."""
+    """Return a table with a row for each rule, in Markdown."""
     rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in engine.every()]
-    return "\n".join(["| rule | severity | says |", "|---|---|---|", *rows])
+    return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
 
 def all_rules() -> str:
-    """Markdown: a part for each rule, with an anchor of its code in small letters."""
-    return "\n\n".join(map(_rule, engine.every()))
+    """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
+    return "\n\n".join(map(_format_rule, engine.every()))
 
 
-def _rule(rule: model.Rule) -> str:
+def _format_rule(rule: model.Rule) -> str:
     parts = [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
-        f"*{rule.severity}*, `{rule.name}`. {_prose(rule.explanation)}",
-        f"Source: {_prose(rule.source)}.",
-        *_examples("Said of", rule.bad, rule),
-        *_examples("Silent on", rule.good, rule),
+        f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
+        f"Source: {_escape(rule.source)}.",
+        *_format_examples("Reported for", rule.bad, rule),
+        *_format_examples("Not reported for", rule.good, rule),
     ]
     return "\n\n".join(parts)
 
 
-def _examples(word: str, examples: Iterable[model.Example], rule: model.Rule) -> Iterator[str]:
-    """Each example: its settings, what else is known of its ranks, and the rule's own words on it."""
-    for each in examples:
-        known = "; ".join(_known(each.ranks))
-        said = "".join(f"\n# {rule.code} {one.message}" for one in rule.check(each.ranks))
-        lines = "\n".join(_line(setting) for setting in each.ranks.settings) or "(no settings)"
-        yield f"{word} {_prose(each.title)}{f' ({known})' if known else ''}:\n\n```text\n{lines}{said}\n```"
+def _format_examples(word: str, examples: Iterable[model.Example], rule: model.Rule) -> Iterator[str]:
+    """Yield each example: its settings, the context of its ranks, and the messages of the rule."""
+    for example in examples:
+        context = "; ".join(_list_context(example.ranks))
+        messages = "".join(f"\n# {rule.code} {violation.message}" for violation in rule.check(example.ranks))
+        lines = "\n".join(_format_setting(setting) for setting in example.ranks.settings) or "(no settings)"
+        title = f"{word} {_escape(example.title)}{f' ({context})' if context else ''}"
+        yield f"{title}:\n\n```text\n{lines}{messages}\n```"
 
 
-def _line(setting: model.Setting) -> str:
+def _format_setting(setting: model.Setting) -> str:
     origin = "" if setting.origin is model.Origin.ENV else f"   # {setting.where or setting.origin}"
     return f"{setting.name}={'(from elsewhere)' if setting.value is None else setting.value}{origin}"
 
 
-def _known(ranks: model.Ranks) -> Iterator[str]:
-    """What an example says beside its settings, in the words of the model."""
+def _list_context(ranks: model.Ranks) -> Iterator[str]:
+    """Yield the fields of an example that differ from their defaults."""
     plain = msgspec.structs.asdict(model.Ranks(""))
     for key, value in msgspec.structs.asdict(ranks).items():
         if key not in _OWN and value != plain[key]:
             written = ".".join(map(str, value)) if key == "nccl" else value  # a release
-            yield f"{key.replace('_', ' ')} {_shown(written)}"
+            yield f"{key.replace('_', ' ')} {_format_value(written)}"
     blank = msgspec.structs.asdict(model.Site())
     for key, value in msgspec.structs.asdict(ranks.site).items():
         if value != blank[key] and key != "fabric":
-            yield f"{key.replace('_', ' ')} {_shown(value)}"
+            yield f"{key.replace('_', ' ')} {_format_value(value)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, frozenset):
         value = sorted(value)
     if isinstance(value, list | tuple):
-        return " ".join(map(_shown, value)) or "none"
+        return " ".join(map(_format_value, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(each)}" for key, each in value.items()) or "none"
+        return ", ".join(f"{key}: {_format_value(each)}" for key, each in value.items()) or "none"
     return f"`{value}`"
 
 
-def _prose(text: str) -> str:
-    """Text of a rule as Markdown: what would be markup is shown as written."""
+def _escape(text: str) -> str:
+    """Escape the text of a rule for Markdown."""
     return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").replace("|", "\\|")

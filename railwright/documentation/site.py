@@ -1,6 +1,6 @@
-"""Hooks of MkDocs (`mkdocs.yml`): links that leave docs/, and nothing from elsewhere.
+"""Hooks of MkDocs (`mkdocs.yml`): they redirect links that leave docs/, and forbid loading from other servers.
 
-Owns these two. Runs in MkDocs' own environment, so it imports the standard library only.
+The module runs in MkDocs' environment, so it imports only the standard library.
 """
 
 import re
@@ -15,27 +15,27 @@ _FETCHED = re.compile(
 
 
 class ElsewhereError(Exception):
-    """A page that would fetch something from another server: the site has to work without a network."""
+    """A page would load something from another server, but the site must work without a network."""
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links to files of the tree to the repository, or leave their text where none is configured."""
+    """Point links to files outside docs/ to the repository. Without a `repo_url`, keep only their text."""
     del files
     depth = page.file.src_uri.count("/")
     base = config.get("repo_url")
 
-    def led(found: re.Match[str]) -> str:
-        if found["up"].count("/") <= depth:
-            return found[0]  # inside docs/
-        text, path, anchor = found["text"], found["path"], found["anchor"] or ""
+    def point_to_repository(match: re.Match[str]) -> str:
+        if match["up"].count("/") <= depth:
+            return match[0]  # inside docs/
+        text, path, anchor = match["text"], match["path"], match["anchor"] or ""
         return f"[{text}]({base.rstrip('/')}/blob/main/{path}{anchor})" if base else text
 
-    return _OUTSIDE.sub(led, markdown)
+    return _OUTSIDE.sub(point_to_repository, markdown)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Raise ElsewhereError for a page that is not whole by itself."""
+    """Raise ElsewhereError for a page that loads from another server."""
     del config
-    if found := _FETCHED.search(output):
-        raise ElsewhereError(f"{page.file.src_uri}: {found[0][:200]}: the site must not load from another server")
+    if match := _FETCHED.search(output):
+        raise ElsewhereError(f"{page.file.src_uri}: {match[0][:200]}: the site must not load from another server")
     return output

@@ -1,8 +1,8 @@
-"""Volcano's HyperNodes as domains: which of them a node is in, the closest first.
+"""Finds the domains of nodes from Volcano's HyperNodes, closest first.
 
-Owns the tree that the objects describe and the keys its levels are known by: level 1 is the lowest tier any HyperNode
-has, level 2 the next, and so on. Nothing wrong with the objects stops it: what cannot be is left out and told. Knows
-no rails and no policy. Patterns are an administrator's (HyperNodes have no namespace) and are run as they are.
+Level 1 is the lowest tier of all HyperNodes, level 2 the next, and so on. Invalid HyperNodes never raise; they are
+skipped and reported by `Tree.problems`. Patterns run unchecked: HyperNodes are cluster-scoped, so only administrators
+write them.
 """
 
 import functools
@@ -15,32 +15,32 @@ from railwright.fabric import views, workload_views
 from railwright.fabric.policy import model, selectors
 
 _PREFIX = "hypernode/level-"
-LEVELS = tuple(f"{_PREFIX}{level}" for level in range(1, 9))  # more than any network has tiers
+LEVELS = tuple(f"{_PREFIX}{level}" for level in range(1, 9))  # more levels than any network has tiers
 
 Labels = Mapping[str, str]
 
 
 class NameMatch(views.View, frozen=True):
-    """A member by its name."""
+    """Selects a member by its exact name."""
 
     name: str = ""
 
 
 class PatternMatch(views.View, frozen=True):
-    """Members by a pattern that is found anywhere in their name."""
+    """Selects members by a pattern that matches anywhere in the name."""
 
     pattern: str = ""
 
 
 class LabelMatch(views.View, frozen=True):
-    """Nodes by a label selector."""
+    """Selects nodes by labels."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[views.Requirement] | None = None
 
 
 class Selector(views.View, frozen=True):
-    """Which members; the API server takes exactly one of the three."""
+    """Selector of members. The API server accepts exactly one of the three."""
 
     exact_match: NameMatch | None = None
     regex_match: PatternMatch | None = None
@@ -48,14 +48,14 @@ class Selector(views.View, frozen=True):
 
 
 class Member(views.View, frozen=True):
-    """One of spec.members: nodes, or other HyperNodes."""
+    """An item of spec.members: nodes, or other HyperNodes."""
 
     type: str = ""
     selector: Selector | None = None
 
 
 class Spec(views.View, frozen=True):
-    """spec of a HyperNode; the lower the tier, the closer its members are to each other."""
+    """spec of a HyperNode. The lower the tier, the closer its members are to each other."""
 
     tier: int = 0
     members: list[Member] | None = None
@@ -70,95 +70,96 @@ class HyperNode(views.View, frozen=True):
 
 @functools.lru_cache(maxsize=256)
 def are_among(domains: tuple[str, ...]) -> bool:
-    """True when any of these domain keys is a level of HyperNodes."""
+    """True if any of the domain keys is a level of HyperNodes."""
     return any(key.startswith(_PREFIX) for key in domains)
 
 
 class Tree:
-    """The HyperNodes there are, and every node's place among them; grown anew only after they changed."""
+    """All HyperNodes, with an index of the nodes' positions that is rebuilt after a change."""
 
     def __init__(self) -> None:
         self._specs: dict[str, Spec] = {}
-        self._grown: _Grown | None = None
-        self._places: dict[str, tuple[Labels, _Found]] = {}
+        self._index: _Index | None = None
+        self._positions: dict[str, tuple[Labels, _Position]] = {}
 
     def upsert(self, obj: HyperNode) -> bool:
-        """A HyperNode appeared or changed; False where only its status did."""
+        """Add or update a HyperNode. Return False if its spec did not change."""
         if self._specs.get(obj.metadata.name) == obj.spec:
             return False
         self._specs[obj.metadata.name] = obj.spec
-        self._cut()
+        self._invalidate()
         return True
 
     def remove(self, name: str) -> bool:
-        """A HyperNode is gone; False where it was not known."""
-        known = self._specs.pop(name, None) is not None
-        if known:
-            self._cut()
-        return known
+        """Remove a deleted HyperNode. Return False if there was none of that name."""
+        existed = self._specs.pop(name, None) is not None
+        if existed:
+            self._invalidate()
+        return existed
 
     def replace(self, objects: Sequence[HyperNode]) -> bool:
-        """The full list; True if it is another than before."""
+        """Replace all HyperNodes. Return True if any spec changed."""
         specs = {obj.metadata.name: obj.spec for obj in objects}
         if specs == self._specs:
             return False
         self._specs = specs
-        self._cut()
+        self._invalidate()
         return True
 
     def forget(self, node: str) -> None:
-        """A node is gone."""
-        self._places.pop(node, None)
+        """Remove a deleted node."""
+        self._positions.pop(node, None)
 
     def values(self, node: str, labels: Labels) -> Mapping[str, str]:
-        """The name of the node's HyperNode by key of LEVELS, for the levels where it has one."""
-        return self._found(node, labels).values
+        """Return the names of the node's HyperNodes by key of LEVELS, without levels that it is not in."""
+        return self._find_position(node, labels).values
 
     def problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
-        """What was read over, a sentence each; `nodes` are the labels of the nodes there are."""
-        told = [*self._tree().problems, *_missing(self._tree(), nodes)]
+        """Return a message for each invalid part that was skipped. `nodes` has the labels of all nodes by name."""
+        messages = [*self._get_index().problems, *_find_missing(self._get_index(), nodes)]
         for name, labels in nodes.items():
-            told += self._found(name, labels).problems
-        return tuple(told)
+            messages += self._find_position(name, labels).problems
+        return tuple(messages)
 
-    def _tree(self) -> "_Grown":
-        if self._grown is None:
-            self._grown = _grow(self._specs)
-        return self._grown
+    def _get_index(self) -> "_Index":
+        if self._index is None:
+            self._index = _build(self._specs)
+        return self._index
 
-    def _found(self, node: str, labels: Labels) -> "_Found":
-        known = self._places.get(node)
-        if known is None or known[0] is not labels:  # a changed node has other labels, if only another copy of them
-            known = self._places[node] = (labels, _find(self._tree(), node, labels))
-        return known[1]
+    def _find_position(self, node: str, labels: Labels) -> "_Position":
+        cached = self._positions.get(node)
+        if cached is None or cached[0] is not labels:  # an updated node always has a new labels object
+            cached = self._positions[node] = (labels, _compute_position(self._get_index(), node, labels))
+        return cached[1]
 
-    def _cut(self) -> None:
-        self._grown = None
-        self._places.clear()
+    def _invalidate(self) -> None:
+        self._index = None
+        self._positions.clear()
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """One node's place."""
+class _Position(msgspec.Struct, frozen=True):
+    """The HyperNodes of a node by level, and the problems found there."""
 
     values: Mapping[str, str]
     problems: tuple[str, ...]
 
 
-class _Grown(msgspec.Struct, frozen=True):
-    """The tree, and how nodes are found to be in it."""
+class _Index(msgspec.Struct, frozen=True):
+    """Index of the HyperNodes' tree and of their members."""
 
-    order: Mapping[str, int]  # of the HyperNodes: by tier, then by name
-    keys: Mapping[str, str]  # HyperNode -> its level's key
-    above: Mapping[str, tuple[str, ...]]  # HyperNode -> itself and what it is in, the lowest first
+    order: Mapping[str, int]  # HyperNode -> its place in the order by tier, then by name
+    keys: Mapping[str, str]  # HyperNode -> key of its level
+    above: Mapping[str, tuple[str, ...]]  # HyperNode -> itself and its ancestors, lowest first
     by_name: Mapping[str, tuple[str, ...]]  # node -> HyperNodes that name it
-    tests: tuple[tuple[str, Callable[[str, Labels], bool]], ...]
+    tests: tuple[tuple[str, Callable[[str, Labels], bool]], ...]  # HyperNode and its test of a node's name and labels
     problems: tuple[str, ...]
 
 
-def _grow(specs: Mapping[str, Spec]) -> _Grown:
+def _build(specs: Mapping[str, Spec]) -> _Index:
     problems: list[str] = []
-    order = {name: at for at, name in enumerate(sorted(specs, key=lambda each: (specs[each].tier, each)))}
-    keys = _keys(specs, problems)
+    sorted_names = sorted(specs, key=lambda name: (specs[name].tier, name))
+    order = {name: position for position, name in enumerate(sorted_names)}
+    keys = _assign_keys(specs, problems)
     parents: dict[str, str] = {}
     claims: list[tuple[str, str]] = []
     by_name: dict[str, tuple[str, ...]] = {}
@@ -167,104 +168,110 @@ def _grow(specs: Mapping[str, Spec]) -> _Grown:
         for member in specs[name].members or ():
             selector = member.selector or Selector()
             if member.type == "HyperNode":
-                claims += ((child, name) for child in _children(name, selector, specs, problems))
+                claims += ((child, name) for child in _list_children(name, selector, specs, problems))
             elif selector.exact_match:
-                listed = by_name.get(selector.exact_match.name, ())
-                by_name[selector.exact_match.name] = (*listed, name)
-            elif test := _test(name, selector, problems):
+                earlier = by_name.get(selector.exact_match.name, ())
+                by_name[selector.exact_match.name] = (*earlier, name)
+            elif test := _build_test(name, selector, problems):
                 tests.append((name, test))
     for child, name in claims:
         parents.setdefault(child, name)
-    problems += _disputed(claims, parents)
-    above = {name: tuple(each for each in _climb(name, parents) if each in keys) for name in order}
-    return _Grown(order=order, keys=keys, above=above, by_name=by_name, tests=tuple(tests), problems=tuple(problems))
+    problems += _find_disputed(claims, parents)
+    above = {name: tuple(ancestor for ancestor in _list_ancestors(name, parents) if ancestor in keys) for name in order}
+    return _Index(order=order, keys=keys, above=above, by_name=by_name, tests=tuple(tests), problems=tuple(problems))
 
 
-def _keys(specs: Mapping[str, Spec], problems: list[str]) -> Mapping[str, str]:
+def _assign_keys(specs: Mapping[str, Spec], problems: list[str]) -> Mapping[str, str]:
     tiers = sorted({spec.tier for spec in specs.values()})
     level = dict(zip(tiers, LEVELS, strict=False))
     if len(tiers) > len(LEVELS):
         problems.append(
-            f"HyperNodes have {len(tiers)} tiers; those from tier {tiers[len(LEVELS)]} upwards are not looked at"
+            f"HyperNodes have {len(tiers)} tiers, but only {len(LEVELS)} are supported; "
+            f"those from tier {tiers[len(LEVELS)]} upwards are ignored"
         )
     return {name: level[spec.tier] for name, spec in specs.items() if spec.tier in level}
 
 
-def _children(name: str, selector: Selector, specs: Mapping[str, Spec], problems: list[str]) -> Iterator[str]:
-    """The HyperNodes a member speaks of: only those of a lower tier can be, so that nothing is above itself."""
+def _list_children(name: str, selector: Selector, specs: Mapping[str, Spec], problems: list[str]) -> Iterator[str]:
+    """Yield the HyperNodes that a member selects. Only those of a lower tier are valid, so there are no cycles."""
     tier = specs[name].tier
     if selector.exact_match:
         child = selector.exact_match.name
         if child not in specs:
-            problems.append(f"HyperNode {name} has the member {child}, which does not exist; create it or take it out")
+            problems.append(f"HyperNode {name} has the member {child}, which does not exist; create it or remove it")
         elif specs[child].tier >= tier:
             problems.append(
-                f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}, which is left "
-                "out; a member's tier has to be lower"
+                f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}, which is "
+                "ignored; a member's tier must be lower"
             )
         else:
             yield child
-    elif test := _test(name, selector, problems):
-        yield from sorted(each for each, spec in specs.items() if spec.tier < tier and test(each, {}))
+    elif test := _build_test(name, selector, problems):
+        yield from sorted(child for child, spec in specs.items() if spec.tier < tier and test(child, {}))
 
 
-def _disputed(claims: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> Iterator[str]:
+def _find_disputed(claims: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> Iterator[str]:
     for child, parent in claims:
         first = parents[child]
-        if parent not in _climb(first, parents):
-            yield f"HyperNode {child} is a member of {first} and of {parent}; {first} counts: take it out of the other"
+        if parent not in _list_ancestors(first, parents):
+            yield f"HyperNode {child} is a member of {first} and of {parent}; {first} is used: remove it from {parent}"
 
 
-def _climb(name: str, parents: Mapping[str, str]) -> Iterator[str]:
-    at: str | None = name
-    while at is not None:  # it ends: a parent's tier is the higher one
-        yield at
-        at = parents.get(at)
+def _list_ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
+    ancestor: str | None = name
+    while ancestor is not None:  # ends, because each parent has a higher tier
+        yield ancestor
+        ancestor = parents.get(ancestor)
 
 
-def _test(name: str, selector: Selector, problems: list[str]) -> Callable[[str, Labels], bool] | None:
-    """Whether a name with labels is a member; None where the selector cannot be read or selects nothing."""
+def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[[str, Labels], bool] | None:
+    """Return a test of a member's name and labels, or None if the selector is invalid or selects nothing."""
     if selector.regex_match:
         pattern = selector.regex_match.pattern
         try:
             search = re.compile(pattern).search
         except (re.error, OverflowError, RecursionError) as error:
-            problems.append(f"HyperNode {name} has the pattern {pattern[:80]!r}, which nothing matches here: {error}")
+            problems.append(
+                f"HyperNode {name} has the invalid pattern {pattern[:80]!r}, so it matches nothing; correct it: {error}"
+            )
             return None
-        return lambda each, _: search(each) is not None
-    given = selector.label_match
-    if given is None or not (given.match_labels or given.match_expressions):  # Volcano's GetMembers: selects nothing
+        return lambda member, _: search(member) is not None
+    label_match = selector.label_match
+    # Volcano's GetMembers: an empty selector selects nothing
+    if label_match is None or not (label_match.match_labels or label_match.match_expressions):
         return None
     tree = {
-        "matchLabels": given.match_labels or {},
+        "matchLabels": label_match.match_labels or {},
         "matchExpressions": [
-            {"key": each.key, "operator": each.operator, "values": each.values or ()}
-            for each in given.match_expressions or ()
+            {"key": expression.key, "operator": expression.operator, "values": expression.values or ()}
+            for expression in label_match.match_expressions or ()
         ],
     }
     try:
-        wanted = msgspec.convert(tree, model.LabelSelector)
+        label_selector = msgspec.convert(tree, model.LabelSelector)
     except msgspec.ValidationError as error:
-        problems.append(f"HyperNode {name} has a labelMatch that cannot be read, so that nothing matches it: {error}")
+        problems.append(f"HyperNode {name} has an invalid labelMatch, so it matches nothing; correct it: {error}")
         return None
-    return lambda _, labels: selectors.matches(wanted, labels)
+    return lambda _, labels: selectors.matches(label_selector, labels)
 
 
-def _find(tree: _Grown, node: str, labels: Labels) -> _Found:
-    inside = {*tree.by_name.get(node, ()), *(name for name, test in tree.tests if test(node, labels))}
+def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:
+    direct_parents = {*index.by_name.get(node, ()), *(name for name, test in index.tests if test(node, labels))}
     values: dict[str, str] = {}
     problems = []
-    for name in sorted(inside, key=tree.order.__getitem__):
-        chain = {tree.keys[each]: each for each in tree.above[name]}
-        other = next((values[key] for key, each in chain.items() if values.get(key, each) != each), None)
+    for name in sorted(direct_parents, key=index.order.__getitem__):
+        chain = {index.keys[ancestor]: ancestor for ancestor in index.above[name]}
+        other = next((values[key] for key, ancestor in chain.items() if values.get(key, ancestor) != ancestor), None)
         if other is None:
             values |= chain
         else:
-            problems.append(f"node {node} is a member of the HyperNodes {other} and {name}; {other} counts")
-    return _Found(values=values, problems=tuple(problems))
+            problems.append(
+                f"node {node} is a member of the HyperNodes {other} and {name}; {other} is used: remove it from {name}"
+            )
+    return _Position(values=values, problems=tuple(problems))
 
 
-def _missing(tree: _Grown, nodes: Collection[str]) -> Iterable[str]:
-    for node, names in tree.by_name.items():
+def _find_missing(index: _Index, nodes: Collection[str]) -> Iterable[str]:
+    for node, names in index.by_name.items():
         if node not in nodes:
-            yield f"HyperNode {names[0]} has the member {node}, and there is no such node"
+            yield f"HyperNode {names[0]} has the member {node}, but there is no such node; remove it"

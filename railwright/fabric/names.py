@@ -1,32 +1,29 @@
-"""Every label, annotation, object name and path that railwright reads or writes, and whose it is.
+"""Labels, annotations, object names and paths that railwright reads or writes."""
 
-Owns the spelling and nothing else: no parsing, no defaults, no meaning beyond the comment beside a name.
-"""
-
-# --- ours: what users and operators write -------------------------------------------------------------
+# --- railwright's keys that users and operators set ---------------------------------------------------
 DOMAIN = "railwright.io"
 DOCS = f"https://{DOMAIN}/docs"  # pages are docs/<page>.md, with their anchors
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
-UNINJECTED = f"{DOMAIN}/uninjected"  # label on namespaces, `warn`: read by the API server only (admission-policy.yaml)
-RAILS = f"{DOMAIN}/rails"  # annotation: fewer rails than the fabric has
-CONTAINERS = f"{DOMAIN}/containers"  # annotation: which containers get the fabric
-SKIP = f"{DOMAIN}/skip"  # annotation: concerns to leave out
+UNINJECTED = f"{DOMAIN}/uninjected"  # label on namespaces, `warn`: only the API server reads it (admission-policy.yaml)
+RAILS = f"{DOMAIN}/rails"  # annotation: requests fewer rails than the fabric has
+CONTAINERS = f"{DOMAIN}/containers"  # annotation: target containers
+SKIP = f"{DOMAIN}/skip"  # annotation: mutations to skip
 DELIVERY = f"{DOMAIN}/delivery"  # annotation: env | file
 
-# --- ours: what only we write -------------------------------------------------------------------------
-INJECTION = f"{DOMAIN}/injection"  # annotation: the record of CONTRACT section 5
-PLACEMENT = f"{DOMAIN}/placement"  # annotation: where the pod landed on the fabric
-NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines delivered as a file
+# --- railwright's keys that only railwright sets ------------------------------------------------------
+INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)
+PLACEMENT = f"{DOMAIN}/placement"  # annotation: node, rails and domains of the pod
+NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are delivered as a file
 
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
-VOLUME_PREFIX = "railwright-"  # of the volumes we add to a pod
+VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod
 
-PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token by way of the API server's proxy, which
-# takes the standard one for itself (k8s.io/apiserver, endpoints/filters/authentication.go)
+PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token that passes the API server's proxy, which
+# removes the Authorization header (k8s.io/apiserver, endpoints/filters/authentication.go)
 
-# --- where the policy lives ---------------------------------------------------------------------------
+# --- objects of the installation ----------------------------------------------------------------------
 NAMESPACE = "railwright-system"
 EXTENDER_SERVICE, EXTENDER_PORT = "railwright-extender", 8713
 POLICY_CONFIGMAP = "railwright-policy"
@@ -37,7 +34,7 @@ POLICY_KIND = "FabricPolicy"
 # --- Multus (Network Plumbing Working Group) ----------------------------------------------------------
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
-MULTUS_NAMESPACE = "kube-system"  # where Multus looks up a default network without a namespace, unless told otherwise
+MULTUS_NAMESPACE = "kube-system"  # Multus's default for the namespace of a default network
 NAD_RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"  # on a NetworkAttachmentDefinition
 
 # --- schedulers and workload controllers --------------------------------------------------------------
@@ -62,14 +59,14 @@ TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
 LEADER_WORKER_GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
-LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: pods of the group, its leader among them
+LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: number of pods of the group, with the leader
 BATCH_JOB = "batch.kubernetes.io/job-name"
 BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
 RAY_NODE_TYPE = "ray.io/node-type"
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # annotation: the one that kubectl means; Istio sets it
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # annotation: kubectl's default container; Istio sets it
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namespace
 
-# --- the preflight of a pod ------------------------------------------------------------------------------
+# --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
 
 # --- paths in the container ---------------------------------------------------------------------------

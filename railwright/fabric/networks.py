@@ -1,8 +1,7 @@
-"""Multus's network-selection annotation: parse, merge, emit, and the interface names that follow from it.
+"""Parses and extends Multus's annotation k8s.v1.cni.cncf.io/networks, and computes the pod's interface names.
 
-Owns the grammar of k8s.v1.cni.cncf.io/networks as Multus reads it (multus-cni pkg/k8sclient
-parsePodNetworkAnnotation; NPWG multi-net-spec v1) and rulings 9 and 10. Refuses to know rails, policies and
-whether a network exists; what a user wrote is never rewritten, only added to.
+Parsing follows multus-cni pkg/k8sclient (parsePodNetworkAnnotation) and the NPWG multi-net-spec v1. Merging follows
+docs/interface.md 3.1: the user's entries are never changed, and railwright's are appended.
 """
 
 import functools
@@ -14,28 +13,28 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import network_element
+from railwright.fabric import multus_json
 
-MAX_INTERFACE = 15  # IFNAMSIZ of the Linux kernel, less its terminator
+MAX_INTERFACE = 15  # characters: IFNAMSIZ of the Linux kernel without its terminator
 LOOPBACK = "lo"
-CRI_INTERFACE = "eth0"  # every container runtime names the cluster network so
+CRI_INTERFACE = "eth0"  # all container runtimes give this name to the cluster network
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
-_LIST_MARKS = _JSON_MARKS | frozenset(",@")  # none of these can stand inside an item of the comma list
-_HALF = re.compile("[\ud800-\udfff]")
+_LIST_MARKS = _JSON_MARKS | frozenset(",@")  # not allowed in an interface of the comma list
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-# What Go's strings.TrimSpace takes off: unlike Python's strip(), not U+001C to U+001F.
+# Characters that Go's strings.TrimSpace removes; Python's strip() would also remove U+001C to U+001F.
 _GO_SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
 _ALL_DOTS = frozenset({b".", b".."})
-_NOT_IN_NAMES = frozenset(b"/:% \t\n\v\f\r\xa0")  # bytes; the kernel takes 0xa0 for a space and % for a pattern
-_REMEMBERED = 2048  # characters: a longer value is merged anew each time
-_SHOWN = 80  # characters of a bad entry that an error repeats
+_NOT_IN_NAMES = frozenset(b"/:% \t\n\v\f\r\xa0")  # bytes; the kernel reads 0xa0 as a space and % as a pattern
+_MAX_QUOTED = 80  # characters of an invalid entry in an error message
+_MAX_CACHED_LENGTH = 2048  # characters; merges of longer values are not cached
 
 
 class InvalidNetworksError(ValueError):
-    """Multus could not use the value; `position` counts entries from 1, 0 = the value as a whole."""
+    """Multus would reject the value. `position` counts entries from 1; 0 stands for the entire value."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"entry {position}: {problem}" if position else problem)
@@ -44,21 +43,21 @@ class InvalidNetworksError(ValueError):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """One attachment as Multus sees it."""
+    """A network attachment as Multus sees it."""
 
     namespace: str
     name: str
-    interface: str = ""  # "" = automatic: net<index in the delegate list>
-    gateways: tuple[str, ...] | None = None  # of default-route; None where the entry has none
+    interface: str = ""  # "" for the automatic name, net<index in the delegate list>
+    gateways: tuple[str, ...] | None = None  # of default-route; None if the entry has none
 
     @property
     def key(self) -> tuple[str, str]:
-        """The NetworkAttachmentDefinition."""
+        """Namespace and name of the NetworkAttachmentDefinition."""
         return (self.namespace, self.name)
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The merged value: its text, every attachment in order, and how many at the end are new."""
+    """The merged annotation: its text, all attachments in order, and the number of new ones at the end."""
 
     text: str
     selections: tuple[Selection, ...]
@@ -66,33 +65,33 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 def is_json(text: str) -> bool:
-    """True where Multus would read the value as a JSON array; its own test."""
+    """True if Multus reads the value as a JSON array. The test is Multus's own."""
     return not _JSON_MARKS.isdisjoint(text)
 
 
 def parse(text: str, namespace: str) -> tuple[Selection, ...]:
-    """The attachments of a value, in order, in a pod of `namespace`. "" has none. Raises InvalidNetworksError."""
+    """Return the attachments of a pod in `namespace`, in order. Raises InvalidNetworksError."""
     if not text:
         return ()
-    if not text.isascii() and _HALF.search(text):
-        raise InvalidNetworksError(0, "holds half of a UTF-16 pair, which is no character; remove it")
+    if not text.isascii() and _LONE_SURROGATE.search(text):
+        raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
     return _parse_json(text, namespace) if is_json(text) else _parse_list(text, namespace)
 
 
 def merge(text: str, ours: Sequence[Selection], namespace: str) -> Merged:
-    """The user's value with those of `ours` it lacks behind it.
+    """Append the entries of `ours` that `text` does not already contain. Raises InvalidNetworksError.
 
-    An entry of the user counts for one of ours with the same network (ruling 10). The form is kept unless
-    one of the missing has a name that only JSON can carry. Raises InvalidNetworksError.
+    A user's entry replaces one of `ours` with the same network (docs/interface.md 3.1). A comma list becomes JSON only
+    if a missing entry has a name that the list cannot express.
     """
-    if len(text) > _REMEMBERED:
-        return _merged(text, tuple(ours), namespace)
-    return _remembered(text, tuple(ours), namespace)
+    if len(text) > _MAX_CACHED_LENGTH:
+        return _merge(text, tuple(ours), namespace)
+    return _merge_cached(text, tuple(ours), namespace)
 
 
-def _merged(text: str, ours: tuple[Selection, ...], namespace: str) -> Merged:
+def _merge(text: str, ours: tuple[Selection, ...], namespace: str) -> Merged:
     theirs = parse(text, namespace)
-    missing = _missing(theirs, ours)
+    missing = _find_missing(theirs, ours)
     if not missing:
         return Merged(text, theirs, 0)
     if text and is_json(text):
@@ -104,38 +103,41 @@ def _merged(text: str, ours: tuple[Selection, ...], namespace: str) -> Merged:
     return Merged(written, theirs + missing, len(missing))
 
 
-# Pods of a gang bring the same value; the bound keeps what users write from filling the memory.
-_remembered = functools.lru_cache(maxsize=512)(_merged)
+# Pods of a gang have the same value. The bound limits the memory that users' values can take.
+_merge_cached = functools.lru_cache(maxsize=512)(_merge)
 
 
 def interfaces(selections: Sequence[Selection], cluster_wide: int) -> tuple[str, ...]:
-    """The name of each attachment in the pod; `cluster_wide` networks come before the pod's own and use up numbers."""
+    """Return the interface name of each attachment.
+
+    Automatic names count from the `cluster_wide` networks that Multus attaches before the pod's own.
+    """
     return tuple(
         selection.interface or f"net{cluster_wide + number}" for number, selection in enumerate(selections, start=1)
     )
 
 
 def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary: str, added: int = 0) -> None:
-    """Raise InvalidNetworksError where two interfaces of the pod would have one name.
+    """Raise InvalidNetworksError if two interfaces of the pod would have the same name.
 
-    The last `added` selections are those of the fabric. The error speaks of the entry that somebody can change: the
-    pod's author an entry of the text, the operator the interface of a rail.
+    The last `added` selections are the fabric's. The error names what can be changed: an entry of the annotation, for
+    the pod's author, or the interface of a rail, for the operator.
     """
     reserved = {primary: "the pod's primary interface", LOOPBACK: "the loopback interface"}
     reserved.setdefault(CRI_INTERFACE, "the pod's cluster network")
     for number in range(1, cluster_wide + 1):
         reserved[f"net{number}"] = f"network {number} of those attached to every pod"
-    named = interfaces(selections, cluster_wide)
-    written = len(selections) - added  # entries of the user's text
-    first: dict[str, int] = {}
-    for position, name in enumerate(named, start=1):
-        clash = f"{_asking(selections[position - 1])} {name!r}, which "
-        earlier = first.setdefault(name, position)
-        if position <= written and (name in reserved or earlier < position):
-            network = _shown("/".join(selections[position - 1].key))
+    interface_names = interfaces(selections, cluster_wide)
+    user_entries = len(selections) - added
+    first_positions: dict[str, int] = {}
+    for position, name in enumerate(interface_names, start=1):
+        clash = f"{_describe_origin(selections[position - 1])} {name!r}, which "
+        earlier = first_positions.setdefault(name, position)
+        if position <= user_entries and (name in reserved or earlier < position):
+            network = _quote("/".join(selections[position - 1].key))
             other = reserved.get(name, f"the interface of entry {earlier}")
             raise InvalidNetworksError(position, f"{clash}is {other}; name it differently (it is network {network})")
-        if name in reserved or written < earlier < position:
+        if name in reserved or user_entries < earlier < position:
             other = reserved.get(name, f"the interface of network {'/'.join(selections[earlier - 1].key)}")
             raise InvalidNetworksError(
                 0,
@@ -145,49 +147,52 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
         if earlier < position:
             raise InvalidNetworksError(
                 earlier,
-                f"{_asking(selections[earlier - 1])} {name!r}, which railwright gives to network "
+                f"{_describe_origin(selections[earlier - 1])} {name!r}, which railwright gives to network "
                 f"{'/'.join(selections[position - 1].key)} of the fabric: its networks come after yours and take "
-                f"{', '.join(named[written:])}; give entry {earlier} another interface",
+                f"{', '.join(interface_names[user_entries:])}; give entry {earlier} another interface",
             )
 
 
-def _asking(selection: Selection) -> str:
+def _describe_origin(selection: Selection) -> str:
     return "asks for interface" if selection.interface else "is given the automatic name"
 
 
 def check_gateways(selections: Sequence[Selection]) -> None:
-    """Raises InvalidNetworksError where more than one default route is asked for (Multus: CheckGatewayConfig)."""
-    first: dict[str, int] = {}
+    """Raise InvalidNetworksError if there is more than one default route (multus-cni, CheckGatewayConfig)."""
+    first_positions: dict[str, int] = {}
     for position, selection in enumerate(selections, start=1):
-        for family in network_element.families(selection.gateways) if selection.gateways else ():
-            if family in first:
+        for family in multus_json.families(selection.gateways) if selection.gateways else ():
+            if family in first_positions:
                 raise InvalidNetworksError(
                     position,
-                    f'"default-route" names a second {family} gateway, after entry {first[family]}; '
-                    "Multus takes one of each family in all, remove one",
+                    f'"default-route" names a second {family} gateway, after entry {first_positions[family]}; '
+                    "Multus allows one gateway of each family in a pod: remove one",
                 )
-            first[family] = position
+            first_positions[family] = position
 
 
-def _missing(theirs: Sequence[Selection], ours: Sequence[Selection]) -> tuple[Selection, ...]:
-    """Those of ours that no entry of theirs stands for: first the one with the same interface, then any other."""
-    unmatched = _beyond(ours, theirs, lambda selection: (selection.key, selection.interface))
-    free = _beyond(theirs, ours, lambda selection: (selection.key, selection.interface))
-    return _beyond(unmatched, free, lambda selection: selection.key)
+def _find_missing(theirs: Sequence[Selection], ours: Sequence[Selection]) -> tuple[Selection, ...]:
+    """Return the entries of `ours` without a partner in `theirs`.
+
+    A partner has the same network. Those with the same interface as well are paired first.
+    """
+    unmatched = _subtract(ours, theirs, lambda selection: (selection.key, selection.interface))
+    free = _subtract(theirs, ours, lambda selection: (selection.key, selection.interface))
+    return _subtract(unmatched, free, lambda selection: selection.key)
 
 
-def _beyond(
-    some: Sequence[Selection], others: Sequence[Selection], identity: Callable[[Selection], Hashable]
+def _subtract(
+    selections: Sequence[Selection], others: Sequence[Selection], identify: Callable[[Selection], Hashable]
 ) -> tuple[Selection, ...]:
-    """Those of `some` that have no partner of the same identity in `others`, in order."""
-    partners = Counter(map(identity, others))
-    beyond = []
-    for selection in some:
-        if partners[identity(selection)] > 0:
-            partners[identity(selection)] -= 1
+    """Return the `selections` that have no partner with the same identity in `others`, in order."""
+    partners = Counter(map(identify, others))
+    remaining = []
+    for selection in selections:
+        if partners[identify(selection)] > 0:
+            partners[identify(selection)] -= 1
         else:
-            beyond.append(selection)
-    return tuple(beyond)
+            remaining.append(selection)
+    return tuple(remaining)
 
 
 # --- the comma list ---------------------------------------------------------------------------------------
@@ -197,13 +202,13 @@ def _parse_list(text: str, namespace: str) -> tuple[Selection, ...]:
     return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
 
 
-def _parse_item(written: str, position: int, namespace: str) -> Selection:
-    own_namespace, name, interface = _split_item(written.strip(_GO_SPACE), position)
-    for part, what in ((own_namespace, "namespace"), (name, "network")):
+def _parse_item(item: str, position: int, namespace: str) -> Selection:
+    own_namespace, name, interface = _split_item(item.strip(_GO_SPACE), position)
+    for part, noun in ((own_namespace, "namespace"), (name, "network")):
         if part and not _DNS_LABEL.fullmatch(part):
             raise InvalidNetworksError(
                 position,
-                f"{what} {_shown(part)} is not a DNS label (lower-case letters, digits and '-'); "
+                f"{noun} {_quote(part)} is not a DNS label (lower-case letters, digits and '-'); "
                 "other names need the JSON form",
             )
     if not name:
@@ -215,10 +220,10 @@ def _parse_item(written: str, position: int, namespace: str) -> Selection:
 def _split_item(item: str, position: int) -> tuple[str, str, str]:
     front, _, rest = item.rpartition("/")
     if "/" in front:
-        raise InvalidNetworksError(position, f"{_shown(item)} has more than one '/'; write namespace/name@interface")
+        raise InvalidNetworksError(position, f"{_quote(item)} has more than one '/'; write namespace/name@interface")
     name, _, interface = rest.partition("@")
     if "@" in interface:
-        raise InvalidNetworksError(position, f"{_shown(item)} has more than one '@'; write namespace/name@interface")
+        raise InvalidNetworksError(position, f"{_quote(item)} has more than one '@'; write namespace/name@interface")
     return front.strip(_GO_SPACE), name.strip(_GO_SPACE), interface.strip(_GO_SPACE)
 
 
@@ -237,7 +242,7 @@ def _fits_list(selection: Selection) -> bool:
 
 # --- the JSON array ---------------------------------------------------------------------------------------
 
-_NEAR = 20  # characters of a value behind the place where it stops being JSON
+_MAX_SNIPPET = 20  # characters of a value, from where it stops being JSON
 _JSON_FIX = (
     'Multus reads a value that contains one of [ { " as a JSON array: correct it, or write a list such as '
     "namespace/name@interface,namespace/name"
@@ -246,11 +251,11 @@ _JSON_FIX = (
 
 def _parse_json(text: str, namespace: str) -> tuple[Selection, ...]:
     try:
-        entries = network_element.decode(text)
+        entries = multus_json.decode(text)
     except json.JSONDecodeError as error:
-        near = text[error.pos : error.pos + _NEAR]
-        where = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
-        raise InvalidNetworksError(0, f"is not valid JSON {where}; {_JSON_FIX}") from None
+        near = text[error.pos : error.pos + _MAX_SNIPPET]
+        place = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
+        raise InvalidNetworksError(0, f"is not valid JSON {place}; {_JSON_FIX}") from None
     except ValueError:
         raise InvalidNetworksError(0, f"is not valid JSON; {_JSON_FIX}") from None
     except RecursionError:
@@ -262,11 +267,11 @@ def _parse_json(text: str, namespace: str) -> tuple[Selection, ...]:
 
 def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
     try:
-        element = network_element.read(entry)
-    except network_element.FlawError as error:
+        element = multus_json.read(entry)
+    except multus_json.InvalidElementError as error:
         raise InvalidNetworksError(position, str(error)) from None
     except RecursionError:
-        raise InvalidNetworksError(position, "is nested too deeply; take cni-args apart") from None
+        raise InvalidNetworksError(position, "is nested too deeply; flatten cni-args") from None
     if not element.name:
         raise InvalidNetworksError(position, 'has no "name"; name a network')
     _check_name(element.interface, position)
@@ -274,14 +279,14 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
 
 
 def _append_json(text: str, missing: Sequence[Selection], *, empty: bool) -> str:
-    """Put ours before the closing bracket: every byte of the user's stays."""
+    """Insert the missing entries before the closing bracket. The user's bytes do not change."""
     head = text.rstrip()
     ours = _encode([_json_item(selection) for selection in missing])
     return f"{head[:-1]}{'' if empty else ','}{ours[1:]}{text[len(head) :]}"
 
 
 def _list_as_json(text: str) -> list[dict[str, str]]:
-    """The user's comma list as JSON entries: no namespace where none was written, so the meaning stays."""
+    """Return the entries of the user's comma list for JSON. Entries without a namespace stay without one."""
     entries = []
     for selection in parse(text, ""):
         entry = {"name": selection.name, "namespace": selection.namespace, "interface": selection.interface}
@@ -302,17 +307,17 @@ def _encode(entries: Sequence[dict[str, str]]) -> str:
 
 
 def _check_name(interface: str, position: int) -> None:
-    """The kernel's rule (net/core/dev.c dev_valid_name), which says no only when the pod starts."""
+    """Apply the kernel's rule (net/core/dev.c, dev_valid_name), which otherwise fails only when the pod starts."""
     name = interface.encode(errors="replace")
     if len(name) > MAX_INTERFACE:
         raise InvalidNetworksError(
-            position, f"interface {_shown(interface)} is longer than {MAX_INTERFACE} characters; shorten it"
+            position, f"interface {_quote(interface)} is longer than {MAX_INTERFACE} characters; shorten it"
         )
     if name in _ALL_DOTS or not _NOT_IN_NAMES.isdisjoint(name):
         raise InvalidNetworksError(
-            position, f"interface {_shown(interface)} holds a space, '/', ':' or '%', or is all dots; rename it"
+            position, f"interface {_quote(interface)} contains a space, '/', ':' or '%', or is all dots; rename it"
         )
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")

@@ -1,7 +1,7 @@
-"""Kubernetes quantities as exact integers.
+"""Parses Kubernetes quantities exactly, as k8s.io/apimachinery/pkg/api/resource does.
 
-Owns the grammar of k8s.io/apimachinery/pkg/api/resource: a signed decimal number with a binary suffix
-(Ki..Ei), a decimal one (n, u, m, k..E) or an exponent (e3, E-2). Knows nothing of what is measured.
+A quantity is a signed decimal number with a binary suffix (Ki..Ei), a decimal suffix (n, u, m, k..E) or an exponent
+(e3, E-2).
 """
 
 import functools
@@ -17,48 +17,48 @@ _SUFFIXES = {
     **{letter: Fraction(10) ** (3 * power) for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Fraction(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
 }
-_MAX_TEXT = 64  # the longest canonical quantity is under 30 characters; a longer one is an attack on the parser
-_MAX_EXPONENT = 200  # with at most 64 digits nothing changes beyond: the value is capped, or rounded up, either way
-_MOST = Fraction(2**63 - 1)  # larger values are capped (resource/quantity.go, ParseQuantity: maxAllowed)
-_LEAST = Fraction(1, 10**9)  # smaller ones are rounded up to it (minAllowed)
+_MAX_TEXT = 64  # characters; canonical quantities have fewer than 30, and much longer ones would be slow to parse
+_MAX_EXPONENT = 200  # with at most 64 digits, larger exponents give the same capped or rounded value
+_MAX_VALUE = Fraction(2**63 - 1)  # larger values are capped (resource/quantity.go, ParseQuantity: maxAllowed)
+_MIN_VALUE = Fraction(1, 10**9)  # smaller values are rounded up to it (minAllowed)
 
 
 class InvalidQuantityError(ValueError):
-    """The text is not a Kubernetes quantity; the message holds the text, shortened."""
+    """The text is not a Kubernetes quantity. The message contains the text, truncated."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"{text[:_MAX_TEXT]!r} is not a Kubernetes quantity such as 1, 500m or 64Gi")
 
 
-@functools.lru_cache(maxsize=4096, typed=True)  # True is no 1
+@functools.lru_cache(maxsize=4096, typed=True)  # typed: `True` must not hit the cache entry of 1
 def parse(text: str | float) -> Fraction:
-    """The value of a quantity, exact within Kubernetes' bounds; numbers from YAML (1, 0.5) are quantities too.
+    """Return the exact value of a quantity, within Kubernetes' bounds. Raises InvalidQuantityError.
 
-    Raises InvalidQuantityError.
+    Numbers from YAML (1, 0.5) are valid quantities.
     """
-    written = str(text) if not isinstance(text, bool) else "bool"
-    match = _NUMBER.fullmatch(written) if len(written) <= _MAX_TEXT else None
+    number_text = str(text) if not isinstance(text, bool) else "bool"
+    match = _NUMBER.fullmatch(number_text) if len(number_text) <= _MAX_TEXT else None
     if match is None:
-        raise InvalidQuantityError(written)
+        raise InvalidQuantityError(number_text)
     sign, digits, suffix = match.groups()
     factor = _SUFFIXES.get(suffix)
     if factor is None:
         exponent = max(-_MAX_EXPONENT, min(int(suffix[1:]), _MAX_EXPONENT))
         factor = Fraction(10) ** exponent
-    value = min(Fraction(digits) * factor, _MOST)
-    if 0 < value < _LEAST:
-        value = _LEAST
+    value = min(Fraction(digits) * factor, _MAX_VALUE)
+    if 0 < value < _MIN_VALUE:
+        value = _MIN_VALUE
     return -value if sign == "-" else value
 
 
 def whole(text: str | float) -> int:
-    """The value in units, rounded up as Kubernetes' Value() does."""
+    """Return the value in units, rounded up as Kubernetes' Value() does."""
     return _ceil(parse(text))
 
 
-@functools.lru_cache(maxsize=4096, typed=True)  # of 5,000 nodes and their pods most quantities are the same few
+@functools.lru_cache(maxsize=4096, typed=True)  # nodes and pods of a cluster share most quantities
 def milli(text: str | float) -> int:
-    """The value in thousandths, rounded up as Kubernetes' MilliValue() does."""
+    """Return the value in thousandths, rounded up as Kubernetes' MilliValue() does."""
     return _ceil(parse(text) * 1000)
 
 

@@ -1,7 +1,6 @@
-"""Amounts of resources as exact milli-units, and what a pod requests of them.
+"""Amounts of resources in exact milli-units, and the request of a pod as kube-scheduler computes it.
 
-Owns the sum over containers as Kubernetes' scheduler computes it. One unit for everything (1 device = 1000,
-1 core = 1000, 1 byte = 1000, 1 pod = 1000) so that no decision has to know which resource it counts.
+All resources use milli-units (1 device, core, byte or pod is 1000), so code need not know which resource it counts.
 """
 
 from collections.abc import Mapping
@@ -13,12 +12,12 @@ Amounts = Mapping[str, int]
 
 UNIT = 1000  # milli-units in one device, core, byte or pod
 PODS = "pods"
-_POD_LEVEL = frozenset({"cpu", "memory"})  # what spec.resources of a pod may hold, and huge pages
+_POD_LEVEL = frozenset({"cpu", "memory"})  # with huge pages, the resources allowed in spec.resources of a pod
 _HUGE_PAGES = "hugepages-"
 
 
 def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
-    """Quantities as written -> milli-units. An unreadable quantity counts as 0: the API server never stores one."""
+    """Convert quantities to milli-units. An invalid quantity counts as 0; the API server never stores one."""
     result = {}
     for name, text in written.items():
         try:
@@ -29,11 +28,10 @@ def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
 
 
 def requests_of(spec: views.PodSpec) -> dict[str, int]:
-    """What a pod takes from its node.
+    """Return the request of a pod, in milli-units (k8s.io/component-helpers/resource, PodRequests).
 
-    The larger of (app containers + sidecars) and (any init container + the sidecars started before it), or what the
-    pod as a whole requests where it does, plus the overhead of its RuntimeClass and one of `pods`
-    (k8s.io/component-helpers/resource PodRequests).
+    It is the larger of (app containers + sidecars) and (any init container + the sidecars started before it). Requests
+    of the pod as a whole replace it. The overhead of the RuntimeClass and one of `pods` are added.
     """
     running: dict[str, int] = {}
     for container in spec.containers:
@@ -41,13 +39,13 @@ def requests_of(spec: views.PodSpec) -> dict[str, int]:
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.init_containers or ():
-        wanted = amounts(container.requests)
+        requests = amounts(container.requests)
         if container.restart_policy == "Always":
-            _add(sidecars, wanted)
+            _add(sidecars, requests)
             _raise_to(starting, sidecars)
         else:
-            _add(wanted, sidecars)
-            _raise_to(starting, wanted)
+            _add(requests, sidecars)
+            _raise_to(starting, requests)
     _add(running, sidecars)
     _raise_to(running, starting)
     _replace_by_pod_level(running, spec)
@@ -57,18 +55,18 @@ def requests_of(spec: views.PodSpec) -> dict[str, int]:
 
 
 def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
-    """What spec.resources says counts instead of the containers' sum; a limit alone, where no container asks."""
+    """Replace the containers' sum by spec.resources. A limit alone counts if no container requests the resource."""
     if spec.resources is None:
         return
-    for written, wins in ((spec.resources.limits, False), (spec.resources.requests, True)):
-        for name, amount in amounts(written).items():
-            if (wins or name not in total) and (name in _POD_LEVEL or name.startswith(_HUGE_PAGES)):
+    for quantities, overrides in ((spec.resources.limits, False), (spec.resources.requests, True)):
+        for name, amount in amounts(quantities).items():
+            if (overrides or name not in total) and (name in _POD_LEVEL or name.startswith(_HUGE_PAGES)):
                 total[name] = amount
 
 
-def fits(free: Amounts, wanted: Amounts) -> int:
-    """How many pods that want `wanted` fit into `free`; resources the node does not name count as 0."""
-    return max(0, min((free.get(name, 0) // amount for name, amount in wanted.items() if amount > 0), default=0))
+def fits(free: Amounts, request: Amounts) -> int:
+    """Return the number of pods with `request` that fit into `free`. Resources missing from `free` count as 0."""
+    return max(0, min((free.get(name, 0) // amount for name, amount in request.items() if amount > 0), default=0))
 
 
 def _add(total: dict[str, int], more: Amounts) -> None:
@@ -76,7 +74,7 @@ def _add(total: dict[str, int], more: Amounts) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def _raise_to(total: dict[str, int], least: Amounts) -> None:
-    for name, amount in least.items():
+def _raise_to(total: dict[str, int], minimum: Amounts) -> None:
+    for name, amount in minimum.items():
         if total.get(name, 0) < amount:
             total[name] = amount

@@ -1,49 +1,48 @@
-"""Where a node sits in the fabric: its chain of domains, closest first, read from node labels.
+"""Reads a node's domains (leaf, spine and so on) from its labels, and computes distances between nodes.
 
-Owns distance and sameness of domains. A missing label is a level that a place does not have: it is skipped, on the way
-up as at the top, and a place without its closest label is in no leaf. Knows no pods or policy; which labels make the
-chain is passed in.
+Nodes may lack labels at any level. Such levels are ignored when computing distances. A node without the first label is
+in no leaf.
 """
 
 from collections.abc import Mapping, Sequence
 
 Place = tuple[str, ...]
-"""The values of a node's domain labels, closest domain first; "" where the node has no such label."""
+"""The values of a node's domain labels, closest domain first; "" for a missing label."""
 
 Domain = tuple[str, ...]
-"""A domain by its whole chain upwards, so that equal names under different parents stay apart."""
+"""A domain's name followed by those of its parents, so that equal names under different parents differ."""
 
 NOWHERE: Domain = ()
 
-RAIL = "{rail}"  # in a key: the name of each rail, where a site labels its nodes with a leaf for every rail
-_UNLABELLED = "-"  # in the place of one rail's value; no label value may be this
+RAIL = "{rail}"  # in a key: placeholder for a rail's name, at sites that label nodes with a leaf for each rail
+_UNLABELLED = "-"  # stands for a rail without a label; not a valid label value
 
 
 def place_of(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence[str] = ()) -> Place:
-    """The place of a node with these labels; `keys` are the domain labels, closest first.
+    """Return the values of the domain labels `keys`, closest first, for a node with `labels`.
 
-    A key with RAIL in it has the values of all `rails`, in their order: nodes share it where every rail does.
+    The value of a key with RAIL joins the values of all `rails`. Nodes share that domain if they agree on every rail.
     """
-    return tuple(_joined(labels, key, rails) if RAIL in key else labels.get(key, "") for key in keys)
+    return tuple(_join_rails(labels, key, rails) if RAIL in key else labels.get(key, "") for key in keys)
 
 
 def per_rail(key: str, rails: Sequence[str]) -> Sequence[str]:
-    """The labels a key with RAIL stands for, one a rail; the key alone where it is a plain one."""
+    """Return the label keys that `key` stands for: one for each rail if it contains RAIL, otherwise itself."""
     return [key.replace(RAIL, rail) for rail in rails] if RAIL in key else [key]
 
 
-def _joined(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:
-    values = [labels.get(each, "") for each in per_rail(key, rails)]
+def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:
+    values = [labels.get(rail_key, "") for rail_key in per_rail(key, rails)]
     return "+".join(value or _UNLABELLED for value in values) if any(values) else ""
 
 
 def domain(place: Place, level: int = 0) -> Domain:
-    """The domain of a place at a level (0 = leaf); NOWHERE where the label is missing or there is no such level."""
+    """Return the domain at a level (0 is the leaf), or NOWHERE if the node has no label there."""
     return place[level:] if level < len(place) and place[level] else NOWHERE
 
 
 def distance(one: Place, other: Place) -> int:
-    """Levels to climb to a domain both places share: 0 the same leaf, 1 the same spine, len(place) none."""
+    """Return the lowest level with a shared domain: 0 for the same leaf, 1 for the same spine, len(place) for none."""
     for level in range(min(len(one), len(other))):
         if one[level] and one[level:] == other[level:]:
             return level
@@ -51,5 +50,5 @@ def distance(one: Place, other: Place) -> int:
 
 
 def name_of(domain_: Domain) -> str:
-    """How a domain is shown to people: the closest name first, parents after it."""
+    """Return a domain's name for messages: the closest name first, then its parents."""
     return " in ".join(part for part in domain_ if part) or "(no domain label)"

@@ -1,6 +1,3 @@
-"""The version of railwright: the one place where it is written.
-
-pyproject.toml reads it here for the package, manifests/charting/build.py for the chart; images are tagged with it.
-"""
+"""The version of railwright. The package, the chart and the tags of images use it."""
 
 VERSION = "0.1.0"

@@ -1,9 +1,8 @@
-"""Frozen, partial views of the Kubernetes objects a decision reads, decoded by msgspec.
+"""Frozen, partial views of Kubernetes objects, decoded by msgspec.
 
-Owns which fields exist for us; unknown fields are skipped while decoding and never travel inward. A JSON
-`null` counts as absent, as it does for the API server. Field names are Kubernetes' own in snake case;
-map and list fields are read through properties that are never None, so that a decision has no null cases,
-while `has_*` keeps the difference that a JSON Patch must know (parent absent or present).
+They have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
+for the API server. Field names are Kubernetes' own in snake case. Properties of map and list fields are never None, so
+that callers need no null checks. `*_or_none` fields show whether the key is present, which a JSON Patch must know.
 """
 
 import functools
@@ -13,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-Written = str | int | float  # a quantity as a manifest may hold it
-Source = dict[str, Any] | None  # a value or volume source, as written: only its presence is read
+Written = str | int | float  # a quantity as written in a manifest
+Source = dict[str, Any] | None  # a value or volume source, of which only the presence is read
 _EMPTY: Mapping[str, Any] = {}
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Base of all views: camelCase on the wire, unknown fields ignored."""
+    """Base of all views. JSON keys are in camelCase, and unknown fields are ignored."""
 
 
 class OwnerReference(View, frozen=True):
-    """One entry of metadata.ownerReferences."""
+    """An entry of metadata.ownerReferences."""
 
     api_version: str = ""
     kind: str = ""
@@ -33,7 +32,7 @@ class OwnerReference(View, frozen=True):
 
 
 class ObjectMeta(View, frozen=True):
-    """metadata of any object."""
+    """metadata of an object."""
 
     name: str = ""
     generate_name: str = ""
@@ -48,17 +47,17 @@ class ObjectMeta(View, frozen=True):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels, empty where absent."""
+        """Labels; empty if absent."""
         return self.labels_or_none or _EMPTY
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Annotations, empty where absent."""
+        """Annotations; empty if absent."""
         return self.annotations_or_none or _EMPTY
 
     @property
     def identity(self) -> str:
-        """The uid; namespace/name where there is none, as in a snapshot written by hand."""
+        """The uid, or namespace/name without a uid, as in a hand-written snapshot."""
         return self.uid or f"{self.namespace}/{self.name}"
 
     @property
@@ -71,7 +70,7 @@ class ObjectMeta(View, frozen=True):
 
 
 class EnvVar(View, frozen=True):
-    """One environment entry; of `value_from` only its presence matters."""
+    """An environment variable. Only the presence of `value_from` is read."""
 
     name: str = ""
     value: str | None = None
@@ -79,37 +78,37 @@ class EnvVar(View, frozen=True):
 
 
 class ResourceRequirements(View, frozen=True):
-    """resources of a container; quantities as written."""
+    """resources of a container, with quantities as written."""
 
     requests_or_none: dict[str, Written] | None = msgspec.field(default=None, name="requests")
     limits_or_none: dict[str, Written] | None = msgspec.field(default=None, name="limits")
 
     @property
     def requests(self) -> Mapping[str, Written]:
-        """Requests, empty where absent."""
+        """Requests; empty if absent."""
         return self.requests_or_none or _EMPTY
 
     @property
     def limits(self) -> Mapping[str, Written]:
-        """Limits, empty where absent."""
+        """Limits; empty if absent."""
         return self.limits_or_none or _EMPTY
 
 
-@functools.lru_cache(maxsize=4096)  # containers mount at few paths, and each is asked about several times
+@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalised several times
 def _clean(path: str) -> str:
-    """A path in a container as runtimes take it: absolute, without "//", "." and ".."."""
-    return posixpath.normpath(f"/{path.lstrip('/')}")  # POSIX keeps two slashes in front, runtimes do not
+    """Normalise a path in a container as runtimes do: absolute, without "//", "." and ".."."""
+    return posixpath.normpath(f"/{path.lstrip('/')}")  # normpath keeps two leading slashes, runtimes do not
 
 
 class VolumeMount(View, frozen=True):
-    """One mount of a container."""
+    """A volume mount of a container."""
 
     name: str = ""
     mount_path: str = ""
 
     @property
     def path(self) -> str:
-        """Where the runtime mounts it, however the path is written."""
+        """The normalised mount path."""
         return _clean(self.mount_path)
 
 
@@ -121,7 +120,7 @@ class VolumeDevice(View, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where the runtime puts it, however the path is written."""
+        """The normalised device path."""
         return _clean(self.device_path)
 
 
@@ -133,7 +132,7 @@ class Capabilities(View, frozen=True):
 
 
 class SecurityContext(View, frozen=True):
-    """securityContext of a container or pod, as far as a fabric touches it; of a pod's own only the user is read."""
+    """securityContext of a container or pod. Of a pod's, only the user is read."""
 
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
@@ -159,30 +158,30 @@ class Container(View, frozen=True):
 
     @property
     def env(self) -> list[EnvVar]:
-        """Environment, empty where absent."""
+        """Environment; empty if absent."""
         return self.env_or_none or []
 
     @property
     def volume_mounts(self) -> list[VolumeMount]:
-        """Mounts, empty where absent."""
+        """Mounts; empty if absent."""
         return self.volume_mounts_or_none or []
 
     @property
     def requests(self) -> Mapping[str, Written]:
-        """Requests as Kubernetes would default them: a limit without a request counts as the request."""
+        """Requests with Kubernetes' default: a limit without a request is also the request."""
         if self.resources is None:
             return _EMPTY
         return {**self.resources.limits, **self.resources.requests}
 
 
 class InitContainer(Container, frozen=True):
-    """An init container; its program tells ours from another of its name."""
+    """An init container. Its command distinguishes railwright's from others with the same name."""
 
     command: list[str] | None = None
 
 
 class Volume(View, frozen=True):
-    """A volume; only its name and the sources a fabric looks at."""
+    """A volume, with its name and the sources that railwright reads."""
 
     name: str = ""
     secret: Source = None
@@ -192,7 +191,7 @@ class Volume(View, frozen=True):
 
 
 class Toleration(View, frozen=True):
-    """A toleration, with Kubernetes' defaults."""
+    """A toleration with Kubernetes' defaults."""
 
     key: str = ""
     operator: str = "Equal"
@@ -209,26 +208,26 @@ class Requirement(View, frozen=True):
 
 
 class NodeSelectorTerm(View, frozen=True):
-    """One term of a required node affinity: all its expressions must hold."""
+    """A term of a required node affinity. All its expressions must match."""
 
     match_expressions: list[Requirement] | None = None
     match_fields: list[Requirement] | None = None
 
 
 class NodeSelector(View, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of a node selector. At least one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
 class NodeAffinity(View, frozen=True):
-    """Node affinity, the required part."""
+    """The required part of a node affinity."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(View, frozen=True):
-    """affinity of a pod, the node part."""
+    """The node part of a pod's affinity."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -240,7 +239,7 @@ class SchedulingGroup(View, frozen=True):
 
 
 class WorkloadReference(View, frozen=True):
-    """spec.workloadRef (Kubernetes 1.35 only): a pod group inside a Workload, and which replica of it."""
+    """spec.workloadRef (Kubernetes 1.35 only): a pod group inside a Workload, and its replica."""
 
     name: str = ""
     pod_group: str = ""
@@ -248,7 +247,7 @@ class WorkloadReference(View, frozen=True):
 
 
 class PodOS(View, frozen=True):
-    """spec.os of a pod: the operating system its containers are made for."""
+    """spec.os of a pod: the operating system of its containers."""
 
     name: str = ""
 
@@ -271,27 +270,27 @@ class PodSpec(View, frozen=True):
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
-    host_users: bool | None = None  # False: a user namespace of the pod's own
-    overhead: dict[str, Written] | None = None  # of the pod's RuntimeClass, written by the API server
-    resources: ResourceRequirements | None = None  # of the whole pod: cpu, memory and huge pages
+    host_users: bool | None = None  # False: the pod has its own user namespace
+    overhead: dict[str, Written] | None = None  # of the RuntimeClass, set by the API server
+    resources: ResourceRequirements | None = None  # of the pod as a whole: cpu, memory and huge pages
 
     @property
     def containers(self) -> list[Container]:
-        """App containers; the API server sends null for a pod that names none, and refuses it only later."""
+        """App containers; empty if null. The API server calls webhooks before it rejects a pod without containers."""
         return self.containers_or_none or []
 
     @property
     def volumes(self) -> list[Volume]:
-        """Volumes, empty where absent."""
+        """Volumes; empty if absent."""
         return self.volumes_or_none or []
 
 
 class PodCondition(View, frozen=True):
-    """A condition of a pod, and since when (RFC 3339, in seconds)."""
+    """A condition of a pod, with the time of its last change (RFC 3339, in seconds)."""
 
     type: str = ""
     status: str = ""
-    last_transition_time: str | None = None  # a zero time is written as null
+    last_transition_time: str | None = None  # the API server writes a zero time as null
 
 
 class PodStatus(View, frozen=True):
@@ -302,15 +301,15 @@ class PodStatus(View, frozen=True):
 
     @property
     def bound_at(self) -> str:
-        """When the API server took the pod's binding, RFC 3339 in seconds; "" where that is not told."""
-        for each in self.conditions or ():
-            if each.type == "PodScheduled" and each.status == "True":
-                return each.last_transition_time or ""
+        """Time of the pod's binding, RFC 3339 in seconds; "" if unknown."""
+        for condition in self.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "True":
+                return condition.last_transition_time or ""
         return ""
 
 
 class Pod(View, frozen=True):
-    """A pod, or the template of one."""
+    """A pod or pod template."""
 
     api_version: str = ""
     kind: str = ""
@@ -342,7 +341,7 @@ class NodeCondition(View, frozen=True):
 
 
 class NodeStatus(View, frozen=True):
-    """status of a node: what it has and what of it pods may have."""
+    """status of a node: its capacity, and the part of it that pods may use."""
 
     capacity_or_none: dict[str, Written] | None = msgspec.field(default=None, name="capacity")
     allocatable_or_none: dict[str, Written] | None = msgspec.field(default=None, name="allocatable")
@@ -350,12 +349,12 @@ class NodeStatus(View, frozen=True):
 
     @property
     def capacity(self) -> Mapping[str, Written]:
-        """Capacity, empty where absent."""
+        """Capacity; empty if absent."""
         return self.capacity_or_none or _EMPTY
 
     @property
     def allocatable(self) -> Mapping[str, Written]:
-        """Allocatable, empty where absent."""
+        """Allocatable resources; empty if absent."""
         return self.allocatable_or_none or _EMPTY
 
 
@@ -368,13 +367,13 @@ class Node(View, frozen=True):
 
 
 class Namespace(View, frozen=True):
-    """A namespace: its labels opt in and set the pod-security level."""
+    """A namespace. Its labels opt in pods and set the pod-security level."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class NetworkAttachmentDefinition(View, frozen=True):
-    """A Multus network; its resourceName annotation names the device pool it draws on."""
+    """A Multus network. Its resourceName annotation names the device plugin's resource."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -386,7 +385,7 @@ class GangPolicy(View, frozen=True):
 
 
 class SchedulingPolicy(View, frozen=True):
-    """How the pods of an in-tree group are scheduled; without `gang` they are no gang."""
+    """Scheduling policy of an in-tree pod group. Without `gang`, the pods are scheduled one by one."""
 
     gang: GangPolicy | None = None
 
@@ -399,14 +398,14 @@ class PodGroupSpec(View, frozen=True):
 
 
 class PodGroup(View, frozen=True):
-    """A PodGroup of any API group: the least number of pods that make the gang."""
+    """A PodGroup of any API group, which states the gang's minimum number of pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
 
 
 class ZoneResource(View, frozen=True):
-    """One resource of a zone of a NodeResourceTopology."""
+    """A resource of a zone of a NodeResourceTopology."""
 
     name: str = ""
     capacity: Written = 0
@@ -415,7 +414,7 @@ class ZoneResource(View, frozen=True):
 
 
 class TopologyZone(View, frozen=True):
-    """A zone of a NodeResourceTopology: of type Node it is a NUMA node, named node-0, node-1, ..."""
+    """A zone of a NodeResourceTopology. Zones of type Node are NUMA nodes, named node-0, node-1, ..."""
 
     name: str = ""
     type: str = ""
@@ -424,7 +423,7 @@ class TopologyZone(View, frozen=True):
 
     @property
     def resources(self) -> list[ZoneResource]:
-        """Its resources, empty where absent."""
+        """Resources of the zone; empty if absent."""
         return self.resources_or_none or []
 
 
@@ -436,26 +435,26 @@ class TopologyAttribute(View, frozen=True):
 
 
 class ManagedZones(View, frozen=True):
-    """fieldsV1 of a managed field, as far as it tells whether its manager wrote the zones."""
+    """fieldsV1 of a managed field, which shows whether its manager wrote the zones."""
 
     zones: Source = msgspec.field(default=None, name="f:zones")
 
 
 class ManagedField(View, frozen=True):
-    """Who wrote what, and when last (RFC 3339, in seconds)."""
+    """An entry of metadata.managedFields, with the time of its last write (RFC 3339, in seconds)."""
 
     time: str | None = None
     fields: ManagedZones | None = msgspec.field(default=None, name="fieldsV1")
 
 
 class TopologyMeta(ObjectMeta, frozen=True):
-    """metadata of a NodeResourceTopology: when its zones were written matters."""
+    """metadata of a NodeResourceTopology, with the times of its writes."""
 
     managed_fields: list[ManagedField] | None = None
 
 
 class NodeResourceTopology(View, frozen=True):
-    """What kubelet reports of a node's NUMA nodes (topology.node.k8s.io/v1alpha2); it has the node's name."""
+    """An exporter's report of a node's NUMA nodes (topology.node.k8s.io/v1alpha2). It has the name of the node."""
 
     metadata: TopologyMeta = TopologyMeta()
     topology_policies: list[str] | None = None  # deprecated in favour of the attributes
@@ -464,30 +463,32 @@ class NodeResourceTopology(View, frozen=True):
 
     @property
     def zones(self) -> list[TopologyZone]:
-        """Its zones, empty where absent."""
+        """Zones; empty if absent."""
         return self.zones_or_none or []
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """Its attributes by name, empty where absent."""
-        return {each.name: each.value for each in self.attributes_or_none or ()}
+        """Attributes by name; empty if absent."""
+        return {attribute.name: attribute.value for attribute in self.attributes_or_none or ()}
 
     @property
     def written_at(self) -> str:
-        """When its zones were last written, RFC 3339 in seconds; "" where no managed field tells."""
+        """Time of the last write of the zones, RFC 3339 in seconds; "" if no managed field states it."""
         fields = self.metadata.managed_fields or ()
-        return max((each.time or "" for each in fields if each.fields and each.fields.zones is not None), default="")
+        return max(
+            (entry.time or "" for entry in fields if entry.fields and entry.fields.zones is not None), default=""
+        )
 
 
 class ConfigMap(View, frozen=True):
-    """A ConfigMap; the policy is read from its data."""
+    """A ConfigMap. The policy is in its data."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 
 class ObjectReference(View, frozen=True):
-    """What an Event is about."""
+    """Object that an Event is about."""
 
     kind: str = ""
     namespace: str = ""
@@ -496,13 +497,13 @@ class ObjectReference(View, frozen=True):
 
 
 class EventSource(View, frozen=True):
-    """Who wrote an Event."""
+    """Component that wrote an Event."""
 
     component: str = ""
 
 
 class Event(View, frozen=True):
-    """An Event (core/v1), as people read it. Times are RFC 3339, null where the writer uses another of them."""
+    """An Event (core/v1). Times are RFC 3339; writers leave those that they do not use null."""
 
     metadata: ObjectMeta = ObjectMeta()
     involved_object: ObjectReference = ObjectReference()

@@ -1,32 +1,31 @@
-"""One object for each text, however many objects say it: names of labels and resources, node types, namespaces.
+"""Interns strings such as label names, resource names, node types and namespaces.
 
-Owns how many are remembered. Texts are what most of a cache is made of, and in a cluster most of them are said by
-thousands of nodes and pods.
+Strings take most of a cache's memory, and thousands of nodes and pods share most of them.
 """
 
 from collections.abc import Mapping
 from typing import TypeVar
 
 Text = TypeVar("Text", str, str | int | float)
-KEPT = 1 << 16  # texts of 100 bytes: 6 MiB at the most; labels and values that all nodes share are a few thousand
+MAX_STRINGS = 1 << 16  # strings; 6 MiB at 100 bytes each. Labels and values that nodes share are a few thousand.
 
 
 class Words:
-    """The texts said lately. Where there are too many it begins anew: what was shared before stays so."""
+    """String interner with a bounded table. On overflow the table is cleared; existing references stay valid."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._table: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._table)
 
     def one(self, text: str) -> str:
-        """The text, as it was said first."""
-        if len(self._known) >= KEPT:
-            self._known.clear()
-        return self._known.setdefault(text, text)
+        """Return the first string that equals `text`."""
+        if len(self._table) >= MAX_STRINGS:
+            self._table.clear()
+        return self._table.setdefault(text, text)
 
-    def all_of(self, said: Mapping[str, Text]) -> dict[str, Text]:
-        """The same mapping in shared texts; numbers stay."""
-        one = self.one
-        return {one(key): one(value) if isinstance(value, str) else value for key, value in said.items()}
+    def all_of(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
+        """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
+        intern = self.one
+        return {intern(key): intern(value) if isinstance(value, str) else value for key, value in mapping.items()}

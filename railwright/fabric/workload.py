@@ -1,7 +1,6 @@
-"""Which gang a pod belongs to, and its rank in it, read from the labels each framework writes.
+"""Finds the gang of a pod and the pod's rank in it, from the labels of each framework (docs/interface.md 7.1).
 
-Owns ruling 19 of the contract, but for the size of a gang: that needs other objects than the pod, and is
-`placement.sizes`'. Knows nothing of nodes or devices.
+The size of a gang is computed in `placement.sizes`, because it needs other objects than the pod.
 """
 
 import re
@@ -13,54 +12,57 @@ import msgspec
 from railwright.fabric import names, views
 
 GangKey = NewType("GangKey", str)
-"""namespace/PodGroup for gangs that have one, else namespace/source/name; "" for a pod on its own."""
+"""namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
 
 ALONE = GangKey("")
 
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
-_NO_INDEX = 1 << 30  # pods without any index come after all that have one
-_LAUNCHERS = ("master", "launcher", "driver")  # ends of a role's name: Volcano's mpimaster is one
+_NO_INDEX = 1 << 30  # pods without an index come after all others
+_LAUNCHERS = ("master", "launcher", "driver")  # suffixes of a role's name, such as Volcano's mpimaster
 _FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", "head")
 
 
 class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
     """Order of a pod in its gang: launchers and masters first, then the index, then the name."""
 
-    role: int  # 0 for the roles that come first, 1 for all others
+    role: int  # 0 for launchers, masters and leaders, 1 for all others
     index: int
     name: str
 
 
 def gang_of(pod: views.Pod, volcano_job: str = "") -> GangKey:
-    """The gang of a pod, first match of ruling 19; `volcano_job` is TaskInfo.Job ("namespace/podgroup")."""
+    """Return the gang of a pod: the first match of docs/interface.md 7.1.
+
+    `volcano_job` is TaskInfo.Job ("namespace/podgroup").
+    """
     if volcano_job:
         return GangKey(volcano_job)
     namespace = pod.metadata.namespace
-    for find in _GANG_SOURCES:
-        if found := find(pod):
-            return GangKey(f"{namespace}/{found}")
+    for find_gang in _GANG_SOURCES:
+        if gang := find_gang(pod):
+            return GangKey(f"{namespace}/{gang}")
     return ALONE
 
 
 def group_of(key: GangKey) -> GangKey:
-    """The pod group a gang is a replica of: in Kubernetes 1.35 one entry of a Workload may stand for several gangs."""
+    """Return the pod group of a gang: in Kubernetes 1.35, several gangs may be replicas of one entry of a Workload."""
     parts = key.split("/")
     return GangKey("/".join(parts[:4])) if parts[1:2] == ["workload"] else key
 
 
 def rank_of(pod: views.Pod) -> Rank:
-    """The rank of a pod: the framework's index label, else the number its name ends with."""
+    """Return the rank of a pod, from its framework's index label or else the number at the end of its name."""
     metadata = pod.metadata
-    role = 0 if _role_word(metadata.labels).endswith(_FIRST_ROLES) else 1
-    return Rank(role=role, index=_index(metadata), name=metadata.name)
+    role = 0 if _find_role(metadata.labels).endswith(_FIRST_ROLES) else 1
+    return Rank(role=role, index=_find_index(metadata), name=metadata.name)
 
 
 def names_launcher(role: str) -> bool:
-    """True where a role or task is named like the one that starts the others; it may compute as well."""
+    """True if the name of a role or task is that of a launcher, which may also run a rank."""
     return role.lower().endswith(_LAUNCHERS)
 
 
-def _by_label(label: str, source: str, *suffixes: str) -> Callable[[views.Pod], str]:
+def _build_label_source(label: str, source: str, *suffixes: str) -> Callable[[views.Pod], str]:
     def find(pod: views.Pod) -> str:
         labels = pod.metadata.labels
         if not labels.get(label):
@@ -71,45 +73,47 @@ def _by_label(label: str, source: str, *suffixes: str) -> Callable[[views.Pod], 
     return find
 
 
-def _volcano_group(pod: views.Pod) -> str:
+def _get_volcano_group(pod: views.Pod) -> str:
     return pod.metadata.annotations.get(names.VOLCANO_GROUP, "")
 
 
-def _plugins_group(pod: views.Pod) -> str:
+def _get_plugins_group(pod: views.Pod) -> str:
     return pod.metadata.labels.get(names.PLUGINS_POD_GROUP, "")
 
 
-def _in_tree_group(pod: views.Pod) -> str:
+def _get_in_tree_group(pod: views.Pod) -> str:
     group = pod.spec.scheduling_group
     return group.pod_group_name if group else ""
 
 
-def _in_tree_workload(pod: views.Pod) -> str:
-    """Kubernetes 1.35 names a pod group inside a Workload instead of a PodGroup of its own."""
+def _get_in_tree_workload(pod: views.Pod) -> str:
+    """Return the pod group inside a Workload, which Kubernetes 1.35 uses instead of a PodGroup object."""
     ref = pod.spec.workload_ref
     if ref is None or not ref.name:
         return ""
     return "/".join(part for part in ("workload", ref.name, ref.pod_group, ref.pod_group_replica_key) if part)
 
 
-def _controller(pod: views.Pod) -> str:
+def _get_controller(pod: views.Pod) -> str:
     owner = pod.metadata.controller
     return f"{owner.kind}/{owner.name}/{owner.uid}" if owner else ""
 
 
 _GANG_SOURCES: tuple[Callable[[views.Pod], str], ...] = (
-    _volcano_group,
-    _plugins_group,
-    _in_tree_group,
-    _in_tree_workload,
-    _by_label(names.VOLCANO_JOB, "volcano-job"),
-    _by_label(names.KUBEFLOW_JOB, "kubeflow-job", names.KUBEFLOW_OPERATOR),  # jobs of two kinds may share a name
-    _by_label(names.MPI_OPERATOR_JOB, "mpi-job"),
-    _by_label(names.MPI_ALPHA_JOB, "mpi-job"),
-    _by_label(names.JOBSET, "jobset", names.JOBSET_JOB_INDEX),
-    _by_label(names.LEADER_WORKER_SET, "leader-worker-set", names.LEADER_WORKER_GROUP_INDEX),
-    _by_label(names.BATCH_JOB, "job"),
-    _controller,
+    _get_volcano_group,
+    _get_plugins_group,
+    _get_in_tree_group,
+    _get_in_tree_workload,
+    _build_label_source(names.VOLCANO_JOB, "volcano-job"),
+    _build_label_source(
+        names.KUBEFLOW_JOB, "kubeflow-job", names.KUBEFLOW_OPERATOR
+    ),  # jobs of different kinds may share a name
+    _build_label_source(names.MPI_OPERATOR_JOB, "mpi-job"),
+    _build_label_source(names.MPI_ALPHA_JOB, "mpi-job"),
+    _build_label_source(names.JOBSET, "jobset", names.JOBSET_JOB_INDEX),
+    _build_label_source(names.LEADER_WORKER_SET, "leader-worker-set", names.LEADER_WORKER_GROUP_INDEX),
+    _build_label_source(names.BATCH_JOB, "job"),
+    _get_controller,
 )
 
 _ROLE_LABELS = (
@@ -129,17 +133,17 @@ _INDEX_LABELS = (
 )
 
 
-def _role_word(labels: Mapping[str, str]) -> str:
+def _find_role(labels: Mapping[str, str]) -> str:
     for label in _ROLE_LABELS:
-        if word := labels.get(label):
-            return word.lower()
+        if role := labels.get(label):
+            return role.lower()
     return "leader" if labels.get(names.LEADER_WORKER_INDEX) == "0" else ""
 
 
-def _index(metadata: views.ObjectMeta) -> int:
+def _find_index(metadata: views.ObjectMeta) -> int:
     for label in _INDEX_LABELS:
         text = metadata.labels.get(label, "")
         if text.isascii() and text.isdigit():
-            return int(text[:9])  # an index of more digits is a forgery; it must not cost big-integer time
+            return int(text[:9])  # no framework writes longer ones; converting a forged one could be slow
     number = _TRAILING_NUMBER.search(metadata.name)
     return int(number.group(1)[-9:]) if number else _NO_INDEX

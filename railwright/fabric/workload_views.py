@@ -1,7 +1,7 @@
-"""Views of the objects that say how many pods a gang has: one for every kind, for none is read for more than that.
+"""Views of the workload objects that state the size of a gang. One view covers all kinds.
 
-Owns which of their fields exist for us. There may be tens of thousands of such objects and their owners write what
-they like into a template, so little is decoded and nothing is believed to be text.
+There may be tens of thousands of these objects, so only the needed fields are decoded. Some custom resources do not
+validate their templates, so labels and annotations may have values that are not text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from railwright.fabric import views
 
 
 class Identity(views.View, frozen=True):
-    """metadata, as far as it tells objects apart."""
+    """The fields of metadata that identify an object."""
 
     name: str = ""
     namespace: str = ""
@@ -20,35 +20,35 @@ class Identity(views.View, frozen=True):
 
 
 class Tags(views.View, frozen=True):
-    """metadata of a template. Not every custom resource checks it: values may be anything."""
+    """metadata of a template. Values may have any type, because not every custom resource validates them."""
 
     labels: Any = None
     annotations: Any = None
 
 
 class TemplateSpec(views.View, frozen=True):
-    """spec of a pod template, as far as it names a gang."""
+    """The fields of a pod template's spec that name a gang."""
 
     scheduling_group: views.SchedulingGroup | None = None
     workload_ref: views.WorkloadReference | None = None
 
 
 class Template(views.View, frozen=True):
-    """A pod template, as far as it names a gang."""
+    """The fields of a pod template that name a gang."""
 
     metadata: Tags | None = None
     spec: TemplateSpec | None = None
 
     def tags(self) -> Iterator[Mapping[str, str]]:
-        """Labels, then annotations, without what is no text."""
+        """Yield the labels, then the annotations, without values that are not text."""
         metadata = self.metadata or Tags()
-        for given in (metadata.labels, metadata.annotations):
-            written = given if isinstance(given, dict) else {}
-            yield {key: value for key, value in written.items() if isinstance(value, str)}
+        for field in (metadata.labels, metadata.annotations):
+            entries = field if isinstance(field, dict) else {}
+            yield {key: value for key, value in entries.items() if isinstance(value, str)}
 
 
 class Replicas(views.View, frozen=True):
-    """One task or replica type: so many pods of one template; 1 where no number is written."""
+    """A task or replica type: a number of pods (default 1) from a template."""
 
     replicas: int | None = None
     template: Template | None = None
@@ -58,19 +58,19 @@ ReplicaTypes = dict[str, Replicas | None] | None
 
 
 class NamedGroup(views.View, frozen=True):
-    """One of spec.podGroups of an in-tree Workload."""
+    """An entry of spec.podGroups of an in-tree Workload."""
 
     name: str = ""
     policy: views.SchedulingPolicy | None = None
 
 
 class WorkloadSpec(views.View, frozen=True):
-    """How many pods a workload wants at once, in the words of every kind we count."""
+    """The fields that state how many pods a workload runs at once, of all kinds."""
 
     parallelism: int | None = None  # batch Job
     completions: int | None = None
     replicas: int | None = None  # StatefulSet, ReplicaSet
-    template: Template | None = None  # those three
+    template: Template | None = None  # of these three kinds
     tasks: list[Replicas] | None = None  # Volcano Job
     pytorch_replica_specs: ReplicaTypes = None  # Kubeflow's jobs, v1 and MPIJob v2beta1
     tf_replica_specs: ReplicaTypes = None
@@ -82,13 +82,13 @@ class WorkloadSpec(views.View, frozen=True):
 
 
 class WorkloadStatus(views.View, frozen=True):
-    """status of a batch Job: pods that have ended well are not made again."""
+    """status of a batch Job. Succeeded pods are not created again."""
 
     succeeded: int | None = None
 
 
 class Workload(views.View, frozen=True):
-    """Any object that owns pods, or groups of them."""
+    """An object that owns pods or groups of pods."""
 
     metadata: Identity = Identity()
     spec: WorkloadSpec = WorkloadSpec()

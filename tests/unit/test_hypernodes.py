@@ -84,15 +84,15 @@ def test_the_lowest_tier_is_level_one_whatever_its_number():
 def test_a_second_parent_is_told_and_the_first_by_name_counts():
     state = fleet_of([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
     assert places(state)["n0"] == ("l0", "s0")
-    assert state.hyper_node_problems() == (
-        "HyperNode l0 is a member of s0 and of s1; s0 counts: take it out of the other",
-    )
+    assert state.hyper_node_problems() == ("HyperNode l0 is a member of s0 and of s1; s0 is used: remove it from s1",)
 
 
 def test_a_node_in_two_leaves_is_in_the_first_by_name():
     state = fleet_of([hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))])
     assert (places(state)["n0"], places(state)["n1"]) == (("l0",), ("l1",))
-    assert state.hyper_node_problems() == ("node n0 is a member of the HyperNodes l0 and l1; l0 counts",)
+    assert state.hyper_node_problems() == (
+        "node n0 is a member of the HyperNodes l0 and l1; l0 is used: remove it from l1",
+    )
 
 
 def test_a_member_that_an_ancestor_names_as_well_is_no_fault():
@@ -115,12 +115,12 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told()
     assert places(state)["n0"] == ("a",)
     told = "\n".join(state.hyper_node_problems())
     for part in (
-        "HyperNode a of tier 1 has the member b of tier 1, which is left out",
-        "HyperNode b of tier 1 has the member a of tier 1, which is left out",
+        "HyperNode a of tier 1 has the member b of tier 1, which is ignored",
+        "HyperNode b of tier 1 has the member a of tier 1, which is ignored",
         "HyperNode c has the member nobody, which does not exist",
-        "HyperNode c has the pattern '('",
-        "HyperNode d has a labelMatch that cannot be read",
-        "HyperNode a has the member gone, and there is no such node",
+        "HyperNode c has the invalid pattern '('",
+        "HyperNode d has an invalid labelMatch, so it matches nothing",
+        "HyperNode a has the member gone, but there is no such node",
     ):
         assert part in told
 
@@ -129,7 +129,9 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_told():
     chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
     state = fleet_of(chain)
     assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
-    assert state.hyper_node_problems() == ("HyperNodes have 10 tiers; those from tier 8 upwards are not looked at",)
+    assert state.hyper_node_problems() == (
+        "HyperNodes have 10 tiers, but only 8 are supported; those from tier 8 upwards are ignored",
+    )
 
 
 def test_only_a_change_of_the_tree_makes_plans_old():

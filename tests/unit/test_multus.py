@@ -9,7 +9,7 @@ import selections
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric import network_element, networks
+from railwright.fabric import multus_json, networks
 
 ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
 OURS = st.lists(
@@ -22,7 +22,7 @@ OURS = st.lists(
     max_size=4,
 )
 # What Multus's parser lets through and the pod fails on later: refused at admission (ruling 9, and the kernel's names).
-LATER = ("is empty", 'has no "name"', "is longer than 15", "holds a space, '/', ':' or '%'")
+LATER = ("is empty", 'has no "name"', "is longer than 15", "contains a space, '/', ':' or '%'")
 
 
 def ported(text: str) -> list[multus.Network] | None:
@@ -131,7 +131,7 @@ def test_null_after_a_value_empties_a_list_and_leaves_a_string_as_go_does():
 
 
 def _pairs(text: str) -> list:
-    return network_element.decode(text) if text else []
+    return multus_json.decode(text) if text else []
 
 
 def _entries(text: str) -> list[str] | None:

@@ -36,9 +36,9 @@ def test_texts_that_are_equal_become_one():
 
 def test_the_memory_of_texts_does_not_grow_without_end():
     known = words.Words()
-    for number in range(words.KEPT + 10):
+    for number in range(words.MAX_STRINGS + 10):
         known.one(f"node-{number}")
-    assert len(known) <= words.KEPT
+    assert len(known) <= words.MAX_STRINGS
 
 
 def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():

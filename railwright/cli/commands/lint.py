@@ -61,8 +61,8 @@ def _policy(path: str | None) -> "policies.Policy | None":
     if isinstance(result, policies.Rejected):
         first = result.errors[0]
         place = path if first.line is None else f"{path}:{first.line}"
-        told = ": ".join(filter(None, (place, first.path, first.message)))
-        raise output.UnreadableError(f"{told}; `railwright policy validate {path}` shows all errors")
+        message = ": ".join(filter(None, (place, first.path, first.message)))
+        raise output.UnreadableError(f"{message}; `railwright policy validate {path}` shows all errors")
     return result
 
 

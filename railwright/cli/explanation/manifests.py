@@ -47,7 +47,7 @@ def sequence(tree: Any, *path: str) -> list[Any]:
 
 def _unfolded(tree: Any, shown: str, depth: int) -> Iterator[Tree]:
     if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
-        raise output.UnreadableError(f"{shown}: an object is wanted, with apiVersion, kind and metadata")
+        raise output.UnreadableError(f"{shown}: expected an object with apiVersion, kind and metadata")
     if not tree["kind"].endswith("List") or not isinstance(tree.get("items"), list):
         yield tree
         return

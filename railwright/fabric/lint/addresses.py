@@ -1,7 +1,4 @@
-"""Address prefixes and families of RoCE rails, as NCCL reads them.
-
-Owns what a value of NCCL_IB_ADDR_RANGE and NCCL_IB_ADDR_FAMILY means. Refuses to know rules.
-"""
+"""Parses NCCL_IB_ADDR_RANGE and NCCL_IB_ADDR_FAMILY as NCCL does."""
 
 import functools
 import ipaddress
@@ -10,13 +7,13 @@ from railwright.fabric.lint import model
 
 RANGE = "NCCL_IB_ADDR_RANGE"
 FAMILY = "NCCL_IB_ADDR_FAMILY"
-SINCE = (2, 21)  # both came with the automatic choice of a GID (v2.21.5-1)
+SINCE = (2, 21)  # first release with both variables and automatic choice of a GID (v2.21.5-1)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @functools.lru_cache(maxsize=256)
 def network(text: str) -> Network | None:
-    """The prefix in a text; None for what NCCL ignores: no slash, no address, or no number of bits behind it."""
+    """Return an address prefix, or None for text that NCCL ignores: no address, no slash or no number of bits."""
     _, slash, bits = text.partition("/")
     if not slash or not (bits.isascii() and bits.isdigit()) or "%" in text:
         return None
@@ -26,8 +23,8 @@ def network(text: str) -> Network | None:
         return None
 
 
-def wanted(ranks: model.Ranks) -> int | None:
-    """4 or 6: the family NCCL looks for; None where it is not known. An unknown word counts as AF_INET."""
+def find_family(ranks: model.Ranks) -> int | None:
+    """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
     setting = ranks.setting(FAMILY)
     if setting is None:
         return 4
@@ -35,14 +32,14 @@ def wanted(ranks: model.Ranks) -> int | None:
 
 
 def word(version: int) -> str:
-    """The name of a family."""
+    """Return the value of NCCL_IB_ADDR_FAMILY for a family, 4 or 6."""
     return "AF_INET6" if version == 6 else "AF_INET"
 
 
 def rails(ranks: model.Ranks) -> tuple[Network, ...]:
-    """The rails' subnets, as far as they are known."""
-    found = (network(text) for text in ranks.site.rail_subnets or ())
-    return tuple(each for each in found if each is not None)
+    """Return the known subnets of the rails."""
+    subnets = (network(text) for text in ranks.site.rail_subnets or ())
+    return tuple(subnet for subnet in subnets if subnet is not None)
 
 
 def _version(family: str) -> int:

@@ -48,7 +48,7 @@ _memories: list[_Memory] = []
 def prepare() -> None:
     """Import the rules and read the catalogue: a server does it before its first review, which would wait for it."""
     engine.every()
-    catalogue.every()
+    catalogue.list_variables()
 
 
 def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[
         container = pod.spec.containers[index]
         findings = [each for each in _findings(aim, pod, index, around) if _for_the_author(each, aim, pod, index)]
         told += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
-    return engine.bounded(tuple(dict.fromkeys(told)))
+    return engine.limit_warnings(tuple(dict.fromkeys(told)))
 
 
 def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around) -> Iterable[model.Finding]:

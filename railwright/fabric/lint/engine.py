@@ -1,7 +1,6 @@
-"""All rules over the ranks of one container: findings in order, once each, and their form as admission warnings.
+"""Runs all rules on the ranks of a container, and formats the findings as admission warnings.
 
-Owns discovery (every module of `rules/` that is named like a code), the order and the bounds. Refuses to know rules,
-pods and files. Pure: the same ranks give the same findings.
+Rules are the modules of `rules/` with a code as the start of their name.
 """
 
 import functools
@@ -12,55 +11,57 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from railwright.fabric.lint import model, rules
 
-MOST_WARNINGS = 5  # a kubectl apply shows them all, and a person reads no more
-LONGEST_WARNING = 256  # characters (API server, admission warnings: longer ones are cut there)
+MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
+LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
 _MODULE = re.compile(r"n\d\d_\w+", re.ASCII)
 _ORDER = {severity: rank for rank, severity in enumerate(model.Severity)}
 
 
 @functools.cache
 def every() -> tuple[model.Rule, ...]:
-    """All rules, by code."""
-    found = sorted(module.name for module in pkgutil.iter_modules(rules.__path__) if _MODULE.fullmatch(module.name))
-    return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in found)
+    """Return all rules, sorted by code."""
+    names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__) if _MODULE.fullmatch(module.name))
+    return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names)
 
 
 def check(ranks: model.Ranks) -> tuple[model.Finding, ...]:
-    """What the rules find: errors, warnings, infos; of each by code, then in the order of the settings."""
-    found = dict.fromkeys(_findings(ranks))
-    return tuple(sorted(found, key=lambda finding: (_ORDER[finding.severity], finding.code)))
+    """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
+    findings = dict.fromkeys(_run_rules(ranks))
+    return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
 def admission(findings: Sequence[model.Finding]) -> tuple[str, ...]:
-    """The findings as warnings of an admission review: few, short, the worst first; infos are left to the command."""
-    return bounded(sentences(findings))
+    """Return the findings as warnings of an AdmissionReview: a few short ones, most severe first, without infos."""
+    return limit_warnings(sentences(findings))
 
 
 def sentences(findings: Sequence[model.Finding]) -> tuple[str, ...]:
-    """One for each finding but the infos, once each."""
-    told = dict.fromkeys(_sentence(each) for each in findings if each.severity is not model.Severity.INFO)
-    return tuple(told)
+    """Return a message for each finding that is not an info, without duplicates."""
+    messages = dict.fromkeys(
+        _format_finding(finding) for finding in findings if finding.severity is not model.Severity.INFO
+    )
+    return tuple(messages)
 
 
-def bounded(sentences: Sequence[str]) -> tuple[str, ...]:
-    """At most five, the last of them saying how many more there are."""
-    if len(sentences) <= MOST_WARNINGS:
-        return tuple(map(_cut, sentences))
-    shown = sentences[: MOST_WARNINGS - 1]
-    more = len(sentences) - len(shown)
-    return (*map(_cut, shown), f"{more} more findings about NCCL settings; `railwright lint FILE` shows them all")
+def limit_warnings(messages: Sequence[str]) -> tuple[str, ...]:
+    """Return at most MOST_WARNINGS messages. The last one states how many were left out."""
+    if len(messages) <= MOST_WARNINGS:
+        return tuple(map(_truncate, messages))
+    first = messages[: MOST_WARNINGS - 1]
+    more = len(messages) - len(first)
+    return (*map(_truncate, first), f"{more} more findings about NCCL settings; `railwright lint FILE` shows them all")
 
 
-def _findings(ranks: model.Ranks) -> Iterator[model.Finding]:
+def _run_rules(ranks: model.Ranks) -> Iterator[model.Finding]:
     for rule in every():
         complaints: Iterable[model.Complaint] = rule.check(ranks)
-        for each in complaints:
-            yield model.Finding(rule.code, rule.severity, each.name, each.where, each.message)
+        for complaint in complaints:
+            yield model.Finding(rule.code, rule.severity, complaint.name, complaint.where, complaint.message)
 
 
-def _sentence(finding: model.Finding) -> str:
+def _format_finding(finding: model.Finding) -> str:
     return f"{finding.code} {finding.message}"
 
 
-def _cut(sentence: str) -> str:
-    return sentence if len(sentence) <= LONGEST_WARNING else f"{sentence[: LONGEST_WARNING - 3]}..."
+def _truncate(message: str) -> str:
+    return message if len(message) <= LONGEST_WARNING else f"{message[: LONGEST_WARNING - 3]}..."

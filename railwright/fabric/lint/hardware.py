@@ -1,7 +1,4 @@
-"""What the ranks' container was given: RDMA devices among its extended resources.
-
-Owns the guess by name where no policy says which resources are rails. Refuses to know what a rule makes of it.
-"""
+"""Finds RDMA devices among a container's extended resources, by the policy's rails or by the resource's name."""
 
 import functools
 import re
@@ -11,7 +8,7 @@ from railwright.fabric.lint import model
 from railwright.fabric.policy import model as policies
 
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,
-# aliyun/erdma, vpc.amazonaws.com/efa; a word of its own or with a number, so that "performance" is none.
+# aliyun/erdma, vpc.amazonaws.com/efa. Only separate words match, so that "performance" does not.
 _RDMA = re.compile(
     r"(?<![a-z])(rdma|hca|roce|infiniband|ib|mlx[0-9]*|mlnx|mellanox|hostdev|sriov|vfs?|erdma|efa|pvrdma|cx[0-9]+)(nics?)?(?![a-z])"
 )
@@ -20,7 +17,7 @@ _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
 
 
 def rdma(ranks: model.Ranks) -> Mapping[str, int]:
-    """Resource -> amount of the RDMA devices the container requests: those of the fabric's rails, and by their name."""
+    """Return the requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
     fabric = ranks.site.fabric
     rails = {rail.resource for rail in fabric.rails} if fabric else set()
     return {name: amount for name, amount in ranks.devices.items() if name in rails or is_rdma(name)}
@@ -28,17 +25,17 @@ def rdma(ranks: model.Ranks) -> Mapping[str, int]:
 
 @functools.lru_cache(maxsize=256)
 def is_rdma(resource: str) -> bool:
-    """True for a resource whose name says that it is an RDMA device."""
+    """True if the name of a resource is that of an RDMA device."""
     return _RDMA.search(resource.lower()) is not None
 
 
 def is_virtual(resource: str) -> bool:
-    """True for a resource whose name says that it is a pool of virtual functions."""
+    """True if the name of a resource is that of a pool of virtual functions."""
     return _VIRTUAL.search(resource.lower()) is not None
 
 
 def exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
-    """True where devices are handed out one by one, under names nobody knows before; None where nothing is known."""
+    """True if devices are assigned to pods one by one, so their names are not known before; None if unknown."""
     if transport in _ONE_BY_ONE or any(is_virtual(resource) for resource in resources):
         return True
     return False if resources else None

@@ -1,8 +1,6 @@
-"""The words of linting: what a rule looks at, what it says, and what a rule is.
+"""Types of linting: the input of a rule, its findings, and the rule itself.
 
-Owns these shapes only. Where the settings come from (a pod at admission, a manifest, a command line, a file) is
-`subjects`'; which rules there are is found in `rules/`, one file each. `None` always means "not known", and a rule that
-needs what is not known says nothing.
+Each file in `rules/` is a rule. `None` means unknown, and a rule that needs an unknown value reports nothing.
 """
 
 import enum
@@ -14,7 +12,7 @@ from railwright.fabric.policy import model as policies
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is. Nothing is ever refused for one."""
+    """Severity of a finding. Findings never cause a rejection."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -22,7 +20,7 @@ class Severity(enum.StrEnum):
 
 
 class Origin(enum.StrEnum):
-    """Where a setting was written, in NCCL's order of precedence."""
+    """Place of a setting, in NCCL's order of precedence."""
 
     ENV = "env"  # of the container
     MPIRUN = "mpirun"  # -x NAME=VALUE or -mca NAME VALUE on a command line
@@ -30,72 +28,72 @@ class Origin(enum.StrEnum):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One variable as it was written; `value` None where it comes from elsewhere (valueFrom, `-x NAME`)."""
+    """A variable as written. `value` is None if it comes from another source (valueFrom, `-x NAME`)."""
 
     name: str
     value: str | None
-    where: str  # as a finding shows it: "env[3]", "command: -x", "line 4"
+    where: str  # place for messages: "env[3]", "command: -x", "line 4"
     origin: Origin = Origin.ENV
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What is known of the fabric the ranks use; without a policy nearly nothing."""
+    """The known properties of the fabric that the ranks use. Without a policy, most are None."""
 
     transport: policies.Transport | None = None
     fabric: policies.Fabric | None = None
     primary: str = "eth0"  # the pod's cluster network
-    interfaces: tuple[str, ...] | None = None  # of the pod, the primary first; None: the node's own
-    rail_interfaces: tuple[str, ...] = ()  # those of them on secondary networks
-    devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, one tuple for each node type possible
-    exclusive: bool | None = None  # True: devices are handed to the pod one by one, names unknown before
-    rail_subnets: tuple[str, ...] | None = None  # CIDRs of the rails, where the networks' IPAM says them
+    interfaces: tuple[str, ...] | None = None  # of the pod, primary first; None: those of the node
+    rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
+    devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
+    exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
+    rail_subnets: tuple[str, ...] | None = None  # CIDRs of the rails from the networks' IPAM
 
 
 class Ranks(msgspec.Struct, frozen=True):
-    """One container of one pod template: all the processes that are started from it with these settings."""
+    """A container of a pod template, with the settings and context of all processes in it."""
 
     title: str  # "Job prod/llm task worker container pytorch"
-    settings: tuple[Setting, ...] = ()  # in NCCL's order of precedence: the first of a name wins
+    settings: tuple[Setting, ...] = ()  # in NCCL's order of precedence: the first of each name is effective
     site: Site = Site()
-    count: int | None = None  # pods made from the template
-    job: int | None = None  # ranks of the whole job, of all its templates
+    count: int | None = None  # pods created from the template
+    job: int | None = None  # ranks of the job, from all its templates
     accelerators: int = 0  # requested by the container
-    devices: Mapping[str, int] = {}  # extended resources requested that are no accelerators: name -> amount
+    devices: Mapping[str, int] = {}  # requested extended resources except accelerators: name -> number
     networks: int | None = None  # secondary networks the pod selects
-    capabilities: frozenset[str] | None = None  # added; None where unknown (a bare nccl.conf)
+    capabilities: frozenset[str] | None = None  # added ones; None if unknown (nccl.conf without a pod)
     privileged: bool = False
-    run_as_user: int | None = None  # effective uid where the manifest says one
+    run_as_user: int | None = None  # effective uid if set in the manifest
     mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "downwardAPI", ...
-    shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0 unlimited; None: none is mounted
+    shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
     images: frozenset[str] = frozenset()  # of all the job's rank containers
-    nccl: tuple[int, ...] | None = None  # NCCL's version in the image, where known: (2, 21, 5)
+    nccl: tuple[int, ...] | None = None  # version of NCCL in the image, such as (2, 21, 5)
 
     def value(self, name: str) -> str | None:
-        """What NCCL takes for a name: the first setting's text; None where unset or not known."""
-        found = self.setting(name)
-        return None if found is None else found.value
+        """Return the effective value of a name, or None if it is unset or unknown."""
+        setting = self.setting(name)
+        return None if setting is None else setting.value
 
     def setting(self, name: str) -> Setting | None:
-        """The setting of a name that wins."""
-        for each in self.settings:
-            if each.name == name:
-                return each
+        """Return the effective setting of a name, or None if it is unset."""
+        for setting in self.settings:
+            if setting.name == name:
+                return setting
         return None
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing a rule says: about which setting (`name` "" for the ranks as a whole), where, and what to do."""
+    """A reported violation of a rule. `name` is the setting, or "" if the finding is about the ranks as a whole."""
 
     code: str
     severity: Severity
     name: str
     where: str
-    message: str  # names the key, the value and the fix; one sentence or two
+    message: str  # one or two sentences with the key, the value and the fix
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What a rule's check gives back; the engine adds the rule's code and severity."""
+    """A violation as a rule's check returns it. The engine adds the rule's code and severity."""
 
     message: str
     name: str = ""
@@ -103,21 +101,21 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """Ranks a rule is silent on, or speaks about; shown in the documentation and run as tests."""
+    """Ranks that comply with a rule or violate it. The documentation shows them, and tests run them."""
 
     title: str
     ranks: Ranks
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule: `check` gives a complaint for each violation, in the order of the settings."""
+    """A rule. `check` returns a complaint for each violation, in the order of the settings."""
 
     code: str  # N01
     name: str  # unknown-variable
     severity: Severity
     title: str  # one line
     explanation: str  # what happens and why, for the documentation
-    source: str  # where the fact comes from
+    source: str  # public source of the fact
     good: tuple[Example, ...]
     bad: tuple[Example, ...]
     check: Callable[[Ranks], Iterable[Complaint]]

@@ -1,7 +1,4 @@
-"""Reading the settings of ranks: those that take effect, their values, their rows, and how messages show them.
-
-Owns "the first of a name wins" and the bound and escaping of what a user wrote. Refuses to know any rule.
-"""
+"""Reads the effective settings of ranks with their catalogue rows, and formats settings for messages."""
 
 from collections.abc import Iterator
 
@@ -10,32 +7,32 @@ from railwright.fabric.nccl import catalogue
 
 BLANKS = " \t\r\n"
 QUOTES = "\"'"
-_SHOWN = 60  # characters of a user's text that a message repeats
+_MAX_QUOTED = 60  # characters of a user's text in a message
 
 
 def env(**values: str | None) -> tuple[model.Setting, ...]:
-    """Settings of a container's environment; None for a value that comes from elsewhere."""
-    return tuple(model.Setting(name, value, f"env[{at}]") for at, (name, value) in enumerate(values.items()))
+    """Return settings of a container's environment. None stands for a value from another source."""
+    return tuple(model.Setting(name, value, f"env[{index}]") for index, (name, value) in enumerate(values.items()))
 
 
 def effective(ranks: model.Ranks) -> Iterator[model.Setting]:
-    """The setting that wins for each name, in order."""
-    seen = set()
+    """Yield the effective setting of each name, which is the first one, in order."""
+    earlier_names = set()
     for setting in ranks.settings:
-        if setting.name not in seen:
-            seen.add(setting.name)
+        if setting.name not in earlier_names:
+            earlier_names.add(setting.name)
             yield setting
 
 
-def valued(ranks: model.Ranks) -> Iterator[tuple[model.Setting, str]]:
-    """Effective settings whose value is known, with it."""
+def list_values(ranks: model.Ranks) -> Iterator[tuple[model.Setting, str]]:
+    """Yield the effective settings that have a known value, with the value."""
     for setting in effective(ranks):
         if setting.value is not None:
             yield setting, setting.value
 
 
 def rows(ranks: model.Ranks) -> Iterator[tuple[model.Setting, catalogue.Variable]]:
-    """Effective settings the catalogue has, with their rows."""
+    """Yield the effective settings that are in the catalogue, with their rows."""
     for setting in effective(ranks):
         row = catalogue.find(setting.name)
         if row is not None:
@@ -43,7 +40,7 @@ def rows(ranks: model.Ranks) -> Iterator[tuple[model.Setting, catalogue.Variable
 
 
 def values(ranks: model.Ranks) -> Iterator[tuple[model.Setting, str, catalogue.Variable]]:
-    """Settings with a known value that something of NCCL reads, with value and row; for checks of the value."""
+    """Yield the effective settings that NCCL reads and that have a known value, with value and row."""
     for setting, row in rows(ranks):
         if setting.value is not None and row.status in _READ:
             yield setting, setting.value, row
@@ -53,27 +50,27 @@ _READ = frozenset({"active", "deprecated", "newer", "unused"})
 
 
 def bare(text: str) -> str:
-    """A value without the quotes and blanks around it, which are a fault of their own."""
+    """Remove surrounding quotes and blanks, which rule N11 reports."""
     return text.strip(BLANKS + QUOTES)
 
 
-def shown(text: str) -> str:
-    """A user's text as messages show it: escaped and bounded."""
-    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def quote(text: str) -> str:
+    """Return a user's text for a message, escaped and truncated."""
+    short = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
     return (
-        short if short.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in short)
+        short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
     )
 
 
-def written(setting: model.Setting) -> str:
-    """NAME=VALUE as messages show it; the value in quotes where its ends would not be seen."""
+def format_setting(setting: model.Setting) -> str:
+    """Return NAME=VALUE for a message. The value is quoted if it is empty or contains blanks or quotes."""
     if setting.value is None:
-        return shown(setting.name)
-    value = shown(setting.value)
+        return quote(setting.name)
+    value = quote(setting.value)
     ends = not value or value != bare(value) or " " in value
-    return f"{shown(setting.name)}={value!r}" if ends else f"{shown(setting.name)}={value}"
+    return f"{quote(setting.name)}={value!r}" if ends else f"{quote(setting.name)}={value}"
 
 
 def complaint(setting: model.Setting, message: str) -> model.Complaint:
-    """A complaint about one setting; its message begins with NAME=VALUE."""
-    return model.Complaint(f"{written(setting)}: {message}", setting.name, setting.where)
+    """Return a complaint about a setting. Its message begins with NAME=VALUE."""
+    return model.Complaint(f"{format_setting(setting)}: {message}", setting.name, setting.where)

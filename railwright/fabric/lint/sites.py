@@ -1,7 +1,4 @@
-"""What is known of the fabric around a pod: transport, interfaces, devices.
-
-Owns how policy, rails and the pod's networks become a `model.Site`. Refuses to know settings and rules.
-"""
+"""Builds the fabric context of ranks (`model.Site`) from the policy, the rails and the pod's networks."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,24 +1,24 @@
-"""The format of nccl.conf, exactly as NCCL reads it (NVIDIA/nccl src/misc/param.cc).
+"""Reads and writes nccl.conf exactly as NCCL reads it (NVIDIA/nccl src/misc/param.cc).
 
-Owns one NAME=VALUE a line: nothing is trimmed or quoted, the name ends at the first '=', '#' counts in the first
-column only, name and value hold at most 1023 characters. Refuses to know what the names mean.
+Each line is NAME=VALUE. NCCL trims and unquotes nothing. The name ends at the first '='. A '#' starts a comment in the
+first column only. Name and value have at most 1023 characters each.
 """
 
 from collections.abc import Iterable, Mapping
 
-MAX_LENGTH = 1023  # characters of a name and of a value; NCCL cuts the rest off
-# Names whose readers run before NCCL loads the file, or never look at what it loaded, cannot travel in it.
-_CARRIED = ("NCCL_", "FI_")
-_TOO_EARLY = "NCCL_CONF_FILE"  # read to find the file itself
+MAX_LENGTH = 1023  # characters of a name and of a value; NCCL truncates longer ones
+# NCCL puts the file's variables into its own environment. Programs that read theirs earlier never see them.
+_SUPPORTED_PREFIXES = ("NCCL_", "FI_")
+_FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the file
 
 
 def carries(name: str) -> bool:
-    """True when a variable set in the file reaches its reader: NCCL itself and the libfabric plugin it loads."""
-    return name.startswith(_CARRIED) and name != _TOO_EARLY
+    """True if the file can set the variable: NCCL reads it, or the libfabric plugin that NCCL loads."""
+    return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
 
 def fits(name: str, value: str) -> bool:
-    """True when the line is read back as it was written."""
+    """True if NCCL reads the variable back from a line exactly as given."""
     return (
         bool(name)
         and name[0] != "#"
@@ -30,7 +30,7 @@ def fits(name: str, value: str) -> bool:
 
 
 def emit(values: Iterable[tuple[str, str]]) -> str:
-    """The text of the file. Raises ValueError for a line NCCL would not read back."""
+    """Return the text of the file. Raises ValueError for a variable that does not fit a line."""
     lines = []
     for name, value in values:
         if not fits(name, value):
@@ -40,10 +40,10 @@ def emit(values: Iterable[tuple[str, str]]) -> str:
 
 
 def parse(text: str) -> Mapping[str, str]:
-    """What NCCL takes from a text: the first setting of a name wins, lines without '=' are nothing."""
-    found: dict[str, str] = {}
+    """Return the variables that NCCL reads: the first line of each name wins, and lines without '=' are ignored."""
+    variables: dict[str, str] = {}
     for line in text.split("\n"):
         name, mark, value = line.partition("=")
         if mark and name and not line.startswith("#"):
-            found.setdefault(name[:MAX_LENGTH], value[:MAX_LENGTH])
-    return found
+            variables.setdefault(name[:MAX_LENGTH], value[:MAX_LENGTH])
+    return variables

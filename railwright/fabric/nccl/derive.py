@@ -1,7 +1,7 @@
-"""Facts of a fabric -> the environment of its ranks, in a fixed order, each variable with its reason.
+"""Derives the environment of a fabric's ranks from the policy. Each variable has a reason.
 
-Owns the order (common block, then the transport's table) and which table a transport has. Refuses to know pods,
-literals of the policy and how the values travel.
+The order is fixed: variables of every fabric first, then those of the transport. The policy's `env` and the way the
+variables reach a container are handled by `fabric/injection`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,14 @@ def derive(
     rails: Sequence[Rail],
     devices: Sequence[str] | None,
     primary_interface: str,
-    host_network: bool,  # noqa: FBT001 - the fifth fact of a case, always passed by name or as a variable
+    host_network: bool,  # noqa: FBT001 - the fifth field of a Case, always passed by name or as a variable
 ) -> tuple[model.Variable, ...]:
-    """What a rank needs. `devices` None: they are not known or not one set, so no variable names them."""
-    case = _case(fabric, rails, devices, primary_interface, host_network)
-    return _fill(common.ROWS + _TABLES[fabric.transport], case) if fabric.nccl.derive else ()
+    """Return the variables of a rank.
+
+    If `devices` is None, the devices are unknown or differ between nodes, so no variable lists them.
+    """
+    case = _build_case(fabric, rails, devices, primary_interface, host_network)
+    return _evaluate(common.ROWS + _TABLES[fabric.transport], case) if fabric.nccl.derive else ()
 
 
 def beside(
@@ -39,28 +42,30 @@ def beside(
     primary_interface: str,
     host_network: bool,  # noqa: FBT001 - as above
 ) -> tuple[model.Variable, ...]:
-    """What a rank needs of every library beside NCCL; each only where the rank shows that it uses the library."""
-    case = _case(fabric, rails, devices, primary_interface, host_network)
-    return _fill(libraries.rows(fabric.transport), case) if fabric.nccl.derive else ()
+    """Return the variables of libraries other than NCCL. The caller keeps those of libraries that the rank uses."""
+    case = _build_case(fabric, rails, devices, primary_interface, host_network)
+    return _evaluate(libraries.list_rows(fabric.transport), case) if fabric.nccl.derive else ()
 
 
 def pins(fabric: Fabric, primary_interface: str, host_network: bool) -> tuple[model.Variable, ...]:  # noqa: FBT001 - as above
-    """What mpirun needs on a launcher to keep its own traffic off the rails."""
-    case = _case(fabric, (), None, primary_interface, host_network)
-    return _fill(common.LAUNCHER_ROWS, case) if fabric.nccl.derive else ()
+    """Return the variables that keep mpirun's own traffic on a launcher off the rails."""
+    case = _build_case(fabric, (), None, primary_interface, host_network)
+    return _evaluate(common.LAUNCHER_ROWS, case) if fabric.nccl.derive else ()
 
 
-def _case(
+def _build_case(
     fabric: Fabric,
     rails: Sequence[Rail],
     devices: Sequence[str] | None,
     primary_interface: str,
     host_network: bool,  # noqa: FBT001 - as above
 ) -> model.Case:
-    known = None if devices is None else tuple(devices)
-    return model.Case(fabric, tuple(rails), known, primary_interface, host_network)
+    device_names = None if devices is None else tuple(devices)
+    return model.Case(fabric, tuple(rails), device_names, primary_interface, host_network)
 
 
-def _fill(rows: Sequence[model.Row], case: model.Case) -> tuple[model.Variable, ...]:
-    filled = ((row, row.value(case)) for row in rows)
-    return tuple(model.Variable(row.name, value, row.reason, row.source) for row, value in filled if value is not None)
+def _evaluate(rows: Sequence[model.Row], case: model.Case) -> tuple[model.Variable, ...]:
+    rows_with_values = ((row, row.value(case)) for row in rows)
+    return tuple(
+        model.Variable(row.name, value, row.reason, row.source) for row, value in rows_with_values if value is not None
+    )

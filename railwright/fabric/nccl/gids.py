@@ -1,6 +1,6 @@
-"""Which entry of a RoCE port's GID table NCCL chooses by itself, since 2.21.5 (src/transport/net_ib/connect.cc).
+"""Chooses an entry of a RoCE port's GID table as NCCL 2.21.5 and newer does (src/transport/net_ib/connect.cc).
 
-Owns the walk over the table. Native InfiniBand, a fixed NCCL_IB_GID_INDEX and reading the table are not here.
+NCCL does not make this choice on native InfiniBand or if NCCL_IB_GID_INDEX is set.
 """
 
 import ipaddress
@@ -10,74 +10,75 @@ from typing import Literal
 import msgspec
 
 Family = Literal["AF_INET", "AF_INET6"]
-_MAPPED = "::ffff:0:0/96"  # an IPv4 address as a GID
+_MAPPED = "::ffff:0:0/96"  # GIDs that are IPv4 addresses
 _MAPPED_MULTICAST = "ff0e::ffff:0:0/96"
 
 
 class Gid(msgspec.Struct, frozen=True):
-    """An entry: an IPv4 or IPv6 address and its RoCE version, None where the entry is empty."""
+    """An entry of the table: an IPv4 or IPv6 address and its RoCE version (None for an empty entry)."""
 
     address: str
     version: int | None
 
     @property
     def raw(self) -> ipaddress.IPv6Address:
-        """The 16 bytes of the table."""
+        """The 16 bytes in the table."""
         parsed = ipaddress.ip_address(self.address)
         return ipaddress.IPv6Address(f"::ffff:{parsed}") if parsed.version == 4 else ipaddress.IPv6Address(str(parsed))
 
     @property
     def family(self) -> Family:
-        """What NCCL takes it for: IPv4 where it is mapped, else IPv6, the empty entry included."""
-        mapped = any(self.raw in ipaddress.IPv6Network(net) for net in (_MAPPED, _MAPPED_MULTICAST))
-        return "AF_INET" if mapped else "AF_INET6"
+        """The address family by NCCL's rules: IPv4 if mapped, otherwise IPv6. An empty entry counts as IPv6."""
+        is_mapped = any(self.raw in ipaddress.IPv6Network(network) for network in (_MAPPED, _MAPPED_MULTICAST))
+        return "AF_INET" if is_mapped else "AF_INET6"
 
     @property
     def valid(self) -> bool:
-        """Neither empty nor link-local."""
+        """True if the entry is neither empty nor link-local."""
         return int(self.raw) != 0 and self.raw not in ipaddress.IPv6Network("fe80::/64")
 
 
 def choose(
     table: Sequence[Gid], family: Family = "AF_INET", address_range: str | None = None, roce_version: int = 2
 ) -> int:
-    """The index: from entry 0 upwards, first to the wanted family and range, then to the wanted version there.
+    """Return the index of the entry that NCCL uses.
 
-    A range that is no CIDR of the family is ignored, as NCCL does.
+    NCCL scans upwards from entry 0. It prefers `family` and `address_range`, then `roce_version`. Like NCCL, ignore a
+    range that is not a CIDR of the family.
     """
-    inside = _range(family, address_range)
-    chosen = 0
-    for number, candidate in enumerate(table[1:], start=1):
+    network = _parse_range(family, address_range)
+    best_index = 0
+    for index, candidate in enumerate(table[1:], start=1):
         if (
             candidate.family == family
-            and _within(candidate, inside)
-            and _better(candidate, table[chosen], roce_version)
+            and _is_within(candidate, network)
+            and _is_better(candidate, table[best_index], roce_version)
         ):
-            chosen = number
-    return chosen
+            best_index = index
+    return best_index
 
 
-def _better(candidate: Gid, held: Gid, roce_version: int) -> bool:
-    if candidate.family != held.family:
+def _is_better(candidate: Gid, current: Gid, roce_version: int) -> bool:
+    if candidate.family != current.family:
         return True
     if not candidate.valid or candidate.version != roce_version:
         return False
-    return held.version != roce_version or not held.valid
+    return current.version != roce_version or not current.valid
 
 
-def _within(candidate: Gid, inside: ipaddress.IPv6Network | None) -> bool:
-    return inside is None or candidate.raw in inside
+def _is_within(candidate: Gid, network: ipaddress.IPv6Network | None) -> bool:
+    return network is None or candidate.raw in network
 
 
-def _range(family: Family, text: str | None) -> ipaddress.IPv6Network | None:
+def _parse_range(family: Family, text: str | None) -> ipaddress.IPv6Network | None:
     if text is None or "/" not in text:
         return None
     try:
-        net = ipaddress.ip_network(text, strict=False)
+        network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
-    if (net.version == 4) != (family == "AF_INET"):
+    if (network.version == 4) != (family == "AF_INET"):
         return None
-    if net.version == 4:
-        return ipaddress.IPv6Network((f"::ffff:{net.network_address}", 96 + net.prefixlen))
-    return ipaddress.IPv6Network(str(net))
+    if network.version == 4:
+        return ipaddress.IPv6Network((f"::ffff:{network.network_address}", 96 + network.prefixlen))
+    return ipaddress.IPv6Network(str(network))

@@ -1,6 +1,6 @@
-"""How NCCL reads a number (NVIDIA/nccl src/misc/param.cc: strtoll with base 0, observed on four releases).
+"""Parses a number as NCCL does (NVIDIA/nccl src/misc/param.cc: strtoll with base 0, observed on four releases).
 
-Owns that one parser, with what changed in 2.32. Which variables go through it, the catalogue says.
+NCCL 2.32 changed how text without digits is read. The catalogue lists the variables that are parsed this way.
 """
 
 import enum
@@ -9,47 +9,47 @@ import re
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)  # C's strtoll
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _LEADING_ZERO = re.compile(r"-?0[0-9]+", re.ASCII)
-_TOO_LONG = 25  # digits: 64 bits have 22 in octal; a longer text overflows and is not worth converting
-_WORDS_REFUSED = (2, 32)  # from here on a text without digits keeps the default
+_MAX_DIGITS = 25  # 64 bits have 22 octal digits; longer text always overflows
+_WORDS_REJECTED = (2, 32)  # first release that keeps the default for text without digits
 
 
-class Kept(enum.StrEnum):
-    """Nothing was taken."""
+class NoValue(enum.StrEnum):
+    """NCCL's reaction to text from which it reads no number."""
 
-    UNSET = "unset"  # as if the variable were not there
-    DEFAULT = "default"  # refused: the default stays
+    UNSET = "unset"  # NCCL acts as if the variable were not set
+    DEFAULT = "default"  # NCCL rejects the text and keeps the default
 
 
-def read(text: str, version: tuple[int, ...] | None = None) -> int | Kept:
-    """What NCCL of a release takes for a text; the newest where none is named."""
+def parse(text: str, version: tuple[int, ...] | None = None) -> int | NoValue:
+    """Return the number that an NCCL release reads from `text`; the newest release if `version` is None."""
     if not text:
-        return Kept.UNSET
-    found = _NUMBER.match(text)
-    if found is None:
-        return 0 if version is not None and version < _WORDS_REFUSED else Kept.DEFAULT
-    sign, digits = found.groups()
-    number = _value(digits)
+        return NoValue.UNSET
+    match = _NUMBER.match(text)
+    if match is None:
+        return 0 if version is not None and version < _WORDS_REJECTED else NoValue.DEFAULT
+    sign, digits = match.groups()
+    number = _convert(digits)
     if number is None:
-        return Kept.DEFAULT
+        return NoValue.DEFAULT
     number = -number if sign == "-" else number
-    return number if -(1 << 63) <= number < 1 << 63 else Kept.DEFAULT
+    return number if -(1 << 63) <= number < 1 << 63 else NoValue.DEFAULT
 
 
-def plain(text: str) -> bool:
-    """True for decimal digits as a person writes them: what every release reads alike."""
+def is_plain(text: str) -> bool:
+    """True for decimal digits without a leading zero, which every release reads as the same number."""
     return _DECIMAL.fullmatch(text) is not None
 
 
-def octal(text: str) -> bool:
-    """True for decimal digits behind a zero, which are read with base 8."""
+def is_octal(text: str) -> bool:
+    """True for decimal digits after a leading zero, which NCCL reads in base 8."""
     return _LEADING_ZERO.fullmatch(text) is not None
 
 
-def _value(digits: str) -> int | None:
+def _convert(digits: str) -> int | None:
     if digits[:2] in {"0x", "0X"}:
         digits, base = digits[2:].lstrip("0") or "0", 16
     elif digits[0] == "0":
         digits, base = digits.lstrip("0") or "0", 8
     else:
         base = 10
-    return int(digits, base) if len(digits) <= _TOO_LONG else None
+    return int(digits, base) if len(digits) <= _MAX_DIGITS else None

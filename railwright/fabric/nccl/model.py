@@ -1,6 +1,6 @@
-"""The words of the derivation: a case, a row of a transport's table, a variable with its reason.
+"""Types of the derivation: its input (Case), a row of a table, and a variable with its reason.
 
-Owns no values: those are rows in `transports/`, and the common block is in `common`.
+The rows are in `common`, `libraries` and `transports/`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from railwright.fabric.policy import model
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable with its value, why it has it, and where the rule comes from."""
+    """A derived variable, with the reason and the source of the rule."""
 
     name: str
     value: str
@@ -20,9 +20,10 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """All that the environment of a rank follows from.
+    """Input of the derivation for a rank.
 
-    `devices` are the RDMA devices of the rails; None = not named, or for the node to decide.
+    `devices` are the names of the rails' RDMA devices. It is None if the policy does not name them or they differ
+    between nodes.
     """
 
     fabric: model.Fabric
@@ -33,12 +34,12 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def nccl(self) -> model.Nccl:
-        """The fabric's facts for NCCL."""
+        """The `nccl` section of the fabric."""
         return self.fabric.nccl
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A variable of a table: `value` gives None where the case does not call for it."""
+    """A row of a table. `value` returns the variable's value, or None to leave the variable out."""
 
     name: str
     value: Callable[[Case], str | None]

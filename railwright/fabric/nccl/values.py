@@ -1,6 +1,6 @@
-"""How a value of a row is found: a constant, a fact of the policy, the devices of the rails.
+"""Builds the value functions of rows: from a constant, a key of the policy, or the rails' devices.
 
-Owns spelling (NCCL reads decimal digits only, never true or false: src/misc/param.cc), not which variable gets what.
+Booleans become 0 and 1, because NCCL does not read true and false (NVIDIA/nccl src/misc/param.cc).
 """
 
 from collections.abc import Callable, Iterable
@@ -13,55 +13,58 @@ NCCL_GUIDE = "NCCL user guide, env.rst"  # the source of most rows
 
 
 def constant(text: str) -> Value:
-    """Always this."""
+    """Return a function that always gives `text`."""
     return lambda _: text
 
 
-def fact(name: str, default: str | None = None) -> Value:
-    """The fact `name` of the policy's nccl section; `default` where the policy does not give it."""
+def policy_value(name: str, default: str | None = None) -> Value:
+    """Return a function that gives the policy's `nccl` key `name`, or `default` if the key is unset."""
 
     def value(case: model.Case) -> str | None:
-        given = getattr(case.nccl, name)
-        if given is None:
+        setting = getattr(case.nccl, name)
+        if setting is None:
             return default
-        return str(int(given)) if isinstance(given, bool) else str(given)
+        return str(int(setting)) if isinstance(setting, bool) else str(setting)
 
     return value
 
 
-def when(name: str, text: str) -> Value:
-    """`text` where the policy's switch `name` is on."""
+def if_enabled(name: str, text: str) -> Value:
+    """Return a function that gives `text` if the policy's boolean `nccl` key `name` is true."""
     return lambda case: text if getattr(case.nccl, name) else None
 
 
-def in_pod(spell: Callable[[str], str]) -> Value:
-    """From the primary interface, which has that name only in a network namespace of the pod's own."""
-    return lambda case: None if case.host_network else spell(case.primary_interface)
+def primary_interface(format_name: Callable[[str], str]) -> Value:
+    """Return a function that formats the primary interface's name.
+
+    It gives None for hostNetwork pods, because the interface has that name only in the pod's own network namespace.
+    """
+    return lambda case: None if case.host_network else format_name(case.primary_interface)
 
 
-def devices(fallback: str | None = None) -> Value:
-    """Exactly the devices of the rails; `fallback` where the policy names none for some rail, or only the node decides.
+def exact_devices(fallback: str | None = None) -> Value:
+    """Return a function that lists exactly the rails' devices, or gives `fallback` if they are unknown.
 
-    NCCL takes a name without '=' for a prefix: mlx5_1 would be mlx5_10 as well.
+    The list starts with '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10.
     """
 
     def value(case: model.Case) -> str | None:
         if case.devices:
-            return f"={_listed(case.devices)}"
+            return f"={_join(case.devices)}"
         return fallback
 
     return value
 
 
 def plain_devices(case: model.Case) -> str | None:
-    """The devices of the rails by their bare names."""
-    return _listed(case.devices) if case.devices else None
+    """Return the rails' device names as a comma-separated list, or None if they are unknown."""
+    return _join(case.devices) if case.devices else None
 
 
-def with_devices(text: str) -> Value:
-    """`text` where the devices of the rails are known."""
+def if_devices_known(text: str) -> Value:
+    """Return a function that gives `text` if the rails' devices are known."""
     return lambda case: text if case.devices else None
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ",".join(dict.fromkeys(names))

@@ -1,8 +1,4 @@
-"""What a check reports, and the words all checks share.
-
-Owns the shape of a finding and how values appear in its sentence. Knows no rule of its own but the one of
-extended resources, which two keys share.
-"""
+"""Findings of the policy checks, and helpers for their messages."""
 
 import dataclasses
 import itertools
@@ -11,16 +7,16 @@ from collections.abc import Iterable, Iterator
 
 Path = tuple[str | int, ...]
 
-_MAX_SHOWN = 80  # characters of a value in a sentence: enough to find it, too few to flood a log
-_MAX_LISTED = 20  # names in an enumeration, for the same reason
+_MAX_VALUE_LENGTH = 80  # characters of a value in a message: enough to find it, too few to flood a log
+_MAX_NAMES = 20  # names in a list, for the same reason
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One violated rule: where, a sentence with the fix, and which other parts it was judged by.
+    """A violated rule: the path, a message with the fix, and the other paths that the rule reads.
 
-    In `rests_on`, "*" stands for any one key or index; a reader that had to replace such a part because
-    it was unreadable drops the finding, which would only repeat the real error.
+    In `rests_on`, "*" stands for any one key or index. If one of these paths holds a placeholder for an unreadable
+    value, the finding is dropped, because it would only repeat the error about that value.
     """
 
     path: Path
@@ -28,34 +24,37 @@ class Finding:
     rests_on: tuple[Path, ...] = ()
 
 
-def extended_resource(path: Path, resource: str) -> Iterator[Finding]:
-    """Kubernetes' own resources: apimachinery's IsExtendedResourceName refuses kubernetes.io and requests.*."""
+def check_extended_resource(path: Path, resource: str) -> Iterator[Finding]:
+    """Yield a finding for a resource that is not extended (Kubernetes' IsExtendedResourceName).
+
+    Resources in kubernetes.io and those that start with `requests.` are Kubernetes' own.
+    """
     domain = resource.partition("/")[0]
     if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or resource.startswith("requests."):
         yield Finding(
             path,
-            f"{quoted(resource)} is reserved by Kubernetes; name the resource of a device plugin, "
+            f"{quote(resource)} is reserved by Kubernetes; name the resource of a device plugin, "
             "such as nvidia.com/mlx5_0",
         )
 
 
-def repeated(values: Iterable[str | int]) -> Iterator[int]:
-    """Indexes of the values that have occurred before."""
-    seen: set[str | int] = set()
+def find_repeated(values: Iterable[str | int]) -> Iterator[int]:
+    """Yield the index of each value that occurs earlier in `values`."""
+    earlier: set[str | int] = set()
     for index, value in enumerate(values):
-        if value in seen:
+        if value in earlier:
             yield index
-        seen.add(value)
+        earlier.add(value)
 
 
-def quoted(value: object) -> str:
-    """A value inside a sentence: escaped, and no longer than a sentence bears."""
+def quote(value: object) -> str:
+    """Return a value as JSON, truncated, for a message."""
     text = json.dumps(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
-def listed(values: Iterable[str]) -> str:
-    """Names inside a sentence, the first of them where they are many."""
-    first = [*itertools.islice(values, _MAX_LISTED + 1)]
-    shown = [value if value.isascii() and value.isprintable() else quoted(value) for value in first[:_MAX_LISTED]]
-    return ", ".join([*shown, "..."] if len(first) > _MAX_LISTED else shown) or "(none)"
+def join_names(values: Iterable[str]) -> str:
+    """Return the first names as a comma-separated list for a message."""
+    names = [*itertools.islice(values, _MAX_NAMES + 1)]
+    texts = [name if name.isascii() and name.isprintable() else quote(name) for name in names[:_MAX_NAMES]]
+    return ", ".join([*texts, "..."] if len(names) > _MAX_NAMES else texts) or "(none)"

@@ -1,7 +1,6 @@
-"""The policy document of CONTRACT section 2 as frozen values, and the vocabulary of its enumerations.
+"""Types and defaults of the policy document (docs/interface.md 2).
 
-Owns names, types and defaults. Knows no YAML, no line numbers and no cluster; whether a document is
-acceptable is decided by `schema` and `checks` beside this file.
+`schema` and `checks` decide whether a document is valid.
 """
 
 import enum
@@ -11,7 +10,7 @@ import msgspec
 
 
 class Transport(enum.StrEnum):
-    """How a fabric carries RDMA; `tcp` carries none and is there for comparison runs."""
+    """RDMA transport of a fabric. `tcp` has no RDMA and is for comparison runs."""
 
     ROCE = "roce"
     INFINIBAND = "infiniband"
@@ -26,11 +25,11 @@ AddressFamily = Literal["AF_INET", "AF_INET6"]
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Base of every mapping in the document: camelCase keys, unknown keys are errors."""
+    """Base of the document's mappings: keys are in camelCase, and unknown keys are errors."""
 
 
 class SelectorRequirement(Section, frozen=True):
-    """One expression of a label selector."""
+    """Expression of a label selector."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -38,14 +37,14 @@ class SelectorRequirement(Section, frozen=True):
 
 
 class LabelSelector(Section, frozen=True):
-    """A Kubernetes label selector; empty selects everything."""
+    """Kubernetes label selector. If empty, it matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class Rail(Section, frozen=True):
-    """One independent path through the fabric; its position in the list is its number."""
+    """Independent path through the fabric, with a NIC on each node. Its position in the list is its number."""
 
     name: str
     network: str | None = None
@@ -55,23 +54,23 @@ class Rail(Section, frozen=True):
 
 
 class Mounts(Section, frozen=True):
-    """What is mounted into the chosen containers."""
+    """Mounts added to the target containers."""
 
     dev_infiniband: bool = False
     shared_memory: str | int | None = None
 
 
 class Security(Section, frozen=True):
-    """What the chosen containers are granted."""
+    """Privileges added to the target containers."""
 
     capabilities: tuple[str, ...] = ()
     privileged: bool = False
 
 
 class Nccl(Section, frozen=True):
-    """Facts about the fabric from which NCCL's environment is derived; absent = NCCL's own choice.
+    """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL decides.
 
-    Ranges are those of NCCL's variables (knowledge: variables.json, user guide env.rst).
+    Ranges are those of NCCL's variables (NCCL user guide, env.rst).
     """
 
     derive: bool = True
@@ -95,7 +94,7 @@ class Nccl(Section, frozen=True):
 
 
 class Preflight(Section, frozen=True):
-    """The init container that checks the fabric before NCCL starts."""
+    """Init container that checks the fabric before NCCL starts."""
 
     enabled: bool = False
     image: str = "railwright:latest"
@@ -104,7 +103,7 @@ class Preflight(Section, frozen=True):
 
 
 class Weights(Section, frozen=True):
-    """What each score term counts; normalised before use."""
+    """Weights of the parts of a node's score. They are normalised before use."""
 
     locality: float = 60
     rails: float = 20
@@ -113,7 +112,7 @@ class Weights(Section, frozen=True):
 
 
 class Placement(Section, frozen=True):
-    """How nodes are chosen for pods of a fabric."""
+    """Rules for choosing nodes for pods of a fabric."""
 
     rails: Literal["required", "preferred"] = "preferred"
     numa: Literal["required", "preferred", "ignore"] = "preferred"
@@ -126,7 +125,7 @@ class Placement(Section, frozen=True):
 
 
 class Fabric(Section, frozen=True):
-    """One RDMA network of the site."""
+    """RDMA network of the site."""
 
     transport: Transport
     namespaces: LabelSelector = LabelSelector()
@@ -145,7 +144,7 @@ class Fabric(Section, frozen=True):
 
 
 class NumaNode(Section, frozen=True):
-    """Which GPUs and rails hang off one NUMA node."""
+    """GPUs and rails on a NUMA node."""
 
     node: int
     gpus: tuple[int, ...] = ()
@@ -153,7 +152,7 @@ class NumaNode(Section, frozen=True):
 
 
 class NodeShape(Section, frozen=True):
-    """The hardware of one node type; the first shape whose labels match a node wins."""
+    """Hardware of a node type. A node has the first shape with labels that all match."""
 
     name: str
     match: dict[str, str]
@@ -162,14 +161,14 @@ class NodeShape(Section, frozen=True):
 
 
 class Roles(Section, frozen=True):
-    """Refinements of the rule "a container that requests an accelerator gets the fabric"."""
+    """Exceptions to the rule that a container gets the fabric if it requests an accelerator."""
 
     launchers: Literal["never", "inject-if-accelerated", "always"] = "inject-if-accelerated"
     volcano_tasks: dict[str, Literal["never", "always"]] = {}
 
 
 class FabricPolicy(Section, frozen=True):
-    """The whole document."""
+    """Policy document."""
 
     api_version: Literal["railwright.io/v1alpha1"]
     kind: Literal["FabricPolicy"]
@@ -183,7 +182,7 @@ class FabricPolicy(Section, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """An accepted document and the digest that names this version of it in records and metrics."""
+    """A valid document, and the digest that identifies it in injection records and metrics."""
 
     document: FabricPolicy
-    digest: str  # "sha256:" and 64 hex digits over the document's text
+    digest: str  # "sha256:" and 64 hexadecimal digits, of the document's text

@@ -1,7 +1,4 @@
-"""Which keys name the domains of a fabric, closest first, for the well-known label schemes and for HyperNodes.
-
-Owns the table of presets. Knows no nodes: whether a node carries a label is the topology's question.
-"""
+"""Keys of a fabric's domains, closest first, for well-known node labels and for HyperNodes."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,32 +6,32 @@ from typing import Literal
 from railwright.fabric import hypernodes, topology
 from railwright.fabric.policy import model
 
-# Sources: knowledge/scheduling.md 2.3, the label schemes of topograph and the clouds.
+# Sources: NVIDIA topograph and the cloud providers' documentation of their node labels.
 DOMAINS: Mapping[str, tuple[str, ...]] = {
-    # topograph 1.0 and newer numbers tiers from the node outwards; the depth varies, absent labels are skipped
+    # topograph 1.0 and newer numbers tiers from the node upwards; nodes may have fewer labels
     "topograph": tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(3)),
     "topograph-legacy": tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
-    # AWS counts layers from the top: 3 is nearest the instance
+    # AWS numbers layers from the top: layer 3 is closest to the instance
     "aws": tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
-    # gce-topology-host is left out: a domain of one node says nothing about the network
+    # without gce-topology-host, which is a domain of a single node
     "gke": ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     "oci": ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
     "coreweave": tuple(f"backend.coreweave.cloud/{tier}" for tier in ("leafgroup", "superpod", "fabric")),
-    "volcano": hypernodes.LEVELS,  # no labels: keys of the levels of HyperNode objects, as many as there are
+    "volcano": hypernodes.LEVELS,  # not labels, but keys for the levels of HyperNode objects
 }
 
 
 def domains(placement: model.Placement) -> tuple[str, ...]:
-    """Keys of the fabric's domains, closest first; explicit `domains` win over the preset."""
+    """Return the keys of the fabric's domains, closest first. `domains` overrides `preset`."""
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]
 
 
 def uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
-    """Whether each rail has uplinks of its own, or all rails of a node share those of its switch.
+    """Return whether each rail has its own uplinks ("rail") or all rails of a node share them ("bundle").
 
-    Where the policy does not say, domains that name a switch for each rail do.
+    If the policy does not set it, a domain key with {rail} means "rail" (docs/interface.md 2.5).
     """
     if placement.uplinks is not None:
         return placement.uplinks

@@ -1,92 +1,92 @@
-"""The JSON Schema (2020-12) of the policy document, generated from the structs of `model`.
+"""Generates the JSON Schema (2020-12) of the policy document from the types in `model`.
 
-Owns what a single key may hold: ranges and forms, as one table. Refuses to know relations between keys
-(`checks`), lines and files. An optional key may be null everywhere, which means absent.
+`RULES` has the ranges and formats of single keys; relations between keys are in `checks`. An optional key may be null,
+which means unset.
 """
 
 from typing import Any
 
 import msgspec
 
-from railwright.fabric.policy import grammar, meanings, model
+from railwright.fabric.policy import descriptions, formats, model
 
 Schema = dict[str, Any]
 
-_MAX_COUNT = 1024  # above any hardware: keeps a slip of the keyboard from asking for a million devices
-_MAX_FACTOR = 1_000_000  # weights and scales beyond this drown every other score and lose float precision
+_MAX_COUNT = 1024  # above any hardware; rejects typing errors that would request a million devices
+_MAX_FACTOR = 1_000_000  # larger weights and scales exceed every other score and lose float precision
 
 
-def _between(least: int, most: int) -> Schema:
-    return {"minimum": least, "maximum": most}
+def _limit(minimum: int, maximum: int) -> Schema:
+    return {"minimum": minimum, "maximum": maximum}
 
 
-def _form(form: grammar.Form) -> Schema:
-    # patternErrorMessage is what editors with a YAML language server show; our own sentences use it too
-    return {"pattern": form.pattern, "patternErrorMessage": form.phrase}
+def _match(text_format: formats.Format) -> Schema:
+    # YAML language servers show patternErrorMessage in editors; railwright's own messages use it, too
+    return {"pattern": text_format.pattern, "patternErrorMessage": text_format.phrase}
 
 
-# STRUCT.key is the key's value, `[]` each item of it, `{}` each key of a free map, `{=}` each value of one.
-# NCCL's ranges, with -1 ("NCCL's own choice", its default) where NCCL takes it: knowledge, variables.json.
+# `STRUCT.key` is the key's value, `[]` each item of a list, `{}` each key of a free map, `{=}` each value of one.
+# Ranges of `Nccl` are those of NCCL's variables (fabric/nccl/variables.json); -1 is NCCL's default, its own choice.
 RULES: dict[str, Schema] = {
     "FabricPolicy.fabrics": {"minProperties": 1},
-    "FabricPolicy.fabrics{}": _form(grammar.FABRIC_NAME),
+    "FabricPolicy.fabrics{}": _match(formats.FABRIC_NAME),
     "FabricPolicy.accelerators": {"minItems": 1},
-    "FabricPolicy.accelerators[]": _form(grammar.RESOURCE),
-    "FabricPolicy.primaryInterface": _form(grammar.INTERFACE),
-    "FabricPolicy.clusterWideNetworks": _between(0, _MAX_COUNT),
-    "Fabric.gpusPerNode": _between(1, _MAX_COUNT),
-    "Fabric.devicesPerRail": _between(1, _MAX_COUNT),
-    "Fabric.annotations{}": _form(grammar.ANNOTATION_KEY),
-    "Fabric.env{}": _form(grammar.ENV_NAME),
-    "Fabric.env{=}": _form(grammar.ENV_VALUE),
-    "Fabric.forceEnv[]": _form(grammar.ENV_NAME),
-    "LabelSelector.matchLabels{}": _form(grammar.LABEL_KEY),
-    "LabelSelector.matchLabels{=}": _form(grammar.LABEL_VALUE),
-    "SelectorRequirement.key": _form(grammar.LABEL_KEY),
-    "SelectorRequirement.values[]": _form(grammar.LABEL_VALUE),
-    "Rail.name": _form(grammar.RAIL_NAME),
-    "Rail.network": _form(grammar.NETWORK),
-    "Rail.interface": _form(grammar.INTERFACE),
-    "Rail.resource": _form(grammar.RESOURCE),
-    "Rail.device": _form(grammar.DEVICE),
-    "Security.capabilities[]": _form(grammar.CAPABILITY),
-    "Nccl.gidIndex": _between(-1, 255),
-    "Nccl.trafficClass": _between(-1, 255),
-    "Nccl.fifoTrafficClass": _between(-1, 255),
-    "Nccl.serviceLevel": _between(-1, 15),
-    "Nccl.qpsPerConnection": _between(1, 128),
-    "Nccl.timeout": _between(1, 31),
-    "Nccl.retryCount": _between(0, 7),
-    "Nccl.topologyFile": _form(grammar.ABSOLUTE_PATH),
-    "Preflight.image": _form(grammar.IMAGE),
-    "Preflight.mtu": _between(68, 65535),  # RFC 791: the least IPv4 MTU and the longest IPv4 packet
-    "Placement.domains[]": _form(grammar.DOMAIN_KEY),
-    "Placement.oversubscription[]": _between(1, _MAX_FACTOR),
+    "FabricPolicy.accelerators[]": _match(formats.RESOURCE),
+    "FabricPolicy.primaryInterface": _match(formats.INTERFACE),
+    "FabricPolicy.clusterWideNetworks": _limit(0, _MAX_COUNT),
+    "Fabric.gpusPerNode": _limit(1, _MAX_COUNT),
+    "Fabric.devicesPerRail": _limit(1, _MAX_COUNT),
+    "Fabric.annotations{}": _match(formats.ANNOTATION_KEY),
+    "Fabric.env{}": _match(formats.ENV_NAME),
+    "Fabric.env{=}": _match(formats.ENV_VALUE),
+    "Fabric.forceEnv[]": _match(formats.ENV_NAME),
+    "LabelSelector.matchLabels{}": _match(formats.LABEL_KEY),
+    "LabelSelector.matchLabels{=}": _match(formats.LABEL_VALUE),
+    "SelectorRequirement.key": _match(formats.LABEL_KEY),
+    "SelectorRequirement.values[]": _match(formats.LABEL_VALUE),
+    "Rail.name": _match(formats.RAIL_NAME),
+    "Rail.network": _match(formats.NETWORK),
+    "Rail.interface": _match(formats.INTERFACE),
+    "Rail.resource": _match(formats.RESOURCE),
+    "Rail.device": _match(formats.DEVICE),
+    "Security.capabilities[]": _match(formats.CAPABILITY),
+    "Nccl.gidIndex": _limit(-1, 255),
+    "Nccl.trafficClass": _limit(-1, 255),
+    "Nccl.fifoTrafficClass": _limit(-1, 255),
+    "Nccl.serviceLevel": _limit(-1, 15),
+    "Nccl.qpsPerConnection": _limit(1, 128),
+    "Nccl.timeout": _limit(1, 31),
+    "Nccl.retryCount": _limit(0, 7),
+    "Nccl.topologyFile": _match(formats.ABSOLUTE_PATH),
+    "Preflight.image": _match(formats.IMAGE),
+    "Preflight.mtu": _limit(68, 65535),  # RFC 791: smallest IPv4 MTU and largest IPv4 packet, in bytes
+    "Placement.domains[]": _match(formats.DOMAIN_KEY),
+    "Placement.oversubscription[]": _limit(1, _MAX_FACTOR),
     "Placement.scale": {"exclusiveMinimum": 0, "maximum": _MAX_FACTOR},
-    "Weights.locality": _between(0, _MAX_FACTOR),
-    "Weights.rails": _between(0, _MAX_FACTOR),
-    "Weights.numa": _between(0, _MAX_FACTOR),
-    "Weights.packing": _between(0, _MAX_FACTOR),
-    "NodeShape.name": _form(grammar.SHAPE_NAME),
-    "NodeShape.match{}": _form(grammar.LABEL_KEY),
-    "NodeShape.match{=}": _form(grammar.LABEL_VALUE),
-    "NodeShape.devices{=}": _form(grammar.DEVICE),
-    "NumaNode.node": _between(0, _MAX_COUNT),
-    "NumaNode.gpus[]": _between(0, _MAX_COUNT),
-    "Roles.volcanoTasks{}": _form(grammar.TASK_NAME),
+    "Weights.locality": _limit(0, _MAX_FACTOR),
+    "Weights.rails": _limit(0, _MAX_FACTOR),
+    "Weights.numa": _limit(0, _MAX_FACTOR),
+    "Weights.packing": _limit(0, _MAX_FACTOR),
+    "NodeShape.name": _match(formats.SHAPE_NAME),
+    "NodeShape.match{}": _match(formats.LABEL_KEY),
+    "NodeShape.match{=}": _match(formats.LABEL_VALUE),
+    "NodeShape.devices{=}": _match(formats.DEVICE),
+    "NumaNode.node": _limit(0, _MAX_COUNT),
+    "NumaNode.gpus[]": _limit(0, _MAX_COUNT),
+    "Roles.volcanoTasks{}": _match(formats.TASK_NAME),
 }
 
 
 def build() -> Schema:
-    """The schema of the whole document; every call gives a fresh tree."""
+    """Return the schema of the document. Each call returns a new tree."""
     root = msgspec.json.schema(model.FabricPolicy)
     definitions: dict[str, Schema] = root["$defs"]
     for definition in definitions.values():
-        _tidy(definition)
+        _make_optional_nullable(definition)
     for target, rule in RULES.items():
-        _at(definitions, target).update(rule)
-    for target, meaning in meanings.MEANINGS.items():
-        _at(definitions, target)["description"] = meaning
+        _find_subschema(definitions, target).update(rule)
+    for target, description in descriptions.DESCRIPTIONS.items():
+        _find_subschema(definitions, target)["description"] = description
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{model.FabricPolicy.__name__} railwright.io/v1alpha1",
@@ -94,7 +94,7 @@ def build() -> Schema:
     }
 
 
-def _tidy(definition: Schema) -> None:
+def _make_optional_nullable(definition: Schema) -> None:
     if "description" in definition:
         definition["description"] = " ".join(definition["description"].split())
     required = definition.get("required", ())
@@ -105,7 +105,7 @@ def _tidy(definition: Schema) -> None:
 
 
 def _nullable(value: Schema) -> Schema:
-    """The same schema with null allowed, without `anyOf` where one `type` or `enum` can say it."""
+    """Return the schema with null allowed. It uses `anyOf` only if neither `type` nor `enum` suffices."""
     rest = {key: item for key, item in value.items() if key not in ("anyOf", "type", "enum", "$ref")}
     if rest.get("default", ...) is None:
         del rest["default"]
@@ -117,13 +117,13 @@ def _nullable(value: Schema) -> Schema:
     return {**rest, "type": [*(choice["type"] for choice in choices), "null"]}
 
 
-def _at(definitions: dict[str, Schema], target: str) -> Schema:
-    """The subschema a row of RULES speaks of; KeyError if the model has no such key."""
+def _find_subschema(definitions: dict[str, Schema], target: str) -> Schema:
+    """Return the subschema that a key of RULES names. Raises KeyError if the model has no such key."""
     for suffix, step in (("{=}", "additionalProperties"), ("{}", "propertyNames"), ("[]", "items")):
         if target.endswith(suffix):
-            whole = _at(definitions, target.removesuffix(suffix))
-            found: Schema = whole.setdefault(step, {}) if step == "propertyNames" else whole[step]
-            return found
+            parent = _find_subschema(definitions, target.removesuffix(suffix))
+            subschema: Schema = parent.setdefault(step, {}) if step == "propertyNames" else parent[step]
+            return subschema
     struct, key = target.split(".")
     value: Schema = definitions[struct]["properties"][key]
     return value

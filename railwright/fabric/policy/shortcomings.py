@@ -1,7 +1,6 @@
-"""What a valid policy lacks in this cluster, for the operator who writes it: networks, resources of rails, devices.
+"""Finds networks, resources and devices that a valid policy names and the cluster lacks, for the policy's author.
 
-Owns the sentences; nothing here refuses a policy, because networks and nodes may come later. What a pod's author is
-told is injection's.
+The policy is accepted all the same, because networks and nodes may be added later.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,82 +9,85 @@ from railwright.fabric import names
 from railwright.fabric.policy import model
 
 Networks = Mapping[tuple[str, str], str | None]
-_SHOWN = 4  # names that a sentence lists before it counts
+_MAX_NAMES = 4  # names in a message; the others are counted
 
 
 def find(document: model.FabricPolicy, networks: Networks | None, offered: Collection[str] | None) -> tuple[str, ...]:
-    """Return a sentence for each fabric and shortcoming.
+    """Return a message for each fabric and shortcoming.
 
-    `networks` are the NetworkAttachmentDefinitions with the resource that each names, `offered` the resources that
-    some node has; None where that is not known.
+    `networks` maps NetworkAttachmentDefinitions to the resource that each names. `offered` has the resources that at
+    least one node has. None means unknown.
     """
-    found: list[str] = []
+    messages: list[str] = []
     for name, fabric in document.fabrics.items():
         if fabric.transport is not model.Transport.TCP:
-            where = f"fabrics.{name}.rails"
-            pools = {rail.name: _pool(rail, networks or {}) for rail in fabric.rails}
+            path = f"fabrics.{name}.rails"
+            pools = {rail.name: _find_pool(rail, networks or {}) for rail in fabric.rails}
             if networks is not None:
-                found += _without_network(where, fabric, networks)
-                found += _without_resource(where, fabric, networks)
-            found += _contradicting(where, fabric, pools)
+                messages += _check_networks(path, fabric, networks)
+                messages += _check_resources(path, fabric, networks)
+            messages += _check_conflicts(path, fabric, pools)
             if offered is not None:
-                found += _without_node(where, fabric, pools, offered)
-    return tuple(found)
+                messages += _check_nodes(path, fabric, pools, offered)
+    return tuple(messages)
 
 
-def _without_network(where: str, fabric: model.Fabric, networks: Networks) -> Iterator[str]:
-    missing = {rail.name: rail.network for rail in fabric.rails if rail.network and _key(rail.network) not in networks}
+def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[str]:
+    missing = {
+        rail.name: rail.network for rail in fabric.rails if rail.network and _split_name(rail.network) not in networks
+    }
     if missing:
         yield (
-            f"{where}: NetworkAttachmentDefinition {_some(missing.values())} does not exist, so pods with "
-            f"{_some(missing)} are refused; create it or correct `network`"
+            f"{path}: NetworkAttachmentDefinition {_join(missing.values())} does not exist, so pods with "
+            f"{_join(missing)} are rejected; create it or correct `network`"
         )
 
 
-def _without_resource(where: str, fabric: model.Fabric, networks: Networks) -> Iterator[str]:
-    there = [rail for rail in fabric.rails if not rail.network or _key(rail.network) in networks]
-    missing = [rail.name for rail in there if not rail.resource and not _pool(rail, networks)]
+def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[str]:
+    usable = [rail for rail in fabric.rails if not rail.network or _split_name(rail.network) in networks]
+    missing = [rail.name for rail in usable if not rail.resource and not _find_pool(rail, networks)]
     if missing and not fabric.mounts.dev_infiniband and fabric.transport is not model.Transport.PVRDMA:
         yield (
-            f"{where}: no device is requested for {_some(missing)}: neither `resource` nor annotation "
-            f"{names.NAD_RESOURCE_NAME} of the network names one; set `resource`, unless that of another rail brings it"
+            f"{path}: no device is requested for {_join(missing)}: neither `resource` nor annotation "
+            f"{names.NAD_RESOURCE_NAME} of the network names one; set `resource`, unless another rail's resource "
+            "includes the device"
         )
 
 
-def _contradicting(where: str, fabric: model.Fabric, pools: Mapping[str, str | None]) -> Iterator[str]:
+def _check_conflicts(path: str, fabric: model.Fabric, pools: Mapping[str, str | None]) -> Iterator[str]:
     for rail in fabric.rails:
         pool = pools[rail.name]
         if pool and rail.resource and pool != rail.resource:
             yield (
-                f"{where}: {rail.name} has resource {rail.resource}, and its network {rail.network} draws on {pool}, "
-                "so pods request both; make them the same"
+                f"{path}: {rail.name} has resource {rail.resource}, but its network {rail.network} names {pool}, "
+                "so pods request both; set both to the same resource"
             )
             return
 
 
-def _without_node(
-    where: str, fabric: model.Fabric, pools: Mapping[str, str | None], offered: Collection[str]
+def _check_nodes(
+    path: str, fabric: model.Fabric, pools: Mapping[str, str | None], offered: Collection[str]
 ) -> Iterator[str]:
-    wanted = [rail.resource or pools[rail.name] for rail in fabric.rails]
-    missing = [resource for resource in wanted if resource and resource not in offered]
+    resources = [rail.resource or pools[rail.name] for rail in fabric.rails]
+    missing = [resource for resource in resources if resource and resource not in offered]
     if missing:
         yield (
-            f"{where}: no node offers {_some(missing)} now, so pods wait for one that does; check the device plugin, "
+            f"{path}: no node offers {_join(missing)} now, so pods wait for one that does; check the device plugin, "
             "or correct `resource`"
         )
 
 
-def _pool(rail: model.Rail, networks: Networks) -> str | None:
-    """The resource that the rail's network names."""
-    return networks.get(_key(rail.network)) if rail.network else None
+def _find_pool(rail: model.Rail, networks: Networks) -> str | None:
+    """Return the resource that the rail's network names."""
+    return networks.get(_split_name(rail.network)) if rail.network else None
 
 
-def _key(network: str) -> tuple[str, str]:
+def _split_name(network: str) -> tuple[str, str]:
     namespace, _, name = network.partition("/")
     return (namespace, name)
 
 
-def _some(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(words))
-    more = len(distinct) - _SHOWN
-    return ", ".join(distinct) if more <= 0 else f"{', '.join(distinct[:_SHOWN])} and {more} more"
+    more = len(distinct) - _MAX_NAMES
+    return ", ".join(distinct) if more <= 0 else f"{', '.join(distinct[:_MAX_NAMES])} and {more} more"

@@ -144,7 +144,7 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
     [
         ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "contains no pod and no pod template"),
         (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is none"),
-        ([1], "an object is wanted"),
+        ([1], "expected an object"),
     ],
 )
 def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, told):

@@ -74,4 +74,4 @@ def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):
     (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
     done = run(("lint", str(tmp_path / "nccl.conf"), "--policy", str(tmp_path / "policy.yaml")), subprocess.DEVNULL)
     assert done.returncode == 2
-    assert f"{tmp_path}/policy.yaml:1: is empty; a document is wanted;" in done.stderr
+    assert f"{tmp_path}/policy.yaml:1: is empty; expected one YAML document;" in done.stderr

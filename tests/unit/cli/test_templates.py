@@ -122,7 +122,7 @@ def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("a: [", "is not YAML"), ("7", "an object is wanted"), ("kind: 7", "an object is wanted"), ("[]", "object")],
+    [("a: [", "is not YAML"), ("7", "expected an object"), ("kind: 7", "expected an object"), ("[]", "object")],
 )
 def test_what_is_no_manifest_is_told_with_its_file(text, told):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:

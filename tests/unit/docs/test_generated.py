@@ -10,7 +10,7 @@ from railwright.cli.explanation import account
 from railwright.documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
 from railwright.fabric import names
 from railwright.fabric.lint import engine
-from railwright.fabric.policy import meanings, schema
+from railwright.fabric.policy import descriptions, schema
 
 
 def test_every_generated_part_and_picture_is_up_to_date():
@@ -25,7 +25,7 @@ def test_a_part_that_was_edited_by_hand_is_made_anew_and_the_words_around_it_sta
         "a\n<!-- generated: x 1 -->\n\nmade 1\n\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n\nmade 2\n\n"
         "<!-- end of generated -->"
     )
-    with pytest.raises(blocks.UnknownBlockError, match="y: is none of x"):
+    with pytest.raises(blocks.UnknownBlockError, match="y: unknown part; the parts are x"):
         blocks.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
 
 
@@ -40,11 +40,11 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
     told = policy.reference()
     for name, section in schema.build()["$defs"].items():
         for key in section.get("properties", {}):
-            assert f"{name}.{key}" in meanings.MEANINGS
+            assert f"{name}.{key}" in descriptions.DESCRIPTIONS
             assert f"| `{key}` |" in told
-    assert "| `gidIndex` | integer | absent |" in told
+    assert "| `gidIndex` | integer | unset |" in told
     assert "-1 to 255." in told
-    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | absent |" in told
+    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in told
 
 
 def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
@@ -64,20 +64,20 @@ def test_every_key_that_is_ours_stands_on_the_page_of_labels():
 
 @pytest.mark.parametrize("case", refusals.CASES, ids=lambda case: case.title)
 def test_every_common_refusal_is_refused_or_warned_of(case):
-    given = refusals.answered(case)
+    given = refusals.preview_case(case)
     assert account.refused(given) or given.warnings
 
 
 def test_the_pages_of_sites_show_changes_with_a_reason_each():
     for site in ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma"):
-        told = examples.admitted(site)
+        told = examples.show_admission(site)
         rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", told, re.MULTILINE)
         assert rows
         assert "+    railwright.io/injection" in told
 
 
 def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
-    by = {each.policy: each for each in placement.landings()}
+    by = {each.policy: each for each in placement.place_gang()}
     assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
     assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
     assert by["none"].leaves > by["greedy"].leaves
@@ -88,7 +88,7 @@ def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
 
 def test_the_same_scene_is_drawn_to_the_same_bytes():
     first = placement.pictures()
-    placement.landings.cache_clear()
+    placement.place_gang.cache_clear()
     assert placement.pictures() == first
 
 

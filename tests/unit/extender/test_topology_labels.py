@@ -140,6 +140,6 @@ def test_faults_of_hypernodes_are_logged_once(told):
     problems = [fields for _, message, fields in told() if message == "invalid HyperNodes are ignored"]
     assert len(problems) == 1
     assert problems[0]["first"] == (
-        "HyperNode l1 has the member gone, and there is no such node",
-        "node a is a member of the HyperNodes l0 and l1; l0 counts",
+        "HyperNode l1 has the member gone, but there is no such node; remove it",
+        "node a is a member of the HyperNodes l0 and l1; l0 is used: remove it from l1",
     )

@@ -8,14 +8,14 @@ from railwright.fabric.nccl import catalogue
 BY_STATUS = {"removed": "N02", "unknown": "N03", "framework": "N04", "plugin": "N05", "newer": "N06"}
 VALUES = {"N07", "N08", "N09", "N10", "N11", "N12"}  # the rules about what a value looks like
 SYMBOL = {"NCCL_DEBUG"}  # its default is NCCL's own symbol, not a word anybody writes
-READ = [row for row in catalogue.every() if row.status in {"active", "deprecated", "newer", "unused"}]
+READ = [row for row in catalogue.list_variables() if row.status in {"active", "deprecated", "newer", "unused"}]
 
 
 def codes(name, value, **known):
     return {each.code for each in engine.check(model.Ranks("r", settings.env(**{name: value}), **known))}
 
 
-@pytest.mark.parametrize("row", catalogue.every(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", catalogue.list_variables(), ids=lambda row: row.name)
 def test_every_row_gives_the_rule_of_its_status_and_no_other_of_them(row):
     found = codes(row.name, "1") & {"N01", *BY_STATUS.values()}
     assert found == ({BY_STATUS[row.status]} if row.status in BY_STATUS else set())

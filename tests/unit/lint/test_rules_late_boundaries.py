@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from railwright.fabric.lint import engine, model, settings
-from railwright.fabric.nccl import catalogue, choices
+from railwright.fabric.nccl import algo_proto, catalogue
 from railwright.fabric.policy import model as policies
 
 RULES = {rule.code: rule for rule in engine.every()}
@@ -154,7 +154,7 @@ PIECES = st.sampled_from(
 
 @hypothesis.given(st.lists(PIECES, min_size=1, max_size=9).map("".join))
 def test_the_grammar_takes_what_the_catalogue_allows_and_never_breaks(value):
-    for name, words in (("NCCL_ALGO", choices.ALGORITHMS), ("NCCL_PROTO", choices.PROTOCOLS)):
+    for name, words in (("NCCL_ALGO", algo_proto.ALGORITHMS), ("NCCL_PROTO", algo_proto.PROTOCOLS)):
         refused = speaks("N33", ranks(**{name: value}))
         assert not (refused and catalogue.find(name).allows(value))
         speaks("N35", ranks(**{name: value}))
@@ -167,12 +167,15 @@ def test_the_grammar_takes_what_the_catalogue_allows_and_never_breaks(value):
     [
         ("Ring", {"Broadcast": {"Ring"}, "AllReduce": {"Ring"}}),
         ("Ring;AllReduce:Tree", {"Broadcast": {"Ring"}, "AllReduce": {"Tree"}}),
-        ("allreduce:^ring", {"Broadcast": set(choices.ALGORITHMS), "AllReduce": set(choices.ALGORITHMS) - {"Ring"}}),
+        (
+            "allreduce:^ring",
+            {"Broadcast": set(algo_proto.ALGORITHMS), "AllReduce": set(algo_proto.ALGORITHMS) - {"Ring"}},
+        ),
         ("Ring,,Tree;", {"Broadcast": {"Ring", "Tree"}}),
     ],
 )
 def test_what_a_choice_leaves(value, left):
-    found = choices.read(value, choices.ALGORITHMS)
+    found = algo_proto.parse(value, algo_proto.ALGORITHMS)
     assert {function: found[function] for function in left} == left
 
 
@@ -180,8 +183,8 @@ def test_what_a_choice_leaves(value, left):
     "value", ["Rings", "Ring;Tree", ";Ring", "AllReduce:", "AllToAll:Ring", "AllReduce:Ring:Tree", ":"]
 )
 def test_what_stops_nccl_is_refused(value):
-    with pytest.raises(choices.InvalidChoiceError):
-        choices.read(value, choices.ALGORITHMS)
+    with pytest.raises(algo_proto.InvalidChoiceError):
+        algo_proto.parse(value, algo_proto.ALGORITHMS)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@ import pytest
 
 from railwright.fabric.nccl import catalogue
 
-NUMBERS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Range)]
-WORDS = [row for row in catalogue.every() if isinstance(row.allowed, catalogue.Enumeration)]
+NUMBERS = [row for row in catalogue.list_variables() if isinstance(row.allowed, catalogue.Range)]
+WORDS = [row for row in catalogue.list_variables() if isinstance(row.allowed, catalogue.Enumeration)]
 # NCCL's own symbol, not a word anybody can write (src/include/debug.h)
 UNWRITABLE = {"NCCL_DEBUG"}
 
 
 def test_the_catalogue_is_whole():
-    rows = catalogue.every()
+    rows = catalogue.list_variables()
     assert len(rows) == len({row.name for row in rows}) == 459
     assert list(rows) == sorted(rows, key=lambda row: row.name)
     assert all(catalogue.find(row.name) is row for row in rows)
@@ -21,7 +21,7 @@ def test_a_name_nobody_knows_has_no_row():
     assert catalogue.find("") is None
 
 
-@pytest.mark.parametrize("row", catalogue.every(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", catalogue.list_variables(), ids=lambda row: row.name)
 def test_every_documented_default_is_allowed(row):
     if row.default_text is not None and row.name not in UNWRITABLE:
         assert row.allows(row.default_text)
@@ -68,13 +68,13 @@ def test_a_number_is_decimal_digits_and_nothing_else(text):
     ],
 )
 def test_the_nearest_name_is_the_one_that_was_meant(wrong, meant):
-    assert catalogue.nearest(wrong) == meant
+    assert catalogue.suggest_name(wrong) == meant
 
 
 def test_only_a_name_that_is_read_is_proposed():
-    read = {row.name for row in catalogue.every() if row.status == "active"}
-    for row in catalogue.every():
-        near = catalogue.nearest(row.name + "X")
+    read = {row.name for row in catalogue.list_variables() if row.status == "active"}
+    for row in catalogue.list_variables():
+        near = catalogue.suggest_name(row.name + "X")
         assert near is None or near in read
 
 

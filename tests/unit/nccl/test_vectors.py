@@ -15,7 +15,7 @@ DEVICES = VECTORS["hca_filter"]["devices"]
 
 @pytest.mark.parametrize("case", VECTORS["hca_filter"]["cases"], ids=lambda case: repr(case["value"]))
 def test_a_device_list_selects_what_nccl_selects(case):
-    assert list(lists.selected(case["value"], DEVICES)) == case["selected"]
+    assert list(lists.select_devices(case["value"], DEVICES)) == case["selected"]
 
 
 @pytest.mark.parametrize("case", VECTORS["gid_selection"], ids=lambda case: case["case"])
@@ -27,10 +27,10 @@ def test_the_gid_is_the_one_nccl_chooses(case):
 
 @pytest.mark.parametrize("row", VECTORS["integers"], ids=lambda row: repr(row["text"]))
 def test_a_number_is_read_as_each_release_reads_it(row):
-    assert integers.read(row["text"], (2, 27, 7)) == row["up_to_2.31.2"]
-    assert integers.read(row["text"], (2, 31, 2)) == row["up_to_2.31.2"]
-    assert integers.read(row["text"], (2, 32, 3)) == row["2.32.3"]
-    assert integers.read(row["text"]) == row["2.32.3"]
+    assert integers.parse(row["text"], (2, 27, 7)) == row["up_to_2.31.2"]
+    assert integers.parse(row["text"], (2, 31, 2)) == row["up_to_2.31.2"]
+    assert integers.parse(row["text"], (2, 32, 3)) == row["2.32.3"]
+    assert integers.parse(row["text"]) == row["2.32.3"]
 
 
 def test_the_vectors_are_all_there():
@@ -45,28 +45,28 @@ def test_the_vectors_are_all_there():
      ("0x" + "0" * 5000 + "1", 1), ("9" * 5000, "default"), ("0" * 5000, 0)],
 )  # fmt: skip
 def test_the_odd_numbers_of_strtoll(text, number):
-    assert integers.read(text) == number
+    assert integers.parse(text) == number
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_plain_digits_are_read_alike_by_every_release(number):
-    assert integers.plain(str(number))
-    assert integers.read(str(number), (2, 18)) == integers.read(str(number)) == number
+    assert integers.is_plain(str(number))
+    assert integers.parse(str(number), (2, 18)) == integers.parse(str(number)) == number
 
 
 @given(st.text(alphabet="^=,:ml x5_019", max_size=30))
 def test_any_text_is_read_and_selects_only_what_is_there(value):
-    assert set(lists.selected(value, DEVICES)) <= set(DEVICES)
+    assert set(lists.select_devices(value, DEVICES)) <= set(DEVICES)
     if not value.startswith("^"):
-        left = lists.read("^" + value)
-        assert [d for d in DEVICES if not left.selects(d)] == list(lists.selected(value, DEVICES))
+        left = lists.parse("^" + value)
+        assert [d for d in DEVICES if not left.selects(d)] == list(lists.select_devices(value, DEVICES))
 
 
 def test_at_most_32_devices_and_16_interfaces_are_read():
     many = ",".join(f"=d{n}".lstrip("=") for n in range(40))
-    assert len(lists.read("=" + many).entries) == 32
-    assert lists.selected("=" + many, ["d31", "d32"]) == ("d31",)
-    assert lists.interfaces("=" + many, ["d15", "d16"]) == ("d15",)
+    assert len(lists.parse("=" + many).entries) == 32
+    assert lists.select_devices("=" + many, ["d31", "d32"]) == ("d31",)
+    assert lists.select_interfaces("=" + many, ["d15", "d16"]) == ("d15",)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_at_most_32_devices_and_16_interfaces_are_read():
      (None, ["eth0", "net1", "net2"]), ("ens3", []), ("=net", []), ("net", ["net1", "net2"])],
 )  # fmt: skip
 def test_an_interface_list_selects_what_nccl_selects(value, taken):
-    assert list(lists.interfaces(value, ["eth0", "net1", "lo", "net2"])) == taken
+    assert list(lists.select_interfaces(value, ["eth0", "net1", "lo", "net2"])) == taken
 
 
 def test_names_in_ib_are_nccls_first_choice_and_loopback_its_last():
-    assert lists.interfaces(None, ["eth0", "ib0"]) == ("ib0",)
-    assert lists.interfaces(None, ["lo", "docker0"]) == ("lo", "docker0")
+    assert lists.select_interfaces(None, ["eth0", "ib0"]) == ("ib0",)
+    assert lists.select_interfaces(None, ["lo", "docker0"]) == ("lo", "docker0")
 
 
 def test_a_bad_range_is_ignored_and_a_good_one_that_matches_nothing_is_not():

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from railwright.cluster import documents, sentences
-from railwright.fabric.policy import grammar, model, presets, schema, selectors
+from railwright.fabric.policy import formats, model, presets, schema, selectors
 from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
 CONTRACT = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "policies" / "contract.yaml").read_text())
@@ -119,7 +119,7 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     ],
 )
 def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
-    assert bool(re.search(grammar.DOMAIN_KEY.pattern, key)) is accepted
+    assert bool(re.search(formats.DOMAIN_KEY.pattern, key)) is accepted
 
 
 def test_nulls_are_dropped_from_mappings_only():

@@ -84,7 +84,7 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
     [
         (rails(16), (NETWORKS, None), "no device is requested for rail0, rail1, rail2, rail3 and 12 more: neither"),
         (rails(2), ({}, None), "NetworkAttachmentDefinition prod/lan0, prod/lan1 does not exist, so pods with rail0, "),
-        (rails(2, ", resource: x.y/other"), (POOLS, None), "rail0 has resource x.y/other, and its network prod/lan0 "),
+        (rails(2, ", resource: x.y/other"), (POOLS, None), "rail0 has resource x.y/other, but its network prod/lan0 "),
         (rails(2), (POOLS, frozenset({"cpu"})), "no node offers x.y/vf now, so pods wait for one that does; check the"),
     ],
 )

@@ -17,13 +17,13 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _last_word(name: str) -> str:
-    return settings.shown((name.split() or [""])[-1])
+    return settings.quote((name.split() or [""])[-1])
 
 
 def _advice(name: str) -> str:
     if catalogue.find(name.upper()) is not None:
         return f"write {name.upper()} in upper case"
-    near = catalogue.nearest(name)
+    near = catalogue.suggest_name(name)
     return f"did you mean {near}?" if near else "remove it, or correct its spelling"
 
 

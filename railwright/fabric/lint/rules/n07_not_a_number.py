@@ -9,15 +9,17 @@ from railwright.fabric.nccl import catalogue, integers
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting, value, row in settings.values(ranks):
         text = settings.bare(value)
-        if row.numeric and text and not integers.plain(text) and not integers.octal(text):
-            yield settings.complaint(setting, f"is not a decimal number: {_taken(text, row)}; {_advice(row)}")
+        if row.numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
+            yield settings.complaint(
+                setting, f"is not a decimal number: {_describe_reading(text, row)}; {_advice(row)}"
+            )
 
 
-def _taken(text: str, row: catalogue.Variable) -> str:
+def _describe_reading(text: str, row: catalogue.Variable) -> str:
     if row.parser not in catalogue.INTEGER_PARSERS:
         return "its reader wants digits"
-    taken, before = integers.read(text), integers.read(text, (2, 31, 2))
-    if taken is integers.Kept.DEFAULT:
+    taken, before = integers.parse(text), integers.parse(text, (2, 31, 2))
+    if taken is integers.NoValue.DEFAULT:
         return "it is refused" if before == taken else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
     return f"NCCL takes it as {taken}"
 

@@ -9,10 +9,10 @@ from railwright.fabric.nccl import integers
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting, value, row in settings.values(ranks):
         text = settings.bare(value)
-        if row.numeric and integers.octal(text):
+        if row.numeric and integers.is_octal(text):
             meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
-            taken = f"a leading zero makes it octal: NCCL takes it as {integers.read(text)}"
-            yield settings.complaint(setting, f"{taken}; write {settings.shown(meant)}")
+            taken = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
+            yield settings.complaint(setting, f"{taken}; write {settings.quote(meant)}")
 
 
 RULE = model.Rule(

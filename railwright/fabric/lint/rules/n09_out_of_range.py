@@ -9,7 +9,7 @@ from railwright.fabric.nccl import catalogue, integers
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting, value, row in settings.values(ranks):
         text = settings.bare(value)
-        if row.numeric and integers.plain(text) and not row.allows(text):
+        if row.numeric and integers.is_plain(text) and not row.allows(text):
             yield settings.complaint(setting, f"is out of range; {_advice(row)}")
 
 

@@ -18,7 +18,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
             yield settings.complaint(
                 setting,
                 "quotes and blanks around a value become part of it; "
-                f"write {settings.shown(settings.bare(value)) or 'a value, or omit it'}",
+                f"write {settings.quote(settings.bare(value)) or 'a value, or omit it'}",
             )
 
 

@@ -6,14 +6,14 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import lists
 
 _LONGEST = {  # characters of a name in the list
-    "NCCL_IB_HCA": lists.LONGEST_DEVICE,
-    "NCCL_SOCKET_IFNAME": lists.LONGEST_INTERFACE,
-    "NCCL_OOB_NET_IFNAME": lists.LONGEST_INTERFACE,
+    "NCCL_IB_HCA": lists.MAX_DEVICE_LENGTH,
+    "NCCL_SOCKET_IFNAME": lists.MAX_INTERFACE_LENGTH,
+    "NCCL_OOB_NET_IFNAME": lists.MAX_INTERFACE_LENGTH,
 }
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         if setting.name in _LONGEST and (text := settings.bare(value)):
             yield from (settings.complaint(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
 
@@ -24,17 +24,17 @@ def _flaws(text: str, longest: int) -> Iterator[str]:
     if text.startswith("=^"):
         yield "=^ matches nothing: ^ must stand before =; write ^="
         return
-    wanted = lists.read(text)
-    if not wanted.entries:
-        yield f"has no name: it selects {'nothing' if wanted.exclude else 'everything'}; name what is meant"
-    for entry in wanted.entries:
+    name_list = lists.parse(text)
+    if not name_list.entries:
+        yield f"has no name: it selects {'nothing' if name_list.exclude else 'everything'}; name what is meant"
+    for entry in name_list.entries:
         if entry.name.startswith(("^", "=")):
-            name = settings.shown(entry.name)
+            name = settings.quote(entry.name)
             yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
         elif len(entry.name) > longest:
-            yield f"{settings.shown(entry.name)} is longer than {longest} characters and matches nothing; correct it"
+            yield f"{settings.quote(entry.name)} is longer than {longest} characters and matches nothing; correct it"
         elif entry.port == 0:
-            yield f"{settings.shown(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
+            yield f"{settings.quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
 
 
 RULE = model.Rule(

@@ -15,23 +15,23 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value or ranks.site.devices is None:
         return
-    wanted = lists.read(settings.bare(setting.value))
-    if wanted.exact:
+    name_list = lists.parse(settings.bare(setting.value))
+    if name_list.exact:
         return
-    exactly = msgspec.structs.replace(wanted, exact=True, exclude=False)
-    for entry in wanted.entries:
+    exactly = msgspec.structs.replace(name_list, exact=True, exclude=False)
+    for entry in name_list.entries:
         others = _others(entry, exactly, ranks.site.devices) if entry.name[-1].isdigit() else ()
         if others:
-            verb = "excludes" if wanted.exclude else "takes"
-            mark = "^=" if wanted.exclude else "="
+            verb = "excludes" if name_list.exclude else "takes"
+            mark = "^=" if name_list.exclude else "="
             yield settings.complaint(
                 setting,
-                f"{settings.shown(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
+                f"{settings.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
                 f"put {mark} in front of the list for exact names",
             )
 
 
-def _others(entry: lists.Entry, exactly: lists.List, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def _others(entry: lists.Entry, exactly: lists.NameList, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     names = dict.fromkeys(device for devices in sets for device in devices)
     return tuple(name for name in names if _counts_on(entry.name, name) and not exactly.selects(name))
 

@@ -13,14 +13,14 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value:
         return
-    wanted = lists.read(settings.bare(setting.value), _UNLIMITED)
-    count = len(wanted.entries)
-    if count > lists.MOST_DEVICES:
+    name_list = lists.parse(settings.bare(setting.value), _UNLIMITED)
+    count = len(name_list.entries)
+    if count > lists.MAX_DEVICES:
         yield settings.complaint(
-            setting, f"names {count} devices; NCCL reads the first {lists.MOST_DEVICES}: shorten it"
+            setting, f"names {count} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
         )
     requested = sum(hardware.rdma(ranks).values())
-    if ranks.site.exclusive and not wanted.exclude and 0 < requested < count:
+    if ranks.site.exclusive and not name_list.exclude and 0 < requested < count:
         yield settings.complaint(
             setting,
             f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "

@@ -13,22 +13,24 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting, sets = ranks.setting(_NAME), ranks.site.devices
     if setting is None or not setting.value or not sets:
         return
-    wanted = lists.read(settings.bare(setting.value))
-    empty = [devices for devices in sets if not any(map(wanted.selects, devices))]
+    name_list = lists.parse(settings.bare(setting.value))
+    empty = [devices for devices in sets if not any(map(name_list.selects, devices))]
     if empty:
         yield settings.complaint(
             setting, f"selects none of {', '.join(empty[0])}, the devices of the rails: NCCL would use TCP; name those"
         )
-    elif not wanted.exclude:
-        yield from _absent(setting, wanted, sets)
+    elif not name_list.exclude:
+        yield from _absent(setting, name_list, sets)
 
 
-def _absent(setting: model.Setting, wanted: lists.List, sets: tuple[tuple[str, ...], ...]) -> Iterator[model.Complaint]:
+def _absent(
+    setting: model.Setting, name_list: lists.NameList, sets: tuple[tuple[str, ...], ...]
+) -> Iterator[model.Complaint]:
     every = dict.fromkeys(device for devices in sets for device in devices)
     lacking = [
-        settings.shown(entry.name)
-        for entry in wanted.entries
-        if not any(entry.matches(device, -1, exact=wanted.exact) for device in every)
+        settings.quote(entry.name)
+        for entry in name_list.entries
+        if not any(entry.matches(device, -1, exact=name_list.exact) for device in every)
     ]
     if lacking:
         yield settings.complaint(

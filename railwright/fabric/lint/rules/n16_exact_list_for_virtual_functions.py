@@ -12,8 +12,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value:
         return
-    wanted = lists.read(settings.bare(setting.value))
-    if not wanted.exact or wanted.exclude or not _virtual(ranks) or _foreseen(wanted, ranks):
+    name_list = lists.parse(settings.bare(setting.value))
+    if not name_list.exact or name_list.exclude or not _virtual(ranks) or _foreseen(name_list, ranks):
         return
     yield settings.complaint(
         setting, "names of virtual functions are not known before they are allocated; use a prefix, such as mlx5"
@@ -25,10 +25,10 @@ def _virtual(ranks: model.Ranks) -> bool:
     return bool(ranks.site.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
-def _foreseen(wanted: lists.List, ranks: model.Ranks) -> bool:
+def _foreseen(name_list: lists.NameList, ranks: model.Ranks) -> bool:
     """True where the policy itself names these devices."""
     named = {device for devices in ranks.site.devices or () for device in devices}
-    return bool(wanted.entries) and all(entry.name in named for entry in wanted.entries)
+    return bool(name_list.entries) and all(entry.name in named for entry in name_list.entries)
 
 
 RULE = model.Rule(

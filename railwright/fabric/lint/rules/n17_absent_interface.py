@@ -14,7 +14,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting, there = ranks.setting(_NAME), ranks.site.interfaces
     if setting is None or not setting.value or there is None:
         return
-    if not lists.interfaces(settings.bare(setting.value), (*there, _LOOPBACK)):
+    if not lists.select_interfaces(settings.bare(setting.value), (*there, _LOOPBACK)):
         yield settings.complaint(
             setting,
             f"selects no interface of the pod, which has {', '.join(there)}: NCCL fails to start; "

@@ -13,7 +13,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value:
         return
-    rails = lists.interfaces(settings.bare(setting.value), ranks.site.rail_interfaces)
+    rails = lists.select_interfaces(settings.bare(setting.value), ranks.site.rail_interfaces)
     if rails:
         yield settings.complaint(
             setting,

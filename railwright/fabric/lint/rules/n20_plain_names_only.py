@@ -8,9 +8,9 @@ _NAMES = frozenset({"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         if setting.name in _NAMES and ("^" in value or "=" in value):
-            plain = settings.shown(value.replace("^", "").replace("=", ""))
+            plain = settings.quote(value.replace("^", "").replace("=", ""))
             advice = f"write {ranks.site.primary}" if "^" in value else f"write {plain}"
             yield settings.complaint(setting, f"takes plain interface names only, without ^ and =; {advice}")
 

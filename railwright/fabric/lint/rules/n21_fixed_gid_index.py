@@ -16,9 +16,9 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is None or not setting.value or ranks.site.transport in _WITHOUT_GIDS:
         return
-    index = integers.read(setting.value, ranks.nccl)
+    index = integers.parse(setting.value, ranks.nccl)
     old = ranks.nccl is not None and ranks.nccl < _AUTOMATIC
-    if old or isinstance(index, integers.Kept) or index < 0 or _of_the_site(ranks, index):
+    if old or isinstance(index, integers.NoValue) or index < 0 or _of_the_site(ranks, index):
         return
     yield settings.complaint(
         setting, "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"

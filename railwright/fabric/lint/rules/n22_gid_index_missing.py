@@ -16,7 +16,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if ranks.nccl is None or ranks.nccl >= _AUTOMATIC or ranks.site.transport not in _WITH_GIDS:
         return
     setting = ranks.setting(_NAME)
-    if setting is not None and (setting.value is None or _fixed(setting.value, ranks.nccl)):
+    if setting is not None and (setting.value is None or _is_fixed(setting.value, ranks.nccl)):
         return
     release = ".".join(map(str, ranks.nccl))
     yield model.Complaint(
@@ -27,9 +27,9 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     )
 
 
-def _fixed(value: str, release: tuple[int, ...]) -> bool:
-    index = integers.read(value, release)
-    return not isinstance(index, integers.Kept) and index >= 0
+def _is_fixed(value: str, release: tuple[int, ...]) -> bool:
+    index = integers.parse(value, release)
+    return not isinstance(index, integers.NoValue) and index >= 0
 
 
 RULE = model.Rule(

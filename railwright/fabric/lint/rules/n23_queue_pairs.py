@@ -11,7 +11,7 @@ _MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_N
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    fused = _fused(ranks.value(_GROUPS) or "")
+    fused = _count_fused(ranks.value(_GROUPS) or "")
     for setting, pairs in taken.numbers(ranks, _NAME):
         if pairs * fused > _MOST:
             group = f" times {fused} devices that {_GROUPS} fuses" if fused > 1 else ""
@@ -22,7 +22,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
             )
 
 
-def _fused(groups: str) -> int:
+def _count_fused(groups: str) -> int:
     sizes = [len([name for name in group.split(",") if name]) for group in groups.split(";")]
     return max(1, min(_MOST_FUSED, max(sizes)))
 

@@ -13,7 +13,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     text = settings.bare(setting.value or "") if setting else ""
     if setting is None or not text or ranks.site.transport in _WITHOUT or taken.on_efa(ranks):
         return
-    network, family = addresses.network(text), addresses.wanted(ranks)
+    network, family = addresses.network(text), addresses.find_family(ranks)
     if network is None:
         yield settings.complaint(
             setting, "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"

@@ -12,7 +12,7 @@ _RAILS = model.Site(
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(addresses.RANGE)
-    if setting is None or setting.value is None or taken.of_the_policy(ranks, setting.name):
+    if setting is None or setting.value is None or taken.is_policy_value(ranks, setting.name):
         return
     network = addresses.network(settings.bare(setting.value))
     if network is None or ranks.site.transport not in {None, *taken.WITH_GIDS}:

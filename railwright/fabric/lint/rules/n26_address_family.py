@@ -16,7 +16,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting, index = ranks.setting(addresses.FAMILY), ranks.setting(_INDEX)
     number = taken.number(ranks, _INDEX)
     fixed = index is not None and (index.value is None or (number is not None and number >= 0))
-    if addresses.wanted(ranks) != 4 or fixed or taken.older(ranks, *addresses.SINCE):
+    if addresses.find_family(ranks) != 4 or fixed or taken.is_older(ranks, *addresses.SINCE):
         return
     problem = f"the rails have IPv6 addresses only, so NCCL finds no GID; set {addresses.FAMILY}=AF_INET6"
     if setting is None:

@@ -1,4 +1,4 @@
-"""N28: RDMA devices are requested and NCCL is told not to use them."""
+"""N28: RDMA devices are requested, but the settings forbid NCCL to use them."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _SHARED = {"rdma/hca_shared_devices": 1}
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or not taken.on(ranks, _NAME) or not taken.rdma_requested(ranks) or _by_plugin(ranks):
+    if setting is None or not taken.is_on(ranks, _NAME) or not taken.rdma_requested(ranks) or _by_plugin(ranks):
         return
     resources = ", ".join(sorted(hardware.rdma(ranks)))
     yield settings.complaint(

@@ -9,7 +9,7 @@ _NAME = "NCCL_NET"
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or (setting.value or "").casefold() != "ib" or not taken.on(ranks, "NCCL_IB_DISABLE"):
+    if setting is None or (setting.value or "").casefold() != "ib" or not taken.is_on(ranks, "NCCL_IB_DISABLE"):
         return
     yield settings.complaint(
         setting, "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"

@@ -11,9 +11,9 @@ _SETTLED = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or not taken.on(ranks, _NAME) or taken.on_efa(ranks):
+    if setting is None or not taken.is_on(ranks, _NAME) or taken.on_efa(ranks):
         return
-    if all(taken.absent(ranks, name) for name in _SETTLED):
+    if all(taken.is_unset(ranks, name) for name in _SETTLED):
         yield settings.complaint(
             setting,
             "does not stop a network plugin in the image (HPC-X in NGC images, AWS, Google); to hold NCCL to TCP set "

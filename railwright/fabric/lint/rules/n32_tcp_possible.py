@@ -16,7 +16,7 @@ _SHARED = {"rdma/hca_shared_devices": 1}
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     fabric = ranks.site.fabric
     strict = fabric is not None and fabric.nccl.forbid_tcp_fallback
-    if strict and taken.rdma_requested(ranks) and taken.absent(ranks, _NAME):
+    if strict and taken.rdma_requested(ranks) and taken.is_unset(ranks, _NAME):
         yield model.Complaint(
             f"{_NAME} is not set, so that NCCL may go on over TCP, which the policy forbids (forbidTcpFallback); set "
             f"{_NAME}={taken.network(ranks)}",

@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Mapping
 
 from railwright.fabric.lint import model, settings, taken
-from railwright.fabric.nccl import choices
+from railwright.fabric.nccl import algo_proto
 
-WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": choices.ALGORITHMS, "NCCL_PROTO": choices.PROTOCOLS}
+WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": algo_proto.ALGORITHMS, "NCCL_PROTO": algo_proto.PROTOCOLS}
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if taken.older(ranks, *choices.SINCE):
+    if taken.is_older(ranks, *algo_proto.SINCE):
         return
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         if setting.name not in WORDS:
             continue
         try:
-            choices.read(value, WORDS[setting.name])
-        except choices.InvalidChoiceError as error:
+            algo_proto.parse(value, WORDS[setting.name])
+        except algo_proto.InvalidChoiceError as error:
             yield settings.complaint(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
 
 

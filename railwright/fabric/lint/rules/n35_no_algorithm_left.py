@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 
 from railwright.fabric.lint import model, settings, taken
-from railwright.fabric.nccl import choices
+from railwright.fabric.nccl import algo_proto
 
 _NAME = "NCCL_ALGO"
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or taken.older(ranks, *choices.SINCE):
+    if setting is None or not setting.value or taken.is_older(ranks, *algo_proto.SINCE):
         return
     try:
-        chosen = choices.read(setting.value, choices.ALGORITHMS)
-    except choices.InvalidChoiceError:  # N33's
+        chosen = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
+    except algo_proto.InvalidChoiceError:  # N33's
         return
-    bare = [function for function, words in chosen.items() if words.isdisjoint(choices.CARRIERS[function])]
+    bare = [
+        function for function, words in chosen.items() if words.isdisjoint(algo_proto.ALGORITHMS_BY_FUNCTION[function])
+    ]
     if bare:
         yield settings.complaint(
             setting, f"leaves no algorithm for {', '.join(bare)}, which then fail; add Ring, or limit it to a function"

@@ -1,4 +1,4 @@
-"""N36: more socket threads or connections than NCCL takes."""
+"""N36: more socket threads or connections than NCCL supports."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,15 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     for setting, each in taken.numbers(ranks, _THREADS):
         if each > _MOST_THREADS:
             yield settings.complaint(
-                setting, f"NCCL has at most {_MOST_THREADS} threads; write {_MOST_THREADS} or less"
+                setting, f"NCCL supports at most {_MOST_THREADS} threads; set it to {_MOST_THREADS} or less"
             )
-    for setting, each in taken.numbers(ranks, _SOCKETS):
-        least = max(1, threads)  # unset, NCCL decides by platform: one at least
-        if each * least > _MOST_SOCKETS:
+    for setting, sockets in taken.numbers(ranks, _SOCKETS):
+        least = max(1, threads)  # if unset, NCCL decides by platform, but uses at least one
+        if sockets * least > _MOST_SOCKETS:
             yield settings.complaint(
                 setting,
-                f"times {_THREADS} ({least}) makes {each * least} connections, and NCCL has at most {_MOST_SOCKETS}; "
-                f"write {max(1, _MOST_SOCKETS // least)} or less",
+                f"times {_THREADS} ({least}) makes {sockets * least} connections, but NCCL supports at most "
+                f"{_MOST_SOCKETS}; set it to {max(1, _MOST_SOCKETS // least)} or less",
             )
 
 
@@ -31,7 +31,7 @@ RULE = model.Rule(
     code="N36",
     name="too-many-sockets",
     severity=model.Severity.ERROR,
-    title="More socket threads or connections than NCCL has",
+    title="More socket threads or connections than NCCL supports",
     explanation=(
         "NCCL_SOCKET_NTHREADS is limited to 16, and its product with NCCL_NSOCKS_PERTHREAD to 64. More is cut down "
         "with a warning, so that the numbers in the manifest are not those of the run. Where only one of the two is "

@@ -17,7 +17,7 @@ def _site(*, rail_only: bool) -> model.Site:
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     fabric = ranks.site.fabric
-    if fabric is None or len(fabric.rails) < 2 or taken.of_the_policy(ranks, _NAME):
+    if fabric is None or len(fabric.rails) < 2 or taken.is_policy_value(ranks, _NAME):
         return
     for setting, number in taken.numbers(ranks, _NAME):
         if fabric.nccl.rail_only and number != _SAME_NIC:

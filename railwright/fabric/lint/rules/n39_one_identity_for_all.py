@@ -11,14 +11,14 @@ _EFFECTS = {
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.valued(ranks):
-        if setting.name in _EFFECTS and value and _shared(setting, ranks):
+    for setting, value in settings.list_values(ranks):
+        if setting.name in _EFFECTS and value and _is_shared(setting, ranks):
             yield settings.complaint(
                 setting, f"is the same in all pods of the template: {_EFFECTS[setting.name]}; remove it"
             )
 
 
-def _shared(setting: model.Setting, ranks: model.Ranks) -> bool:
+def _is_shared(setting: model.Setting, ranks: model.Ranks) -> bool:
     """A launcher's mpirun gives it to the whole job, a template to its own pods."""
     several = (ranks.job or 1) > 1
     everywhere = setting.origin is model.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"

@@ -15,13 +15,13 @@ _DEFAULT = "/var/run/nvidia-topologyd/virtualTopology.xml"  # where NCCL looks a
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if ranks.capabilities is None:  # no pod is seen, so neither are its mounts
         return
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         path = settings.bare(value)
         if (
             setting.name not in _EFFECTS
             or not path
             or _present(path, ranks)
-            or taken.of_the_policy(ranks, setting.name)
+            or taken.is_policy_value(ranks, setting.name)
         ):
             continue
         yield settings.complaint(

@@ -19,7 +19,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
             setting, "has a group without a name, at which NCCL may loop for ever; write groups as a,b;c,d"
         )
     named = [name for group in groups for name in group]
-    if lacking := [settings.shown(name) for name in dict.fromkeys(named) if _lacking(name, ranks.site)]:
+    if lacking := [settings.quote(name) for name in dict.fromkeys(named) if _lacking(name, ranks.site)]:
         yield settings.complaint(
             setting,
             f"{', '.join(lacking)}: no node of the fabric has such a device, and NCCL fails at start; names are exact",

@@ -12,7 +12,7 @@ _SUBSYSTEMS = (
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.valued(ranks):
+    for setting, value in settings.list_values(ranks):
         text = settings.bare(value)
         if not text:
             continue
@@ -29,7 +29,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 def _unknown(text: str) -> list[str]:
     tokens = text.removeprefix("^").split(",")
-    return [settings.shown(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
+    return [settings.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
 
 
 RULE = model.Rule(

@@ -42,7 +42,7 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="Several ranks write one log file",
     explanation=(
-        "NCCL opens the file anew in every process. Without %p the processes of a container overwrite each other; on "
+        "Every process opens and truncates the file. Without %p the processes of a container overwrite each other; on "
         "a shared volume process ids repeat from pod to pod, so that %h is needed as well."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",

@@ -38,7 +38,7 @@ RULE = model.Rule(
     explanation=(
         "Ranks of a container exchange data through /dev/shm, as do PyTorch's data loaders. Container runtimes give 64 "
         "MiB, and NCCL fails with an error about shared memory or a bus error. A memory-backed emptyDir at /dev/shm "
-        "of 1 GiB or more mends it."
+        "of 1 GiB or more fixes it."
     ),
     source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
     good=(

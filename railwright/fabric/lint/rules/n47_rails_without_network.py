@@ -30,9 +30,9 @@ def _applies(site: model.Site) -> bool:
 
 
 def _devices(value: str) -> frozenset[lists.Entry]:
-    """Those an exact list names; a prefix or an exclusion counts nothing."""
-    wanted = lists.read(value)
-    return frozenset(wanted.entries) if wanted.exact and not wanted.exclude else frozenset()
+    """Return the entries of an exact list; none for a list of prefixes or exclusions."""
+    name_list = lists.parse(value)
+    return frozenset(name_list.entries) if name_list.exact and not name_list.exclude else frozenset()
 
 
 def _without_network(fabric: policies.Fabric | None) -> int:

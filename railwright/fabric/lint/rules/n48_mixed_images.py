@@ -10,7 +10,7 @@ _SHOWN = 3  # images that a message repeats
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if len(ranks.images) < 2:
         return
-    listed = sorted(settings.shown(image) for image in ranks.images)
+    listed = sorted(settings.quote(image) for image in ranks.images)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     yield model.Complaint(
         f"the ranks of this job run {', '.join(listed[:_SHOWN])}{more}: NCCL stops at start where its versions differ; "

@@ -12,19 +12,19 @@ _RETRIES = 7  # NCCL's default
 
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if taken.of_the_policy(ranks, _NAME):
+    if taken.is_policy_value(ranks, _NAME):
         return
     retries = taken.number(ranks, "NCCL_IB_RETRY_CNT")
     for setting, exponent in taken.numbers(ranks, _NAME):
         if _MOST < exponent <= _LONGEST:
             yield settings.complaint(
                 setting,
-                f"a dead link shows after {_shown(exponent, _RETRIES if retries is None else retries)}; "
+                f"a dead link shows after {_format_delay(exponent, _RETRIES if retries is None else retries)}; "
                 "20 is NCCL's default, 22 rides out route changes of large fabrics",
             )
 
 
-def _shown(exponent: int, retries: int) -> str:
+def _format_delay(exponent: int, retries: int) -> str:
     minutes = _UNIT * 2**exponent * (min(max(retries, 0), _RETRIES) + 1) / 60
     return f"about {minutes:.0f} minutes" if minutes >= 1.5 else "more than a minute"
 

@@ -18,7 +18,9 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
             continue
         line = written.get(setting.name)
         if line is not None and line.value != setting.value:
-            yield settings.complaint(setting, f"wins over {settings.written(line)} of the nccl.conf; keep one of them")
+            yield settings.complaint(
+                setting, f"wins over {settings.format_setting(line)} of the nccl.conf; keep one of them"
+            )
         elif line is None and setting.name in _AZURE and _with_azures_file(ranks):
             yield settings.complaint(
                 setting, f"wins over the {names.NCCL_CONF_PATH} that Azure's HPC images hold; remove it to keep theirs"

@@ -12,7 +12,7 @@ _ROCE = model.Site(transport=policies.Transport.ROCE)
 
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
-    if setting is None or not taken.on(ranks, _NAME) or taken.on_efa(ranks) or not _static(ranks):
+    if setting is None or not taken.is_on(ranks, _NAME) or taken.on_efa(ranks) or not _static(ranks):
         return
     yield settings.complaint(
         setting, f"needs adaptive routing, which is off here; set {_ROUTING}=1 where the fabric does it, or remove this"
@@ -21,7 +21,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 def _static(ranks: model.Ranks) -> bool:
     """True where adaptive routing is known to be off: by its variable, or by its default on RoCE."""
-    if taken.absent(ranks, _ROUTING):
+    if taken.is_unset(ranks, _ROUTING):
         return ranks.site.transport in taken.WITH_GIDS
     return taken.number(ranks, _ROUTING) == 0
 

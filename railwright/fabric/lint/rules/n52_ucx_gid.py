@@ -13,7 +13,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting, index = ranks.setting(_NAME), ranks.setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
-    yield settings.complaint(setting, f"and {settings.written(index)} exclude each other; remove one of them")
+    yield settings.complaint(setting, f"and {settings.format_setting(index)} exclude each other; remove one of them")
 
 
 RULE = model.Rule(

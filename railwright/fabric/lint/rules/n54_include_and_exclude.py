@@ -12,7 +12,8 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         included, excluded = ranks.setting(f"{family}_include"), ranks.setting(f"{family}_exclude")
         if included is not None and excluded is not None:
             yield settings.complaint(
-                included, f"and {settings.written(excluded)} exclude each other, and Open MPI stops; remove one of them"
+                included,
+                f"and {settings.format_setting(excluded)} exclude each other, and Open MPI stops; remove one of them",
             )
 
 

@@ -18,7 +18,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     setting = ranks.setting(_NAME)
     if setting is not None and setting.value and _several(settings.bare(setting.value), ranks.site.transport):
         yield settings.complaint(setting, f"{_LIMIT}; name that one")
-    if problem := _requested(ranks):
+    if problem := _check_request(ranks):
         yield model.Complaint(f"{problem}: {_LIMIT}; request one device")
     fabric = ranks.site.fabric
     if fabric is not None and fabric.transport is policies.Transport.PVRDMA and len(fabric.rails) > 1:
@@ -26,13 +26,13 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 
 def _several(value: str, transport: policies.Transport | None) -> bool:
-    wanted = lists.read(value)
-    named = {entry.name for entry in wanted.entries}
+    name_list = lists.parse(value)
+    named = {entry.name for entry in name_list.entries}
     paravirtual = transport is policies.Transport.PVRDMA or any(name.startswith(_DEVICE) for name in named)
-    return paravirtual and not wanted.exclude and len(named) > 1
+    return paravirtual and not name_list.exclude and len(named) > 1
 
 
-def _requested(ranks: model.Ranks) -> str | None:
+def _check_request(ranks: model.Ranks) -> str | None:
     """A shared plugin's amount is no number of devices, so one resource counts by its name only."""
     requested = hardware.rdma(ranks)
     paravirtual = [name for name in requested if _RESOURCE.search(name.lower())]

@@ -16,7 +16,7 @@ _EXCLUSIVE = model.Site(transport=policies.Transport.ROCE, exclusive=True)
 def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
     if ranks.site.transport not in _ON_CARDS or taken.on_efa(ranks) or not _fuses(ranks):
         return
-    if not all(taken.absent(ranks, name) for name in _SETTLED):
+    if not all(taken.is_unset(ranks, name) for name in _SETTLED):
         return
     for resource, amount in sorted(hardware.rdma(ranks).items()):
         virtual = ranks.site.exclusive or hardware.is_virtual(resource)

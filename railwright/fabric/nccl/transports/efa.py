@@ -1,4 +1,4 @@
-"""AWS EFA: the plugin sets its own defaults, so nearly nothing is said; never NCCL_IB_*."""
+"""Rows of AWS EFA. The EFA plugin sets its own defaults and does not read NCCL_IB_* variables."""
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.model import Row
@@ -6,8 +6,8 @@ from railwright.fabric.nccl.model import Row
 ROWS = (
     Row(
         "NCCL_NET",
-        values.when("forbid_tcp_fallback", "AWS Libfabric"),
-        "an image without the EFA plugin fails instead of crawling over TCP",
+        values.if_enabled("forbid_tcp_fallback", "AWS Libfabric"),
+        "an image without the EFA plugin fails instead of running slowly over TCP",
         "aws-ofi-nccl doc/efa-env-var.md",
     ),
     verbs.TOPOLOGY,

@@ -1,4 +1,4 @@
-"""Alibaba eRDMA: the vendor gives no traffic class, service level or adaptive routing."""
+"""Rows of Alibaba eRDMA. The vendor documents no traffic class, service level or adaptive routing."""
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.model import Row
@@ -8,13 +8,13 @@ ROWS = (
     Row(
         "NCCL_NET_PLUGIN",
         values.constant("none"),
-        "keeps the plugin of HPC-X images out",
+        "disables the network plugin in HPC-X images",
         "Alibaba Cloud PAI, NCCL over eRDMA",
     ),
     Row(
         "NCCL_IB_HCA",
-        values.devices(fallback="erdma"),
-        "only the eRDMA devices, which are all named erdma_N",
+        values.exact_devices(fallback="erdma"),
+        "only the eRDMA devices, all named erdma_N",
         "Alibaba Cloud PAI, NCCL over eRDMA",
     ),
     verbs.GID_INDEX,

@@ -1,4 +1,4 @@
-"""Native InfiniBand: GID index, traffic class and address settings have no effect and are left out."""
+"""Rows of native InfiniBand, without GID index, traffic class and addresses, which have no effect on it."""
 
 from railwright.fabric.nccl import verbs
 

@@ -1,4 +1,4 @@
-"""VMware PVRDMA: no vendor settings exist; from the driver's limits."""
+"""Rows of VMware PVRDMA. The vendor documents no NCCL settings; these follow from the limits of the driver."""
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.model import Row
@@ -19,8 +19,8 @@ ROWS = (
     verbs.RETRY_COUNT,
     Row(
         "NCCL_NET_GDR_LEVEL",
-        values.fact("gdr_level", default="LOC"),
-        "the provider has neither peer memory nor dma-buf: GPUDirect would fail late",
+        values.policy_value("gdr_level", default="LOC"),
+        "the driver supports neither peer memory nor dma-buf, so GPUDirect would fail in the job",
         "rdma-core providers/vmw_pvrdma",
     ),
     verbs.TOPOLOGY,

@@ -1,4 +1,4 @@
-"""RoCEv2 rails, macvlan or SR-IOV."""
+"""Rows of RoCEv2 rails, with macvlan or SR-IOV."""
 
 from railwright.fabric.nccl import verbs
 

@@ -1,10 +1,10 @@
-"""TCP only: NCCL held to sockets, for comparison runs."""
+"""Rows that restrict NCCL to TCP, for comparison runs."""
 
 from railwright.fabric.nccl import values
 from railwright.fabric.nccl.model import Row
 
 ROWS = (
-    Row("NCCL_NET", values.constant("Socket"), "the only switch that plugins respect too", values.NCCL_GUIDE),
-    Row("NCCL_NET_PLUGIN", values.constant("none"), "no plugin is probed", values.NCCL_GUIDE),
-    Row("NCCL_IB_DISABLE", values.constant("1"), "for images too old for the two others", values.NCCL_GUIDE),
+    Row("NCCL_NET", values.constant("Socket"), "also restricts network plugins to sockets", values.NCCL_GUIDE),
+    Row("NCCL_NET_PLUGIN", values.constant("none"), "NCCL loads no network plugin", values.NCCL_GUIDE),
+    Row("NCCL_IB_DISABLE", values.constant("1"), "for images with an NCCL too old for the others", values.NCCL_GUIDE),
 )
