@@ -187,7 +187,11 @@ def _parse_switch(text: str) -> bool:
 
 
 def _parse_names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
+    """Return the names of a comma list. A list without a name is an error, because it would admit every client."""
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if text and not names:
+        raise ValueError(f"{text!r} contains no name; write NAME,NAME or leave the option out")
+    return names
 
 
 def _parse_endpoint(text: str) -> str:

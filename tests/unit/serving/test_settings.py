@@ -117,6 +117,13 @@ def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server,
     assert said in refused(capsys, server, *argv)
 
 
+@pytest.mark.parametrize("text", [",", " , ", " "])
+def test_client_names_without_a_name_are_refused_because_they_would_admit_every_client(capsys, text):
+    said = refused(capsys, "webhook", *PLAIN, "--client-names", text)
+    assert "--client-names" in said
+    assert "contains no name" in said
+
+
 def test_a_wrong_variable_is_named_as_the_variable(capsys):
     assert "RAILWRIGHT_WORKERS: 'x'" in refused(capsys, "webhook", *PLAIN, RAILWRIGHT_WORKERS="x")
 
