@@ -173,7 +173,7 @@ class Board:
         return found
 
     def free_of(self, name: str, *, mine: str = "", void: Collection[str] = ()) -> resources.Amounts:
-        """Return allocatable minus bound minus assumed, where the pods `mine` and `void` count as absent (see `facts`)."""
+        """Return allocatable minus bound minus assumed; the pods `mine` and `void` count as absent (see `facts`)."""
         free = self._state.free(name)
         taken = [entry.requests for entry in self._announced(name, void)]
         own = self._state.pods.get(mine) if mine else None

@@ -83,9 +83,10 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
 
 
 def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[workload.Rank]:
-    """Return the first rank of each slot. Consecutive pods share a slot as long as their total request fits in `member`.
+    """Return the first rank of each slot.
 
-    The total includes rails, so pods that need exclusive rails never share a slot.
+    Consecutive pods share a slot as long as their total request fits in `member`. The total includes rails, so pods
+    that need exclusive rails never share a slot.
     """
     kinds = {id(requests): requests for _, requests in pods}
     if all(requests == member for requests in kinds.values()):
@@ -105,7 +106,7 @@ def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[wor
 def _takers(
     placed: Sequence[Mate], devices: Collection[str], state: fleet.Fleet, book: ledger.Ledger
 ) -> Sequence[Mate]:
-    """Return the placed peers that request devices. Equal pods share one requests object, so results are cached by id."""
+    """Return the placed peers that request devices. Equal pods share one requests object: results are cached by id."""
     pods = state.pods
     known: dict[int, bool] = {}
     takers = []
@@ -122,7 +123,7 @@ def _takers(
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
-    """Return the requests of the pod with the most accelerators. A smaller pod would overestimate the slots of a leaf."""
+    """Return the requests of the pod with the most accelerators. A smaller pod would overestimate the slots."""
 
     def size(requests: resources.Amounts) -> int:
         return sum([requests.get(name, 0) for name in question.accelerators])
@@ -161,7 +162,7 @@ def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: f
 def nearest(
     rank: workload.Rank, crew: Crew, leaf_of: Mapping[str, topology.Domain]
 ) -> tuple[list[topology.Domain], topology.Domain | None]:
-    """Return the distinct leaves of the placed peers, and the leaf of the next peer in rank order, None if there is none.
+    """Return the distinct leaves of the placed peers, and the leaf of the next peer in rank order or None.
 
     The leaf of the previous peer comes first, then that of the next, then those of lower ranks in descending order. The
     last rank is followed by the first if all pods exist.

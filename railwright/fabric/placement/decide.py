@@ -65,7 +65,7 @@ class Decision:
         return self._view.unknown()
 
     def reasons(self) -> account.Account:
-        """Explain why the plan is no better. Call it right after the decision: the node index changes with the cluster."""
+        """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
         view, gang = self._planning, self.wording.gang
         return account.of(
             account.Ground(
@@ -83,7 +83,7 @@ class Decision:
         )
 
     def rows(self, most: int) -> list[verdicts.Row]:
-        """Return up to `most` feasible and `most` infeasible nodes: target leaf first, then planned leaves, then others."""
+        """Return up to `most` feasible and `most` infeasible nodes: target leaf first, planned leaves, then others."""
         return self._view.rows(self._worth_showing(), most, self.scores)
 
     def row(self, node: str) -> verdicts.Row:
@@ -124,7 +124,7 @@ class Desk:
         self._standing_plans = plans.Plans(state, book)
 
     def warm(self, document: model.FabricPolicy) -> None:
-        """Compute in advance the domains and free resources of all nodes, for each fabric; takes about a millisecond."""
+        """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
         for fabric in document.fabrics.values():
             if fabric.rails:
                 self._boards.warm(presets.domains(fabric.placement), tuple(rail.name for rail in fabric.rails))

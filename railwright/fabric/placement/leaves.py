@@ -1,8 +1,9 @@
 """Selects the fewest and tightest leaves for the unplaced pods of a gang, in the lowest domain that can hold it.
 
 The slots of each leaf and the uplink check are input. The number of leaves is always minimal. Among equal numbers the
-module minimizes spines, then unused slots; exactly if that is affordable (`LeafChoice.exact`). Among equally tight leaves
-it prefers those in spines and higher domains with the fewest slots, so that large domains stay free for large gangs.
+module minimizes spines, then unused slots; exactly if that is affordable (`LeafChoice.exact`). Among equally tight
+leaves it prefers those in spines and higher domains with the fewest slots, so that large domains stay free for large
+gangs.
 """
 
 import itertools
@@ -30,7 +31,7 @@ class Question(msgspec.Struct, frozen=True):
     started: Rooms  # such slots on partly used nodes
     used: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): uplinks carry a crossing; None: all do
-    ahead: topology.Domain | None = None  # leaf of the peer whose rank follows the ranks to place; None if there is none
+    ahead: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -248,9 +249,9 @@ def _promising(
     prices: Sequence[_Price],
     left: int,
 ) -> Iterator[Sequence[topology.Domain]]:
-    """Sets of so many spines, of too many to look at all: by each price the best ones, the last as small as may be.
+    """Yield promising sets of `size` spines: for each price the best ones, with the last one as small as possible.
 
-    None where a price shows that no such set holds what is left (Lagrangian relaxation of the number of leaves).
+    Yield nothing if the upper bound of a price shows that no such set has `left` slots.
     """
     allowed = frozenset(others)
     best = [(price, [spine for spine in price.order if spine in allowed]) for price in prices]

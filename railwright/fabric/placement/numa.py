@@ -1,8 +1,8 @@
 """Computes free devices per NUMA node of a node, and the best NUMA assignment of a pod.
 
 Devices are located by a node shape or a NodeResourceTopology; bound pods are subtracted by the rule of
-docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `kubelet` has the rules of kubelet's
-topology manager, `pairs` the search for the best split.
+docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `kubelet` has the rules of
+kubelet's topology manager, `pairs` the search for the best split.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Shows the node index to one request, with overrides for the scheduler's offers, the peers' nodes and its own old node.
+"""Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node.
 
 Also builds the capacity that a gang is planned on.
 """
@@ -137,7 +137,7 @@ def exceptions(
 
 
 def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resources.Amounts]]) -> Mapping[str, int]:
-    """Return the classes of nodes that peers use. A large gang has thousands of them, so classes are cached by usage."""
+    """Return the classes of nodes that peers use, cached by usage: a large gang has thousands of such nodes."""
     made: dict[tuple[int, tuple[int, ...]], int] = {}
     found = {}
     for name, held in owned.items():
@@ -156,7 +156,7 @@ def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
 
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
-    """Return the idle resources of an offer, or, if these are too few, its resources after terminating pods have left."""
+    """Return the idle resources of an offer, or if these are too few, those after terminating pods have left."""
     if offer.promised is None or all(offer.free.get(name, 0) >= amount for name, amount in current.wanted):
         return offer.free
     return offer.promised

@@ -1,8 +1,8 @@
 """Splits accelerators and rail devices over NUMA nodes so that each rail is local to the accelerators it serves.
 
-Works on numbers only: rows (one per resource) of whole devices over numbered places (NUMA nodes), preferred place first.
-Exact, by enumeration: there are few places (kubelet's topology manager supports at most 8), and most rails exist in one
-place only, so few choices remain.
+Works on numbers only: rows (one per resource) of whole devices over numbered places (NUMA nodes), preferred place
+first. Exact, by enumeration: there are few places (kubelet's topology manager supports at most 8), and most rails exist
+in one place only, so few choices remain.
 """
 
 import functools
@@ -227,7 +227,7 @@ def _filled(total: int, least: Counts, aim: Counts, most: Counts) -> list[int] |
 
 
 def _poured(rows: Sequence[Row], flow: list[list[int]], left: list[int]) -> list[int]:
-    """Add as much of all rows to the flow as the places in `left` take; return the remaining capacity (maximum flow)."""
+    """Add as much of all rows to the flow as the places in `left` take (maximum flow); return what is left."""
     for index, (wanted, _) in enumerate(rows):
         while _push(rows, flow, index, wanted - sum(flow[index]), left, set()):
             pass

@@ -37,13 +37,13 @@ class Grade(msgspec.Struct, frozen=True):
     crowded: tuple[tuple[float, ...], ...] = ()  # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
 
     def share(self, rails: int, more: int = 1) -> Value:
-        """Return the bandwidth of each of `more` further pods over these rails, if aligned; 1 if the gang uses no rail."""
+        """Return the bandwidth of each of `more` further pods over these rails, if aligned; 1 without rails."""
         shares = self.crowded[more - 2] if self.crowded and more > 1 else self.shares
         return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
 
     @property
     def reserve(self) -> int:
-        """Return the fill order within a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
         return 2 * (self.compact <= 0) + self.untouched
 
 
@@ -109,7 +109,7 @@ class Mates(msgspec.Struct, frozen=True):
     """Summary of the placed peers."""
 
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
-    ahead: topology.Domain | None = None  # leaf of the peer whose rank follows the ranks to place; None if there is none
+    ahead: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
     reached: Value = 1.0  # their bandwidth; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
     rails: int = ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
