@@ -76,7 +76,7 @@ def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.
 
 
 def counted(fabric: model.Fabric, pools: Mapping[tuple[str, str], str]) -> model.Fabric:
-    """Fill in the resource of each rail that has only a network (docs/interface.md 2.2).
+    """Fill in the resource of each rail that has only a network.
 
     `pools` maps (namespace, name) of a NetworkAttachmentDefinition to its resource. The policy takes precedence.
     """
