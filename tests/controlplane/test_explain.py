@@ -181,19 +181,19 @@ async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, 
         return told
 
     told = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
-    assert told["why"][0] == "3 pods remain, each with rail0; the free nodes hold 2"
+    assert told["why"][0] == "3 pods remain, each with rail0; the cluster has slots for 2"
     event = await gang.told("GangUnplaceable")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]
     assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
     assert involved["apiVersion"] == "scheduling.volcano.sh/v1beta1"
-    assert f"leaf-a-2 is held by {namespace}/llm-0" in event["message"]
+    assert f"leaf-a-2 is used by {namespace}/llm-0" in event["message"]
     described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "train", "-n", namespace)
     assert "GangUnplaceable" in described
     code, out, _ = await gang.explain(reader, 0)
     assert code == 1
     assert "unplaceable" in out
-    assert f"nvidia.com/gpu of leaf-a-2 is held by {namespace}/llm-0" in out
+    assert f"nvidia.com/gpu on leaf-a-2 is used by {namespace}/llm-0" in out
 
 
 async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plane, namespace, nodes, site, reader):
@@ -215,7 +215,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
     await gang.bind(1, "leaf-b-0")
     event = await gang.told("GangSpread")
     assert event["involvedObject"]["uid"] == gang.uid
-    assert "2 pods are on 2 leaves (leaf-a 1, leaf-b 1); 1 had been possible" in event["message"]
+    assert "2 pods run on 2 leaves (leaf-a 1, leaf-b 1); 1 was the minimum" in event["message"]
     assert "carry 0.50" in event["message"]
     code, out, _ = await gang.explain(reader, 0)
     assert code == 1

@@ -140,7 +140,7 @@ async def test_a_gang_the_scheduler_spread_is_a_finding_counted_and_says_where(r
     await running.shown("/metrics", 'railwright_gangs_total{outcome="spread"} 1.0')
     code, out, _ = await running.explain("w-3", "-n", "train")
     assert code == 1
-    assert "spread: 4 pods are on 2 leaves (a in s-a 3, b in s-b 1); 1 had been possible" in out
+    assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
     assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
     code, out, _ = await running.explain("train/w-3", "-o", "json")
     assert code == 1

@@ -1,8 +1,7 @@
-"""Why a plan is no better, in sentences: why not fewer leaves, why not more bandwidth, why the gang does not fit.
+"""Explains why a plan is no better: why not fewer leaves, why not more bandwidth, why the gang does not fit.
 
-Owns the words for what the planner found. It solves nothing but the small questions "what if only these leaves?", by
-the planner itself, so that a sentence cannot say otherwise than the plan. Every bandwidth in it is modelled. Asked only
-where there is something to tell: a gang on one leaf at full bandwidth needs no reason.
+Questions like "what if only these leaves were used" are answered by the planner itself, so that explanations agree with
+the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
 """
 
 import itertools
@@ -14,45 +13,45 @@ import msgspec
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import bandwidth, fleet, ledger, planner, standing
 
-FULL = 0.995  # from here on a bandwidth is called full: it would be shown as 1.00
+FULL = 0.995  # bandwidths from here on are called full: they are formatted as 1.00
 _CLOSE = 1e-6
-_NAMED = 3  # leaves, causes and nodes named in one sentence
-_CANDIDATES = 3  # leaves of which "what if only this one" is asked
+_NAMED = 3  # leaves, causes and nodes listed in one message
+_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 _PREFIX = "railwright: "
 
 Held = Callable[[str], Iterable[fleet.FleetPod | ledger.Entry]]
-"""Who takes something of a node."""
+"""Node -> bound and assumed pods on it."""
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What a plan was made on."""
+    """The input of an explanation: a plan and the cluster state it is based on."""
 
-    remaining: int  # places for pods to come, each as large as the largest
+    remaining: int  # slots that the unplaced pods need, each of the size of the largest pod
     plan: planner.Plan
     supply: planner.Supply
-    standings: Sequence[standing.Standing]  # by the supply's index of grades
-    nodes: Mapping[str, int]  # node -> index of its standing
-    mates: Mapping[topology.Domain, int]  # leaf -> members already placed
+    standings: Sequence[standing.Standing]  # by index of class, which is the supply's index of grades
+    nodes: Mapping[str, int]  # node -> index of its class
+    mates: Mapping[topology.Domain, int]  # leaf -> number of placed peers
     held: Held
-    offered: Callable[[], Collection[topology.Domain]]  # the leaves of which the scheduler offers a node
-    alone: bool = False  # a job of one pod, which completes nodes before it looks at bandwidth
-    pods: int = 0  # to come, where smaller ones share places; 0: as many as places
+    offered: Callable[[], Collection[topology.Domain]]  # leaves with at least one offered node
+    alone: bool = False  # single-pod job: partly used nodes are preferred to bandwidth
+    pods: int = 0  # unplaced pods, if smaller ones share slots; 0: as many as slots
 
     @property
     def remain(self) -> str:
-        """What is still to be placed, for the beginning of a sentence."""
+        """Return the start of a message: the number of unplaced pods."""
         if self.pods <= self.remaining:
             return f"{self.remaining} pods remain"
         return f"{self.pods} pods remain, which need as much as {self.remaining} of the largest"
 
 
 def is_plain(plan: planner.Plan, mates: Mapping[topology.Domain, int]) -> bool:
-    """True where nothing has to be told: the whole gang on one leaf, at full bandwidth."""
+    """True if the plan needs no explanation: the whole gang on one leaf, at full bandwidth."""
     return plan.complete and len({*plan.leaves, *mates} - {topology.NOWHERE}) <= 1 and plan.bandwidth >= FULL
 
 
 def continues(old: planner.Plan, old_remaining: int, new: planner.Plan, remaining: int) -> bool:
-    """True where a plan is what remains of an older one, so that the older one's account still tells the reasons."""
+    """True if `new` is the unplaced remainder of `old`, so the old explanation still applies."""
     if remaining > old_remaining or old.complete != new.complete or old.rails != new.rails:
         return False
     if not new.complete:
@@ -61,17 +60,17 @@ def continues(old: planner.Plan, old_remaining: int, new: planner.Plan, remainin
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What there is to tell of a plan."""
+    """The explanation of a plan."""
 
-    fits: bool = True  # False: there is no room for the gang, offered or not
-    why: tuple[str, ...] = ()  # the most important first; none where a plan is plain
+    fits: bool = True  # False: the cluster has too few slots for the gang, offered or not
+    why: tuple[str, ...] = ()  # most important first; () if the plan is optimal
 
 
 PLAIN = Account()
 
 
 def of(ground: Ground) -> Account:
-    """The account of a plan on its ground."""
+    """Explain a plan."""
     plan = ground.plan
     if is_plain(plan, ground.mates):
         return PLAIN
@@ -79,7 +78,7 @@ def of(ground: Ground) -> Account:
         held = sum(_rooms(ground, 0, 0.0).values())
         return Account(fits=held >= ground.remaining, why=tuple(_too_little(ground, held)))
     if ground.alone:
-        why = "a job of one pod completes nodes first, and of the fullest with room none gives more"
+        why = "a single-pod job fills partly used nodes first, and none of the fullest that fit has more"
         return Account(why=(f"modelled at {plan.bandwidth:.2f} of the bandwidth: {why}",))
     return Account(why=tuple(_reasons(ground)))
 
@@ -89,7 +88,7 @@ def _reasons(ground: Ground) -> Iterable[str]:
 
 
 def shown(value: planner.Value) -> str:
-    """A modelled bandwidth inside a sentence."""
+    """Format a modelled bandwidth."""
     return "full bandwidth" if value >= FULL else f"{value:.2f} of the bandwidth"
 
 
@@ -109,16 +108,16 @@ def _leaves(ground: Ground) -> Iterable[str]:
         some = _listed([f"{topology.name_of(leaf)} {rooms[leaf]}" for leaf in largest])
         if count == 2:
             leaf = topology.name_of(largest[0])
-            told = f"the largest leaf with room at {at}, {leaf}, holds {held}"
+            told = f"the largest leaf at {at}, {leaf}, has {held} {'slot' if held == 1 else 'slots'}"
         else:
-            told = f"the {count - 1} largest leaves with room at {at} hold {held} ({some})"
-        yield f"{ground.remain}; {told}; {count} leaves is the least"
+            told = f"the {count - 1} largest leaves at {at} have {held} slots ({some})"
+        yield f"{ground.remain}; {told}; {count} leaves is the minimum"
         return
     yield from _not_these(ground, largest)
 
 
 def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str]:
-    """Why leaves that have the room are not taken."""
+    """Explain why fewer leaves with enough slots are not used."""
     plan = ground.plan
     some = _listed([topology.name_of(leaf) for leaf in fewer])
     weak = [told for leaf in fewer for told in _weak_uplinks(ground, leaf, plan.bandwidth)]
@@ -126,30 +125,33 @@ def _not_these(ground: Ground, fewer: Sequence[topology.Domain]) -> Iterable[str
     mates = [leaf for leaf in ground.mates if leaf]
     kept_back = _kept_back(ground, fewer)
     if kept_back:
-        yield f"fewer leaves ({some}) have the room, but {kept_back}"
+        yield f"fewer leaves ({some}) have enough slots, but {kept_back}"
     elif weak:
         if plan.least == len(fewer):
-            return  # `_fewer_but_slower` says the same, with the bandwidth they would give
-        yield f"fewer leaves ({some}) have the room, but {_listed(weak)}"
+            return  # `_fewer_but_slower` explains it, with the bandwidth of these leaves
+        yield f"fewer leaves ({some}) have enough slots, but {_listed(weak)}"
     elif mates and not set(mates) <= set(fewer):
         names = _listed([f"{topology.name_of(leaf)} ({ground.mates[leaf]})" for leaf in mates])
-        yield f"fewer leaves ({some}) have the room, but mates are placed already on {names}, whose room is taken first"
+        yield (
+            f"fewer leaves ({some}) have enough slots, but other pods of the gang are placed on {names}: these are "
+            "filled first"
+        )
     elif plan.shape is not None and shapes - {plan.shape}:
-        on = f"nodes of type {plan.shape}" if plan.shape else "nodes of no known type"
-        yield f"fewer leaves ({some}) have the room, but not on {on} alone; a gang is kept on one type"
+        on = f"nodes of type {plan.shape}" if plan.shape else "nodes of unknown type"
+        yield f"fewer leaves ({some}) have enough slots, but not on {on} alone; a gang uses one node type"
     else:
-        yield f"fewer leaves ({some}) have the room, but not every choice was looked at"
+        yield f"fewer leaves ({some}) have enough slots, but not every choice was tried"
 
 
 def _kept_back(ground: Ground, leaves: Iterable[topology.Domain]) -> str:
-    """That the scheduler offers no node of some leaves; "" where it does of all."""
+    """Return a message with the leaves of which the scheduler offers no node, or "" if there are none."""
     offered = ground.offered()
     missing = [topology.name_of(leaf) for leaf in leaves if leaf not in offered]
     return f"the scheduler offers no node of {_listed(missing)}" if missing else ""
 
 
 def _fewer_but_slower(ground: Ground) -> Iterable[str]:
-    """Fewer leaves that would hold it if bandwidth did not matter, and what they would give."""
+    """Explain which fewer leaves have enough slots at a lower bandwidth."""
     plan = ground.plan
     if not 0 < plan.least < len(plan.leaves):
         return
@@ -161,7 +163,7 @@ def _fewer_but_slower(ground: Ground) -> Iterable[str]:
     found = [(_only(ground, choice).bandwidth, choice) for choice in choices]
     value, chosen = max(found, key=lambda each: each[0])
     names = _listed([topology.name_of(leaf) for leaf in chosen])
-    would = f"{plan.least} {'leaf' if plan.least == 1 else 'leaves'} ({names}) would hold it"
+    would = f"{plan.least} {'leaf has' if plan.least == 1 else 'leaves have'} enough slots ({names})"
     if value > plan.bandwidth - _CLOSE:
         return
     weak: list[str] = []
@@ -184,24 +186,24 @@ def _slower(ground: Ground) -> Iterable[str]:
     if plan.bandwidth >= FULL:
         return
     if not any(leaf != topology.NOWHERE for leaf in plan.leaves):
-        yield f"only nodes without a domain label hold the {remaining} pods that remain: label them"
+        yield f"only nodes without a topology label have slots for the {remaining} pods that remain: label these nodes"
         return
-    at_most = f"no more than {plan.bandwidth:.2f} of the bandwidth"
+    at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
     better = _rooms(ground, plan.rails, plan.bandwidth + _CLOSE)
     if sum(better.values()) >= remaining:
         weak = [told for leaf in plan.leaves for told in _weak_uplinks(ground, leaf, plan.bandwidth + 2 * _CLOSE)]
         why = _listed(weak) or _kept_back(ground, better)
-        yield f"{at_most}: {why or 'not every choice was looked at'}"
+        yield f"{at_most}: {why or 'not every choice was tried'}"
         return
     flawed = _listed(_flaws(ground, ground.supply.leaves, plan.bandwidth))
-    told = f"{at_most}: better nodes hold {sum(better.values())} of the {remaining} pods"
+    told = f"{at_most}: faster nodes have slots for {sum(better.values())} of the {remaining} pods"
     yield told + (f"; {flawed}" if flawed else "")
     if lost := _lost_rails(ground):
         yield f"the gang runs without {_listed(lost)}: too few nodes have {'it' if len(lost) == 1 else 'them'} free"
 
 
 def _lost_rails(ground: Ground) -> list[str]:
-    """Wanted rails that the plan goes without."""
+    """Return the needed rails that the plan does not use."""
     named = next((_rail_names(each) for each in ground.standings if each.rails), [])
     shares = next((grade.shares for grade in ground.supply.grades if grade.shares), ())
     return [name for bit, name in enumerate(named[: len(shares)]) if not ground.plan.rails >> bit & 1]
@@ -215,9 +217,9 @@ def _unsure(plan: planner.Plan) -> Iterable[str]:
     if not plan.exact:
         gap = max(0.0, plan.bound - plan.bandwidth)
         yield (
-            f"not every choice was looked at: another could be better by at most {gap:.2f} of the bandwidth"
+            f"not every choice was tried: another could be better by at most {gap:.2f} of the bandwidth"
             if gap >= 1 - FULL
-            else "not every choice was looked at: another could leave less room over, at the same bandwidth"
+            else "not every choice was tried: another could be tighter at the same bandwidth"
         )
 
 
@@ -226,11 +228,11 @@ def _unsure(plan: planner.Plan) -> Iterable[str]:
 
 def _too_little(ground: Ground, held: int) -> Iterable[str]:
     if held >= ground.remaining:
-        offered = f"{ground.remain}; the nodes offered hold {sum(ground.plan.rooms.values())}"
-        yield f"{offered}; {_kept_back(ground, _rooms(ground, 0, 0.0)) or 'the scheduler kept the others back'}"
+        offered = f"{ground.remain}; the offered nodes have slots for {sum(ground.plan.rooms.values())}"
+        yield f"{offered}; {_kept_back(ground, _rooms(ground, 0, 0.0)) or 'the scheduler does not offer the others'}"
         return
     wanted = next((_wanted(each) for each in ground.standings), "")
-    yield f"{ground.remain}{wanted}; the free nodes hold {held}"
+    yield f"{ground.remain}{wanted}; the cluster has slots for {held}"
     totals: dict[int, int] = {}
     for kinds in ground.supply.leaves.values():
         for kind, nodes in kinds.items():
@@ -254,23 +256,23 @@ def _wanted(stands: standing.Standing) -> str:
 
 
 def hindrance(stands: standing.Standing) -> str:
-    """Why nodes of this kind hold no member; "" where they do."""
+    """Return why nodes of this class have no slot, or "" if they have one."""
     if not stands.facts.eligible:
-        return "cordoned, not ready, tainted or not selected by the pod"
+        return "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
     if lacking := short(stands):
         return shortage(stands, lacking[0])
     if stands.refusal:
         return stands.refusal.removeprefix(_PREFIX)
-    return "" if stands.facts.others else "too little CPU, memory or room for pods"
+    return "" if stands.facts.others else "too little CPU or memory, or too many pods"
 
 
 def short(stands: standing.Standing) -> list[str]:
-    """The accelerators and pools of which such a node has too little free for one pod."""
+    """Return the accelerators and pools of which such a node has too few free for one pod."""
     return [name for name, (free, _, taken) in stands.packed.items() if free < taken]
 
 
 def shortage(stands: standing.Standing, resource: str) -> str:
-    """How much of one resource is free, in numbers."""
+    """Format how much of one resource is free and needed."""
     free, allocatable, taken = stands.packed[resource]
     left = f"{max(0, free) // resources.UNIT} of {allocatable // resources.UNIT} free"
     return f"{_label(stands, resource)} has {left}, {taken // resources.UNIT} needed"
@@ -281,7 +283,7 @@ def _label(stands: standing.Standing, resource: str) -> str:
 
 
 def _holders(ground: Ground) -> Iterable[str]:
-    """Of a few nodes that lack an accelerator or a rail, who holds it."""
+    """Name the pods that use the missing accelerator or rail, for a few nodes."""
     lacking = {
         kind: names[0]
         for kind, stands in enumerate(ground.standings)
@@ -294,7 +296,7 @@ def _holders(ground: Ground) -> Iterable[str]:
         resource = lacking[kind]
         keys = [pod.key for pod in ground.held(node) if pod.requests.get(resource, 0) > 0]
         if keys:
-            told.append(f"{_label(ground.standings[kind], resource)} of {node} is held by {_listed(keys)}")
+            told.append(f"{_label(ground.standings[kind], resource)} on {node} is used by {_listed(keys)}")
         if len(told) == _NAMED:
             break
     if told:
@@ -305,7 +307,7 @@ def _holders(ground: Ground) -> Iterable[str]:
 
 
 def flaws(stands: standing.Standing) -> tuple[str, ...]:
-    """What keeps a node of this kind from giving its members all bandwidth."""
+    """Return what keeps nodes of this class below full bandwidth."""
     found = []
     grade = stands.grade
     if grade.alignments and grade.alignments[0] < 1:
@@ -321,7 +323,7 @@ def flaws(stands: standing.Standing) -> tuple[str, ...]:
 
 
 def _flaws(ground: Ground, leaves: Iterable[topology.Domain], least: planner.Value) -> list[str]:
-    """The flaws of the nodes of these leaves that give no more than that, with how many nodes have each."""
+    """Return the degradations of nodes of these leaves at or below bandwidth `least`, with the number of nodes."""
     nodes: Counter[str] = Counter()
     for leaf in leaves:
         for kind, count in ground.supply.leaves[leaf].items():
@@ -330,12 +332,12 @@ def _flaws(ground: Ground, leaves: Iterable[topology.Domain], least: planner.Val
             if grade.alignments and not better:
                 nodes.update(dict.fromkeys(flaws(ground.standings[kind]), count))
             elif better < len(grade.alignments) and grade.crowded:
-                nodes[f"NICs too few for {better + 1} pods of the gang"] += count
+                nodes[f"too few NICs for {better + 1} pods of the gang"] += count
     return [f"{flaw} on {count} {'node' if count == 1 else 'nodes'}" for flaw, count in nodes.most_common(_NAMED)]
 
 
 def _weak_uplinks(ground: Ground, leaf: topology.Domain, least: planner.Value) -> list[str]:
-    """The domains on the way up from a leaf whose uplinks carry less than that."""
+    """Return messages for the domains above a leaf with uplinks that carry less than `least`."""
     found = []
     for level, ratio in enumerate(ground.supply.oversubscription[: len(leaf)]):
         domain = leaf[level:]
@@ -354,10 +356,10 @@ def uplinks(  # noqa: PLR0913, PLR0917 - one argument a number of the sentence
     crossings: int = 1,
     links: float = 1.0,
 ) -> str:
-    """What the uplinks of a domain of so many nodes carry for each of its crossings."""
+    """Format what the uplinks of a domain of `nodes` nodes carry for each of its crossings."""
     size = f"{nodes} {'node' if nodes == 1 else 'nodes'}, {ratio:g}:1"
     if links > 1:
-        size += ", those of the rails that the gang does not use too"
+        size += ", including the uplinks of rails that the gang does not use"
     each = f" for each of {crossings} crossings" if crossings > 1 else ""
     return f"the uplinks of {topology.name_of(domain)} ({size}) carry {carried:.2f}{each}"
 
@@ -370,7 +372,7 @@ def _rooms(ground: Ground, rails: int, least: planner.Value) -> dict[topology.Do
     rooms = {}
     for leaf, kinds in ground.supply.leaves.items():
         room = 0
-        for kind, nodes in kinds.items():  # a thousand times for some clusters: no generator
+        for kind, nodes in kinds.items():  # hot path: a loop is faster than a generator
             room += counts[kind] * nodes
         if room and leaf:
             rooms[leaf] = room

@@ -1,6 +1,7 @@
-"""What a scheduler asks, in the domain's words: the pod, its gang and the nodes it may go to.
+"""A scheduling request: the pod, its gang and the candidate nodes.
 
-Both protocols are translated into this one value; nothing downstream knows which of them asked.
+The requests of Volcano and kube-scheduler are both translated into this type. Placement does not depend on the
+protocol.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +13,23 @@ from railwright.fabric.placement import rails
 from railwright.fabric.policy import model, presets
 
 Pools = Mapping[tuple[str, str], str]
-"""(namespace, name) of a network -> the resource it draws on."""
+"""(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a scheduler itself says of a node it offers, in its running session.
+    """The scheduler's own view of the free resources of a node, in its running session.
 
-    `promised` adds what is being released and not yet promised, where there is any. Both are without what pods of
-    other schedulers are announced to take, which is `elsewhere`.
+    All amounts exclude what assumed pods of other schedulers take; that is in `elsewhere`.
     """
 
-    free: resources.Amounts
-    promised: resources.Amounts | None = None
-    emptied: bool = False  # True: not what is free, but what would be without the node's pods (preemption)
+    free: resources.Amounts  # Volcano: Idle
+    promised: resources.Amounts | None = None  # Volcano: FutureIdle, with resources of terminating pods; None if equal
+    emptied: bool = False  # `free` is what would be free after preempting the node's pods
     elsewhere: resources.Amounts = {}
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One pod to be placed on one of the nodes."""
+    """One pod to schedule, and its candidate nodes."""
 
     uid: str
     namespace: str
@@ -45,12 +45,12 @@ class Ask(msgspec.Struct, frozen=True):
     accelerators: tuple[str, ...]
     nodes: Sequence[str]
     shapes: tuple[model.NodeShape, ...] = ()
-    policy: str = ""  # its digest: what was worked out under another policy does not hold
-    offers: Mapping[str, Offer] = {}  # by node; empty where the scheduler's protocol says nothing of what is free
+    policy: str = ""  # digest; cached evaluations of another policy are invalid
+    offers: Mapping[str, Offer] = {}  # by node; empty if the scheduler's protocol does not report free resources
 
     @property
     def key(self) -> str:
-        """namespace/name."""
+        """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -65,7 +65,7 @@ def of_pod(  # noqa: PLR0913 - one argument a fact of the protocol
     volcano_job: str = "",
     uid: str = "",
 ) -> Ask | None:
-    """The ask for a pod; None for one that did not opt in, or while there is no policy: it is neutral."""
+    """Build the request for a pod; None if the pod did not opt in or there is no policy: all nodes score 0."""
     if policy is None:
         return None
     fabric_name, fabric = rails.fabric_of(pod, policy.document)
@@ -93,7 +93,7 @@ def of_pod(  # noqa: PLR0913 - one argument a fact of the protocol
 
 
 def slim(spec: views.PodSpec) -> views.PodSpec:
-    """What of a spec places a pod, without what may be megabytes (environment, commands, volumes)."""
+    """Return a copy of the spec with scheduling fields only. Environment, commands and volumes may be megabytes."""
     return views.PodSpec(
         containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
         init_containers=[

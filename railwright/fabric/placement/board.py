@@ -1,8 +1,7 @@
-"""Every node's standing towards one profile, kept current by the journals of the fleet and the ledger.
+"""Caches the evaluations of all nodes for one scheduling signature, updated from the change logs.
 
-Owns remembering: nodes with equal facts share one standing, and only nodes touched since the last look are looked at
-again, so that a decision over 5,000 nodes costs what a few of them cost. Nothing here is asked of a scheduler or told
-to one; what it holds can be thrown away at any time.
+Nodes with equal facts share one evaluation (a node class), and only changed nodes are evaluated again. A decision over
+5,000 nodes therefore costs as much as one over a few nodes. The cache can be dropped at any time.
 """
 
 import operator
@@ -17,12 +16,12 @@ from railwright.fabric.placement.terms import numa as numa_term
 from railwright.fabric.placement.terms import rails as rails_term
 from railwright.fabric.policy import model, selectors
 
-BOARDS = 16  # profiles kept, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
+BOARDS = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _NODE_TERMS: tuple[ModuleType, ...] = (rails_term, numa_term, packing)
 
 
 class Board:
-    """The standings of all nodes for one profile."""
+    """The evaluations of all nodes for one scheduling signature."""
 
     def __init__(self, kind: profile.Profile, state: fleet.Fleet, book: ledger.Ledger, where: places.Places) -> None:
         self.profile = kind
@@ -35,7 +34,7 @@ class Board:
         ]
         wanted = {need.resource: need.amount for need in kind.needs}
         wanted |= {name: kind.requests[name] for name in kind.devices if name in kind.requests}
-        self.wanted = tuple(wanted.items())  # (accelerator or pool, amount)
+        self.wanted = tuple(wanted.items())  # (accelerator or pool, milli-units)
         self._nothing = (0,) * len(kind.devices)
         self._unasked = {need.resource: need.amount for need in kind.needs if not kind.requests.get(need.resource)}
         self._ignores_numa = kind.fabric.placement.numa == "ignore"
@@ -49,16 +48,16 @@ class Board:
 
     def _clear(self) -> None:
         self.standings: list[standing.Standing] = []
-        self.orders: list[completion.Order] = []  # by standing: which a job of one pod takes first; () for others
-        self.base: list[float] = []  # by standing: points of all terms but locality, 0..100 with it at 0
+        self.orders: list[completion.Order] = []  # by class: fill order for a single-pod job; () for other jobs
+        self.base: list[float] = []  # by class: score without locality, 0..100
         self._by_facts.clear()
-        self.kinds: dict[str, int] = {}  # node -> index of its standing
+        self.kinds: dict[str, int] = {}  # node -> index of its class
         self.leaves: dict[str, topology.Domain] = {}  # node -> its leaf
-        self.supply: dict[topology.Domain, dict[int, int]] = {}  # leaf -> standing -> nodes
-        self.points_of: dict[str, float] = {}  # node -> its base
+        self.supply: dict[topology.Domain, dict[int, int]] = {}  # leaf -> index of class -> number of nodes
+        self.points_of: dict[str, float] = {}  # node -> score without locality
 
     def refresh(self) -> None:
-        """Look again at the nodes touched since the last time."""
+        """Evaluate the nodes that changed since the last call."""
         self._places.refresh()
         journals = (self._state.journal, self._book.journal)
         changes = [journal.since(position) for journal, position in zip(journals, self._seen, strict=True)]
@@ -78,10 +77,10 @@ class Board:
         mine: str = "",
         void: Collection[str] = (),
     ) -> standing.Facts:
-        """A node's facts where this much of it is free; `own` is held by the asking pod's mates.
+        """Build NodeFacts for `node` given `free`; `own` is what gang peers already use on it.
 
-        `mine` is the uid of the asking pod, whose own old place does not count (ruling 24), `void` the uids of those
-        whose announced places do not.
+        `mine` is the UID of the requesting pod, whose own old allocation never counts against it (docs/interface.md
+        7.7). `void` are the UIDs of assumptions to ignore.
         """
         kind = self.profile
         shape = selectors.first_shape(kind.shapes, node.labels) if kind.shapes else None
@@ -103,7 +102,7 @@ class Board:
         )
 
     def own(self, held: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """What mates use of the profile's devices: what they hold, and the rails they use without asking for them."""
+        """Return the devices that peers use, including rails that they use without requesting them."""
         if not self._unasked:
             return self._sum(held)
         accelerated = sum(1 for each in held if any(each.get(name, 0) > 0 for name in self.profile.accelerators))
@@ -113,7 +112,7 @@ class Board:
         )
 
     def _sum(self, amounts: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """Add up amounts of the profile's devices, in its order."""
+        """Add up the amounts of the signature's devices, in its order."""
         return tuple([sum([each.get(name, 0) for each in amounts]) for name in self.profile.devices])
 
     def with_free(
@@ -124,9 +123,9 @@ class Board:
         emptied: bool = False,
         elsewhere: resources.Amounts | None = None,
     ) -> standing.Facts:
-        """The same facts with this much free; `emptied`: because nothing of its NUMA nodes would be taken any more.
+        """Return the facts with other free resources. With `emptied`, all NUMA nodes count as free (preemption).
 
-        `elsewhere`: what pods of other schedulers than the asking one take beside that; None leaves it as it is.
+        `elsewhere` is what assumed pods of other schedulers take in addition; None keeps the present value.
         """
         _, devices, others = self._counted(free)
         if emptied:
@@ -139,15 +138,18 @@ class Board:
         return facts._replace(free=devices, others=others, eligible=True)
 
     def _counts(self, given: resources.Amounts) -> tuple[int, ...]:
-        """The amounts of the profile's devices, in its order."""
+        """Return the amounts of the signature's devices, in its order."""
         return self._counted(given)[1]
 
     def others(self, free: resources.Amounts) -> int:
-        """Members that fit by what is not counted as a device."""
+        """Return the number of pods that fit by CPU, memory and other resources that are not devices."""
         return self._counted(free)[2]
 
     def _counted(self, given: resources.Amounts) -> tuple[resources.Amounts, tuple[int, ...], int]:
-        """(the amounts, those of devices, members that fit by the others); nodes alike share their amounts (Fleet)."""
+        """Return (amounts, device amounts, pods that fit by other resources), cached by the identity of `given`.
+
+        Equal nodes share one amounts object.
+        """
         found = self._amounts.get(id(given))
         if found is None or found[0] is not given:
             least = standing.MOST_MEMBERS
@@ -160,7 +162,7 @@ class Board:
         return found
 
     def index(self, facts: standing.Facts) -> int:
-        """The standing of nodes with these facts."""
+        """Return the index of the class of nodes with these facts; add the class if it is new."""
         found = self._by_facts.get(facts)
         if found is None:
             found = self._by_facts[facts] = len(self.standings)
@@ -171,7 +173,7 @@ class Board:
         return found
 
     def free_of(self, name: str, *, mine: str = "", void: Collection[str] = ()) -> resources.Amounts:
-        """What is free on a node: allocatable - bound - announced, without `mine` and `void` (see `facts`)."""
+        """Return allocatable minus bound minus assumed; the pods `mine` and `void` count as absent (see `facts`)."""
         free = self._state.free(name)
         taken = [entry.requests for entry in self._announced(name, void)]
         own = self._state.pods.get(mine) if mine else None
@@ -187,11 +189,11 @@ class Board:
         return result
 
     def _is_volcanos(self, entry: ledger.Entry) -> bool:
-        """Whether a Volcano instance has announced a pod; a board sees nodes as kube-scheduler, which is not told."""
+        """True if a Volcano instance announced the pod. kube-scheduler does not know of it."""
         return self._book.scope_of(entry.uid) != ledger.KUBE_SCOPE
 
     def _announced(self, name: str, void: Collection[str]) -> list[ledger.Entry]:
-        """The pods that are announced on a node and not seen bound yet."""
+        """Return the pods assumed on a node whose binding has not been observed."""
         pods = self._state.pods
         return [
             entry
@@ -200,7 +202,7 @@ class Board:
         ]
 
     def points(self, value: float) -> float:
-        """Points of a locality value of 0..1, to add to a standing's base."""
+        """Return the score, 0..100, that a locality value of 0..1 adds to a node's base score."""
         return 100.0 * self._locality * value / self._total if self._total > 0 else 0.0
 
     def _base(self, stands: standing.Standing) -> float:
@@ -214,7 +216,7 @@ class Board:
     # --- keeping current ------------------------------------------------------------------------------
 
     def _place(self, name: str) -> None:
-        """Take a node's old standing out and put its new one in."""
+        """Update the class of a node."""
         node = self._state.nodes.get(name)
         if node is None:
             self._take_out(name)
@@ -253,21 +255,21 @@ class Board:
 
     @property
     def nodes(self) -> Mapping[topology.Domain, Mapping[str, None]]:
-        """Leaf -> its nodes."""
+        """Return the nodes of each leaf."""
         return self._places.nodes
 
     @property
     def sizes(self) -> Mapping[topology.Domain, int]:
-        """Nodes of every domain of any level, free or not."""
+        """Return the number of nodes of each domain at any level, free or not."""
         return self._places.sizes
 
     def _zones(
         self, node: fleet.FleetNode, shape: model.NodeShape | None, mine: str, void: Collection[str]
     ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
-        """(free now, all there is, (why kubelet would reject such a pod, and whether it always would)).
+        """Return (free zones, allocatable zones, (kubelet's admission error or "", True if the error is permanent)).
 
-        Where the policy requires one NUMA node, kubelet is judged by the best estimate of what is free on each; else
-        only by what it has reported itself, so that no pod waits for a mere estimate.
+        With `numa: required` the admission check uses the best estimate of what is free on each NUMA node. Otherwise it
+        uses only what kubelet reported, so that no pod waits because of an estimate.
         """
         kind, found = self.profile, self._state.reported(node.name)
         if shape is None and found is None:
@@ -298,13 +300,13 @@ def _weight(kind: profile.Profile, term: str) -> float:
     return float(getattr(kind.fabric.placement.weights, term))
 
 
-_MOST_AMOUNTS = 8192  # different amounts of nodes, likewise
-_MOST_STANDINGS = 20_000  # different facts; old ones are dropped by starting over
+_MOST_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
+_MOST_STANDINGS = 20_000  # node classes; the index is rebuilt above that
 _PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where the policy does not
 
 
 class Boards:
-    """The boards of the profiles asked about lately."""
+    """The node indexes of the most recently used signatures."""
 
     def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
         self._state = state
@@ -313,7 +315,7 @@ class Boards:
         self._places: OrderedDict[Hashable, places.Places] = OrderedDict()
 
     def of(self, kind: profile.Profile) -> Board:
-        """The current board of a profile."""
+        """Return the node index of a signature, updated."""
         found = self._kept.get(kind.key)
         if found is None:
             where = self._where(kind.domains, tuple(rail.name for rail in kind.fabric.rails))
@@ -325,7 +327,7 @@ class Boards:
         return found
 
     def warm(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
-        """Work out ahead of a request what all profiles of a fabric share: leaves, and what is free on each node."""
+        """Compute in advance what all signatures of a fabric share: the leaf and the free resources of each node."""
         self._where(domains, rails).refresh()
         for name in self._state.nodes:
             self._state.free(name)

@@ -1,8 +1,8 @@
-"""Leaves that other gangs, still being placed, are planned into: left to them where that costs this gang nothing.
+"""Soft reservations: keeps a gang off the leaves planned for other gangs, if that does not make its plan worse.
 
-Schedulers that place pod by pod mix the pods of two jobs; each job would take half of the leaf that was tightest for
-both. Nothing is committed here: a claim refuses no node, lasts only while pods of its gang wait, and gives way wherever
-this gang would have less bandwidth, another node type, more leaves or more spines without it.
+Schedulers that place pod by pod interleave the pods of two jobs. Without reservations each job takes half of the leaf
+that is tightest for both. A reservation filters no node and lasts only while its gang has unplaced pods. It is ignored
+if it would cost this gang bandwidth, node type, leaves or spines.
 """
 
 from collections import OrderedDict
@@ -13,14 +13,14 @@ import msgspec
 from railwright.fabric import topology, workload
 from railwright.fabric.placement import crew, fleet, ledger, planner
 
-_KEPT = 32  # gangs asked about lately
+_KEPT = 32  # most recently planned gangs
 
 Nodes = Mapping[topology.Domain, int]
-"""Leaf -> nodes that a gang is planned to take of it."""
+"""Leaf -> number of its nodes that are reserved for a gang."""
 
 
 class Claims:
-    """The leaves of the plans made lately."""
+    """The reservations of the most recently planned gangs."""
 
     def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
         self._state = state
@@ -28,7 +28,7 @@ class Claims:
         self._kept: OrderedDict[workload.GangKey, Nodes] = OrderedDict()
 
     def put(self, gang: workload.GangKey, remaining: int, plan: planner.Plan, per_node: int) -> None:
-        """What the rest of a gang is planned to take, the asking pod too."""
+        """Reserve the planned leaves for the unplaced pods of a gang, including the requesting pod."""
         self._kept.pop(gang, None)
         if not gang or not plan.complete:
             return
@@ -43,7 +43,7 @@ class Claims:
             self._kept.popitem(last=False)
 
     def drop(self, gang: workload.GangKey) -> None:
-        """What a gang was planned to take is void: its scheduler took it back, and will ask anew."""
+        """Drop the reservation of a gang, after its scheduler rolled back."""
         self._kept.pop(gang, None)
 
     def solved(  # noqa: PLR0913, PLR0917 - one argument a fact
@@ -55,7 +55,7 @@ class Claims:
         mates: planner.Mates,
         leaf_of: Mapping[str, topology.Domain],
     ) -> planner.Plan:
-        """The plan, or one as good that leaves to other gangs what they are planned to take."""
+        """Return an equally good plan that respects the reservations of other gangs, otherwise the given plan."""
         others = self._of_others(gang)
         if others.keys().isdisjoint(found.leaves) or not found.complete:
             return found
@@ -82,7 +82,7 @@ class Claims:
 
 
 def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.Domain]) -> bool:
-    """Whether a plan costs no more than another; `mates` are the leaves of those placed, by rank."""
+    """True if `apart` is as good as `found`. `mates` are the leaves of the placed peers by rank."""
     return (
         apart.bandwidth >= found.bandwidth
         and _spread(apart, mates) <= _spread(found, mates)
@@ -92,7 +92,7 @@ def _as_good(apart: planner.Plan, found: planner.Plan, mates: Sequence[topology.
 
 
 def _returns(plan: planner.Plan, mates: Sequence[topology.Domain]) -> int:
-    """How often the ring would come back to a domain it has left, if ranks follow the mates' in the plan's order."""
+    """Return how often the ring re-enters a domain, if the planned leaves follow those of the peers in order."""
     order = [*mates, *plan.leaves]
     returns = 0
     for level in range(max(map(len, order), default=0)):
@@ -103,13 +103,13 @@ def _returns(plan: planner.Plan, mates: Sequence[topology.Domain]) -> int:
 
 
 def _spread(plan: planner.Plan, mates: Sequence[topology.Domain]) -> tuple[int, ...]:
-    """Leaves, spines and so on that the gang would be on, its mates' own among them: leaving those is not free."""
+    """Return the number of leaves, of spines, and so on, that the gang would use, including those of its peers."""
     leaves = {*plan.leaves, *mates} - {topology.NOWHERE}
     return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
 
 
 def _without(kinds: Mapping[int, int], claimed: int, supply: planner.Supply) -> Mapping[int, int]:
-    """The nodes of a leaf without so many that have room."""
+    """Remove `claimed` nodes with free slots from the leaf's class counts."""
     if not claimed:
         return kinds
     left = dict(kinds)

@@ -1,6 +1,6 @@
-"""How a gang stands while it is being placed: which mates sit where, which are to come, and which leaf each is due.
+"""The scheduling state of a gang: placed peers, unplaced pods, and the target leaf of each rank.
 
-Owns the order of ranks over the leaves of a plan. Knows nothing of scores; what a leaf is worth is the planner's.
+Assigns ranks to the leaves of a plan in order. The planner chooses the leaves.
 """
 
 import bisect
@@ -14,37 +14,41 @@ from railwright.fabric.placement import ask, fleet, ledger
 
 _Waiting = tuple[workload.Rank, resources.Amounts]
 Mate = tuple[workload.Rank, str, str]
-"""(rank, uid, node) of a placed mate."""
+"""(rank, uid, node) of a placed peer."""
 
 
 class Crew(msgspec.Struct, frozen=True):
-    """The gang of an ask. Of members still to come only those that take devices count, unless none does."""
+    """The gang of a request. Unplaced pods count only if they request devices, unless no pod of the gang does.
+
+    The plan has slots. A slot has the size of the largest pod; consecutive smaller pods may share one.
+    """
 
     size: int
     placed: Sequence[Mate]  # by rank
-    waiting: Sequence[workload.Rank]  # of each place for pods to come that have been seen, the first rank, in order
-    unseen: int  # members to come of whom nothing is known yet: workers, behind the others
-    pods: int  # to come, the asking one and those unseen too; smaller ones may have one place together
-    member: resources.Amounts  # what the gang is planned by: a place is what one of these takes
-    ring: Sequence[Mate]  # of those placed, the ones that take devices, as launchers do not; all of a gang without any
-    asked: frozenset[str] = frozenset()  # of those to come, who may be announced, but in vain: the asking pod, and more
+    waiting: Sequence[workload.Rank]  # first rank of each slot of unplaced pods that exist, in order
+    unseen: int  # pods that do not exist yet; they count as workers after all others
+    pods: int  # unplaced pods, including the requesting one and those that do not exist yet
+    member: resources.Amounts  # requests of the pod that the plan is based on: the size of a slot
+    ring: Sequence[Mate]  # placed peers that request devices (launchers do not), or all if no pod of the gang does
+    # UIDs whose earlier assumption is void because the scheduler is retrying them (includes the requesting pod)
+    asked: frozenset[str] = frozenset()
 
     @property
     def remaining(self) -> int:
-        """Places that the plan has to hold."""
+        """Return the number of slots that the plan needs."""
         return len(self.waiting) + self.unseen
 
     def place_of(self, rank: workload.Rank) -> workload.Rank:
-        """The first rank of the place that a rank has a part of; the first place for a pod that has none."""
+        """Return the first rank of the slot that contains a rank; the first slot for a rank before all slots."""
         at = bisect.bisect_right(self.waiting, rank) - 1
         return self.waiting[max(0, at)]
 
 
 def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
-    """The crew of the asking pod; a crew of one where it has no gang.
+    """Return the state of the requesting pod's gang; a gang of one if the pod has none.
 
-    A launcher takes next to nothing: counted by its size every hole would hold the whole gang, and counted among the
-    workers it would ask for a node too many. Mates not seen yet are taken for workers.
+    Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
+    launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
     """
     asked = book.uncommitted(question.uid)
     placed = _placed(question, state, book, asked)
@@ -79,9 +83,10 @@ def of(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Crew:
 
 
 def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[workload.Rank]:
-    """The first rank of each place: pods that follow each other share one that is as large as the largest pod's.
+    """Return the first rank of each slot.
 
-    What they ask for together is compared, so that pods whose rails nobody may share do not share a place either.
+    Consecutive pods share a slot as long as their total request fits in `member`. The total includes rails, so pods
+    that need exclusive rails never share a slot.
     """
     kinds = {id(requests): requests for _, requests in pods}
     if all(requests == member for requests in kinds.values()):
@@ -101,7 +106,7 @@ def _places(pods: Sequence[_Waiting], member: resources.Amounts) -> Sequence[wor
 def _takers(
     placed: Sequence[Mate], devices: Collection[str], state: fleet.Fleet, book: ledger.Ledger
 ) -> Sequence[Mate]:
-    """The placed mates that take devices; pods alike share their amounts (Fleet), and a gang has thousands."""
+    """Return the placed peers that request devices. Equal pods share one requests object: results are cached by id."""
     pods = state.pods
     known: dict[int, bool] = {}
     takers = []
@@ -118,31 +123,31 @@ def _takers(
 
 
 def _member(question: ask.Ask, workers: Sequence[fleet.FleetPod]) -> resources.Amounts:
-    """The requests of the member with the most accelerators: counted by a smaller one, a leaf would hold too many."""
+    """Return the requests of the pod with the most accelerators. A smaller pod would overestimate the slots."""
 
     def size(requests: resources.Amounts) -> int:
         return sum([requests.get(name, 0) for name in question.accelerators])
 
-    alike = {id(mate.requests): mate.requests for mate in workers}  # pods alike share their amounts (Fleet)
+    alike = {id(mate.requests): mate.requests for mate in workers}  # equal pods share one requests object
     largest = max(alike.values(), key=size, default=question.requests)
     return largest if size(largest) > size(question.requests) else question.requests
 
 
 def unplaced(gang: workload.GangKey, state: fleet.Fleet, book: ledger.Ledger) -> Iterator[fleet.FleetPod]:
-    """The pods of a gang that have been seen and are neither bound nor announced."""
+    """Return the existing pods of a gang that are neither bound nor assumed."""
     announced = {entry.uid for entry in book.of_gang(gang)}
     return (pod for uid, pod in state.gang(gang).items() if not pod.node and uid not in announced)
 
 
 def is_alone(question: ask.Ask, state: fleet.Fleet) -> bool:
-    """True for a job of one pod, as far as anybody can see."""
+    """True if the pod is the only pod of its job, by the declared size and the pods that exist."""
     mates = state.gang(question.gang)
     seen = len(mates) + (question.uid not in mates)
     return not question.gang or state.gang_size(question.gang, seen=seen) == 1
 
 
 def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: frozenset[str]) -> list[Mate]:
-    """Every mate that is bound or announced; what the cluster shows beats what was announced."""
+    """Return the peers that are bound or assumed, by rank. An observed binding takes precedence over an assumption."""
     placed = {
         pod.uid: (pod.rank, pod.uid, pod.node)
         for pod in state.gang(question.gang).values()
@@ -157,10 +162,10 @@ def _placed(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger, asked: f
 def nearest(
     rank: workload.Rank, crew: Crew, leaf_of: Mapping[str, topology.Domain]
 ) -> tuple[list[topology.Domain], topology.Domain | None]:
-    """Leaves of the placed mates, once each, and that of the one who follows this rank; None where nobody does.
+    """Return the distinct leaves of the placed peers, and the leaf of the next peer in rank order or None.
 
-    The mate before this rank comes first, then the one after it, then the others going back from it. After the last
-    rank comes the first, where all members are known; a first rank belongs to those after it all the same.
+    The leaf of the previous peer comes first, then that of the next, then those of lower ranks in descending order. The
+    last rank is followed by the first if all pods exist.
     """
     before = [node for other, _, node in reversed(crew.ring) if other < rank]
     after = [node for other, _, node in crew.ring if not other < rank]
@@ -179,11 +184,11 @@ def due(
     rooms: Mapping[topology.Domain, int],
     leaf_of: Mapping[str, topology.Domain],
 ) -> topology.Domain | None:
-    """The leaf of this rank when the plan's leaves are filled by rank; None where they hold no more.
+    """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
 
-    A stretch of ranks between two placed mates begins in the leaf of the one before it and ends in the leaf of the
-    one after it, as far as those have room; after the last rank comes the first. Stretches that one leaf can hold
-    whole are filled first, the short ones before the long: the others change leaves anyway and may do so anywhere.
+    A run of ranks between two placed peers starts in the leaf of the previous peer and ends in the leaf of the next
+    peer, as far as these have free slots; the last rank is followed by the first. Runs that fit on one leaf are filled
+    first, short ones before long ones. Other runs span several leaves in any case.
     """
     free = dict(rooms)
     stretches = _closed(list(_stretches(crew, leaf_of)), crew, leaf_of)
@@ -195,13 +200,13 @@ def due(
 
 
 _Stretch = tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]
-"""Ranks to be placed, the leaf of the mate before them, the leaf of the mate behind them."""
+"""Consecutive unplaced ranks, the leaf of the previous peer, the leaf of the next peer."""
 
 
 def _closed(stretches: list[_Stretch], crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Sequence[_Stretch]:
-    """The stretches as parts of a ring: the last one ends beside the first rank, if that and all others are known.
+    """Close the ring: the last run ends at the first rank's leaf, if all pods exist and the first rank is placed.
 
-    Where the first rank is still to be placed it belongs to those after it, so that ranks count up from leaf to leaf.
+    An unplaced first rank stays in the run that follows it, so that ranks ascend from leaf to leaf.
     """
     if crew.ring and stretches and not crew.unseen and stretches[0][1] is not None and stretches[-1][2] is None:
         ranks, behind, _ = stretches.pop()
@@ -210,7 +215,7 @@ def _closed(stretches: list[_Stretch], crew: Crew, leaf_of: Mapping[str, topolog
 
 
 def _stretches(crew: Crew, leaf_of: Mapping[str, topology.Domain]) -> Iterator[_Stretch]:
-    """The stretches from the first rank to the last, in order."""
+    """Yield the runs of unplaced ranks in order."""
     begin, behind = 0, None
     for mate, _, node in crew.ring:
         end = bisect.bisect_left(crew.waiting, mate, lo=begin)
@@ -240,7 +245,7 @@ def _filled(
     order: Sequence[topology.Domain],
     free: dict[topology.Domain, int],
 ) -> list[topology.Domain | None]:
-    """The leaves of one stretch, taken out of `free`."""
+    """Return the leaf of each rank of one run, and subtract them from `free`."""
     front = _take(behind, count, free)
     back = _take(ahead, count - len(front), free)
     middle: list[topology.Domain | None] = []

@@ -1,7 +1,7 @@
-"""One decision for both schedulers: which nodes fit, how good each is, and why.
+"""Filters and scores nodes for one pod, the same way for both schedulers.
 
-A function of the ask, the fleet and the ledger; `Desk` only remembers what it worked out for them before. Volcano's and
-kube-scheduler's scales, codes and shapes are the business of their wire modules.
+The result depends only on the request, the cluster state and the assumed pods; `Desk` only caches. The wire modules of
+the extender translate it into the scales and status codes of Volcano and kube-scheduler.
 """
 
 import itertools
@@ -29,11 +29,11 @@ from railwright.fabric.placement import (
 from railwright.fabric.placement.terms import locality
 from railwright.fabric.policy import model, presets
 
-ROWS = 50  # nodes of a decision that are kept for explanations, and as many refused ones
+ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 
 
 class Decision:
-    """The outcome for all nodes of one ask. Words are found only when somebody asks for them."""
+    """The scores of all candidate nodes of one pod. Explanations are formatted on demand."""
 
     def __init__(
         self,
@@ -43,29 +43,29 @@ class Decision:
         wording: verdicts.Wording,
         size: int,
     ) -> None:
-        self.scores = scores  # node -> 0..100, 0 for refused and unknown ones
+        self.scores = scores  # node -> 0..100; 0 for infeasible nodes and for nodes that the cache does not contain
         self.wording = wording
         self.gang_size = size
         self._view = view
-        self._planning = planning  # the same for the members that the plan is made for
+        self._planning = planning  # the view for the pod size that the plan is based on
 
     @property
     def plan(self) -> planner.Plan:
-        """The leaves for the rest of the gang."""
+        """Return the leaves for the unplaced pods of the gang."""
         return self.wording.plan
 
     @property
     def gang(self) -> locality.GangStanding:
-        """How the gang stands to its plan."""
+        """Return the summary of the gang that locality scores use."""
         return self.wording.gang
 
     @property
     def unknown(self) -> int:
-        """How many of the nodes the cache has not seen."""
+        """Return the number of candidate nodes that the cache does not contain."""
         return self._view.unknown()
 
     def reasons(self) -> account.Account:
-        """Why the plan is no better. To be asked at once: the boards go with the cluster."""
+        """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
         view, gang = self._planning, self.wording.gang
         return account.of(
             account.Ground(
@@ -83,11 +83,11 @@ class Decision:
         )
 
     def rows(self, most: int) -> list[verdicts.Row]:
-        """Some nodes worth showing: those of the leaf that is due, of the plan, then any, and refused ones as well."""
+        """Return up to `most` feasible and `most` infeasible nodes: target leaf first, planned leaves, then others."""
         return self._view.rows(self._worth_showing(), most, self.scores)
 
     def row(self, node: str) -> verdicts.Row:
-        """One node that was asked about."""
+        """Return one candidate node."""
         return self._view.row(node, self.scores.get(node, 0.0))
 
     def _worth_showing(self) -> Iterable[str]:
@@ -99,22 +99,22 @@ class Decision:
 
     @property
     def verdicts(self) -> Mapping[str, verdicts.Verdict]:
-        """All nodes, in words."""
+        """Return the explanation of each candidate node, by name."""
         return {name: self.wording.verdict(self._view.row(name, score)) for name, score in self.scores.items()}
 
 
 class Screening(msgspec.Struct, frozen=True):
-    """Which nodes fit at all; the rest with the sentence that refuses them."""
+    """The result of filtering: the feasible nodes, and a message for each other node."""
 
-    kept: Sequence[str]
-    busy: Mapping[str, str]
-    never: Mapping[str, str]
-    unknown: int
-    rows: Sequence[verdicts.Row]  # some of the refused
+    kept: Sequence[str]  # feasible
+    busy: Mapping[str, str]  # unschedulable now: node -> message
+    never: Mapping[str, str]  # unschedulable even if other pods leave: node -> message
+    unknown: int  # nodes that the cache does not contain; they are feasible
+    rows: Sequence[verdicts.Row]  # a few of the infeasible nodes
 
 
 class Desk:
-    """Decides over one fleet and one ledger, and remembers the boards of the profiles it meets."""
+    """The placement engine of one cluster. Caches node indexes, gang plans and soft reservations between requests."""
 
     def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
         self._state = state
@@ -124,13 +124,13 @@ class Desk:
         self._standing_plans = plans.Plans(state, book)
 
     def warm(self, document: model.FabricPolicy) -> None:
-        """Work out ahead of a request what the pods of each fabric will need of every node; about a millisecond."""
+        """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
         for fabric in document.fabrics.values():
             if fabric.rails:
                 self._boards.warm(presets.domains(fabric.placement), tuple(rail.name for rail in fabric.rails))
 
     def decide(self, question: ask.Ask) -> Decision:
-        """Score every node of the question."""
+        """Score every candidate node."""
         gang = crew.of(question, self._state, self._book)
         alone = crew.is_alone(question, self._state)
         view = self._view(question, question.requests, gang, alone=alone)
@@ -142,16 +142,16 @@ class Desk:
         return Decision(view, planning, points.of(question, view, found, standing_), wording, gang.size)
 
     def taken_back(self, gang: workload.GangKey) -> None:
-        """A scheduler took back what it had placed of a gang: nothing is left to it until it is asked about again."""
+        """Drop the soft reservation of a gang whose scheduler rolled back its allocations."""
         self._claims.drop(gang)
 
     def towards(self, question: ask.Ask) -> board.Board:
-        """How all nodes stand now to pods like the asking one."""
+        """Return the current node index for pods like the requesting one."""
         alone = crew.is_alone(question, self._state)
         return self._boards.of(profile.of(question, question.requests, alone=alone))
 
     def screen(self, question: ask.Ask) -> Screening:
-        """Only which nodes fit; the gang is not planned."""
+        """Filter the candidate nodes without planning the gang."""
         asked = self._book.uncommitted(question.uid)
         nobody = crew.Crew(
             size=1, placed=(), waiting=(), unseen=0, pods=0, member=question.requests, ring=(), asked=asked
@@ -163,7 +163,7 @@ class Desk:
             return Screening(kept=nodes, busy={}, never={}, unknown=view.unknown(), rows=())
         known = view.kinds()
         kinds = [known.get(name, -1) for name in nodes]
-        fits = [*(not refusal for refusal in told), True]  # the last one: the cache has not seen the node
+        fits = [*(not refusal for refusal in told), True]  # the last item is for index -1, a node not in the cache
         never = {kind for kind, stands in enumerate(standings) if stands.refusal and stands.unresolvable}
         kept = list(itertools.compress(nodes, map(fits.__getitem__, kinds)))
         refused = {name: kind for name, kind in zip(nodes, kinds, strict=True) if not fits[kind]}
@@ -218,7 +218,7 @@ class Desk:
             found = msgspec.structs.replace(found, bound=max(found.bound, first.bound))
         due = crew.due(gang.place_of(question.rank), gang, found.leaves, found.rooms, view.board.leaves)
         if due is not None and view.board.nodes[due].keys().isdisjoint(question.nodes):
-            # a sample without the leaf this rank is due in: the best of what is offered
+            # the scheduler offered a sample without this rank's target leaf: plan on the offered leaves only
             offered = view.offered_leaves()
             some = {leaf: kinds for leaf, kinds in supply.leaves.items() if leaf in offered}
             offer = msgspec.structs.replace(supply, leaves=some)
@@ -238,7 +238,7 @@ class Desk:
 
 
 def _mates(question: ask.Ask, gang: crew.Crew, view: outlook.Outlook, reached: planner.Value = 1.0) -> planner.Mates:
-    """What the planner has to know of the placed mates."""
+    """Summarize the placed peers for the planner."""
     near, ahead = crew.nearest(question.rank, gang, view.board.leaves)
     shapes: set[str] = set()
     rails = planner.ALL_RAILS
@@ -251,5 +251,5 @@ def _mates(question: ask.Ask, gang: crew.Crew, view: outlook.Outlook, reached: p
 
 
 def decide(question: ask.Ask, state: fleet.Fleet, book: ledger.Ledger) -> Decision:
-    """One decision by a desk that remembers nothing."""
+    """Score every candidate node with empty caches."""
     return Desk(state, book).decide(question)

@@ -1,8 +1,8 @@
-"""Whether a node that a scheduler did not offer could take a pod at all.
+"""Checks whether a node that the scheduler did not offer could run a pod.
 
-Owns the part of Kubernetes' node admission that can be read from the node and the pod: readiness, cordon, taints,
-nodeSelector and required node affinity. It never decides for an offered node (the scheduler has decided that),
-only which nodes count as room when a gang is planned.
+Implements the checks of kube-scheduler that need only node and pod: readiness, cordon, taints, nodeSelector and
+required node affinity. It applies only to nodes that were not offered, to decide whether they count as capacity for a
+gang.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 
 
 def is_eligible(node: fleet.FleetNode, spec: views.PodSpec) -> bool:
-    """True when nothing on the node or in the pod's spec keeps them apart."""
+    """True if the node is schedulable and the pod tolerates its taints and selects it."""
     if not node.schedulable:
         return False
     if node.taints and any(

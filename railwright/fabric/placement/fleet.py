@@ -1,9 +1,8 @@
-"""The nodes, what runs on them and which gangs those pods form: the state every placement is decided on.
+"""The cached cluster state: nodes, the pods on them, and the gangs of these pods.
 
-A reducer fed by events (replace, upsert and remove of nodes, HyperNodes, pods and what tells a gang's size, in any
-order and any number of times) and read by decisions; it holds no clock and no tentative allocation (that is the
-ledger's). A pod counts against its node from binding until it is gone or has ended, also while it terminates (faults
-46 and 47).
+Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
+arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses its node's resources from binding until
+it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
 from collections import defaultdict
@@ -17,7 +16,7 @@ from railwright.fabric.policy import model
 
 
 class FleetNode(msgspec.Struct, gc=False, frozen=True):
-    """A node as placement sees it."""
+    """The fields of a node that placement uses."""
 
     name: str
     uid: str
@@ -29,27 +28,25 @@ class FleetNode(msgspec.Struct, gc=False, frozen=True):
 
 
 class FleetPod(msgspec.Struct, gc=False, frozen=True):
-    """A pod as placement sees it."""
+    """The fields of a pod that placement uses."""
 
     uid: str
-    key: str  # namespace/name, as shown to people; one text however many explanations hold it
+    key: str  # namespace/name; one string object shared by all explanations
     node: str  # "" until bound
     gang: workload.GangKey
     rank: workload.Rank
     requests: resources.Amounts
-    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or where not told
-    policy: str = ""  # digest of the policy it was admitted under; "" where it was not injected
+    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
+    policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
 
 
-_KEPT_AMOUNTS = (
-    4096  # different amounts; a cluster has a few types of nodes, whose memory may differ by bytes, and pods
-)
-_KEPT_SHAPES = 4096  # likewise, by shape
+_KEPT_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
+_KEPT_SHAPES = 4096  # zones by node shape and allocatable
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Fleet:
-    """Nodes, their domains, pods and the sizes of gangs, indexed for placement."""
+    """Nodes with their domains, pods, and gang sizes, indexed for placement."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, FleetNode] = {}
@@ -57,37 +54,37 @@ class Fleet:
         self._on_node: dict[str, dict[str, FleetPod]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._gangs: dict[workload.GangKey, dict[str, FleetPod]] = defaultdict(dict)
-        self._free: dict[str, resources.Amounts] = {}  # worked out when asked for, until something changes
+        self._free: dict[str, resources.Amounts] = {}  # computed on demand, invalidated by changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
-        self._amounts: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}  # nodes of one type share theirs
+        self._amounts: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}  # equal nodes and pods share one object
         self._shaped: dict[
             tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
         ] = {}
         self._words = words.Words()
         self._sizes = sizes.Sizes()
         self._tree = hypernodes.Tree()
-        self.generation = 0  # grows with every change: what was planned on an older one may be planned anew
-        self.layout = 0  # grows when a node, or where nodes are, changes: seldom, where pods come and go all the time
+        self.generation = 0  # version, incremented by every change
+        self.layout = 0  # incremented by changes of nodes or topology only, which are rarer than changes of pods
         self.journal = journal.Journal()
 
-    # --- what decisions read --------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> Mapping[str, FleetNode]:
-        """All nodes by name."""
+        """Return all nodes by name."""
         return self._nodes
 
     @property
     def pods(self) -> Mapping[str, FleetPod]:
-        """All pods that have not ended, by uid."""
+        """Return all pods that have not ended, by UID."""
         return self._pods
 
     def used(self, node: str) -> resources.Amounts:
-        """What the pods bound to a node take of it."""
+        """Return the requests of all pods bound to a node."""
         return self._used.get(node, {})
 
     def free(self, node: str) -> resources.Amounts:
-        """What is left of a known node's allocatable; negative where more is taken than there is."""
+        """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
         found = self._free.get(node)
         if found is None:
             found = self._nodes[node].allocatable
@@ -97,21 +94,21 @@ class Fleet:
         return found
 
     def on_node(self, node: str) -> Iterator[FleetPod]:
-        """The pods bound to a node."""
+        """Return the pods bound to a node."""
         return iter(self._on_node.get(node, {}).values())
 
     def gang(self, key: workload.GangKey) -> Mapping[str, FleetPod]:
-        """The pods of a gang seen so far, bound or not, by uid; without those on their way out."""
+        """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._gangs.get(key, {}) if key else {}
 
     def gang_size(self, key: workload.GangKey, *, seen: int) -> int:
-        """Pods the gang has: what is told of it or the pods seen, whichever is more (ruling 19; jobs are elastic)."""
+        """Return the gang size: the larger of the declared size and the number of pods observed."""
         return max(self._sizes.least(key), seen, 1)
 
     def place(self, node: FleetNode, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
-        """Where a node is: the value of each domain key, closest first, "" where it has none.
+        """Return the node's value of each domain key, lowest level first; "" if it has none.
 
-        `rails` are the names of the fabric's rails, for keys with the placeholder of topology.RAIL.
+        `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
         """
         labels = node.labels
         if hypernodes.are_among(domains):
@@ -119,11 +116,11 @@ class Fleet:
         return topology.place_of(labels, domains, rails)
 
     def hyper_node_problems(self) -> Sequence[str]:
-        """What is wrong with the HyperNodes and was read over, a sentence each."""
+        """Return one message for each problem of the HyperNodes that was ignored."""
         return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
 
     def reported(self, node: str) -> views.NodeResourceTopology | None:
-        """What kubelet reports of a node's NUMA nodes, where an exporter writes it down."""
+        """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
         return self._topologies.get(node)
 
     def zones(  # noqa: PLR0913 - one argument a fact
@@ -136,11 +133,11 @@ class Fleet:
         *,
         without: str = "",
     ) -> numa.Zones:
-        """What is free on each NUMA node (ruling 22); () where nothing is known of them.
+        """Return the free devices of each NUMA node (docs/interface.md 7.4); () if the layout is unknown.
 
-        As kubelet reports it, if it knows of the last binding on the node; else what the shape says, else all that
-        kubelet reports, without what is bound. `others` (announced allocations) are charged in any case. Resources
-        that kubelet does not report are taken from the shape. What the pod `without` (a uid) holds counts as free.
+        Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
+        minus bound pods. `others` (requests of assumed pods) are always subtracted. Resources missing from the report
+        come from the shape. The devices of the pod with UID `without` count as free.
         """
         names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
         held = [pod for pod in self.on_node(node.name) if pod.uid != without and not names.isdisjoint(pod.requests)]
@@ -155,7 +152,7 @@ class Fleet:
         return numa.completed(reported, numa.charged(shaped, taken)) if shaped else reported
 
     def is_reported_exactly(self, node: str, names: Collection[str]) -> bool:
-        """Whether kubelet's report tells where the devices of these names are that bound pods hold, and only theirs."""
+        """True if the used devices in kubelet's report are exactly those of the bound pods."""
         found = self._topologies.get(node)
         held = [
             (pod.bound_at, pod.requests) for pod in self.on_node(node) if any(name in pod.requests for name in names)
@@ -165,7 +162,7 @@ class Fleet:
     def shaped(
         self, node: FleetNode, shape: model.NodeShape, rails: Sequence[model.Rail], accelerators: Sequence[str]
     ) -> numa.Zones:
-        """All that a node of this shape has; the same for all nodes of one shape with the same allocatable."""
+        """Return the allocatable devices by NUMA node of a node of this shape, cached by shape and allocatable."""
         key = (id(shape), id(node.allocatable), id(rails))
         kept = self._shaped.get(key)
         if kept is not None and kept[0] is shape and kept[1] is node.allocatable and kept[2] is rails:
@@ -176,10 +173,10 @@ class Fleet:
         self._shaped[key] = (shape, node.allocatable, rails, found)
         return found
 
-    # --- what events write ----------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------
 
     def upsert_node(self, node: views.Node) -> None:
-        """A node appeared or changed."""
+        """Add or update a node."""
         conditions = node.status.conditions or ()
         ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
         found = FleetNode(
@@ -191,20 +188,20 @@ class Fleet:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        if found != self._nodes.get(found.name):  # most changes are heartbeats, and plans hold through them
+        if found != self._nodes.get(found.name):  # most updates are heartbeats, which must not invalidate plans
             self._nodes[found.name] = found
             self.layout += 1
             self._touched(found.name)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone; its pods stay known until they go themselves."""
+        """Remove a node. Its pods stay until they are removed."""
         self._nodes.pop(name, None)
         self._tree.forget(name)
         self.layout += 1
         self._touched(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
-        """A pod appeared, changed, was bound, or ended."""
+        """Add or update a pod; a pod that has ended is removed."""
         uid = pod.metadata.identity
         if pod.status.phase in _ENDED:
             self.remove_pod(uid)
@@ -219,10 +216,10 @@ class Fleet:
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
             policy=self._words.one(rails.policy_of(pod)),
         )
-        joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # one on its way out is replaced, not joined
+        joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
         size = sizes.told_by_pod(pod) if joins else 0
         if not size and entry == self._pods.get(uid) and joins == (uid in self.gang(entry.gang)):
-            return  # its status changed, and nothing that a placement reads
+            return  # only fields changed that placement does not use
         self._forget(uid)
         self._pods[uid] = entry
         if joins:
@@ -235,61 +232,61 @@ class Fleet:
         self.generation += 1
 
     def remove_pod(self, uid: str) -> None:
-        """A pod is gone."""
+        """Remove a pod."""
         self._forget(uid)
         self.generation += 1
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
-        """A PodGroup of Volcano appeared or changed."""
+        """Add or update a Volcano PodGroup."""
         self.upsert_size(size_kinds.VOLCANO_POD_GROUPS, group)
 
     def upsert_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
-        """An object that tells a gang's size appeared or changed; most changes are of its status and tell nothing."""
+        """Add or update an object that declares a gang size. Most updates change only its status."""
         self.generation += self._sizes.put(kind, obj)
 
     def remove_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
-        """Such an object is gone."""
+        """Remove an object that declares a gang size."""
         self.generation += self._sizes.file(kind, sizes.holder_of(obj.metadata), {})
 
     def replace_sizes(self, kind: sizes.Kind, objects: Sequence[sizes.Sized]) -> None:
-        """The full list of such a kind."""
+        """Replace all objects of a kind that declares gang sizes."""
         self.generation += self._sizes.replace(kind, objects)
 
     def upsert_hyper_node(self, obj: hypernodes.HyperNode) -> None:
-        """A HyperNode appeared or changed."""
+        """Add or update a HyperNode."""
         if self._tree.upsert(obj):
             self._touched_all()
 
     def remove_hyper_node(self, name: str) -> None:
-        """A HyperNode is gone."""
+        """Remove a HyperNode."""
         if self._tree.remove(name):
             self._touched_all()
 
     def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
-        """The full list of HyperNodes."""
+        """Replace all HyperNodes."""
         if self._tree.replace(objects):
             self._touched_all()
 
     def upsert_topology(self, found: views.NodeResourceTopology) -> None:
-        """A NodeResourceTopology appeared or changed; it has its node's name."""
-        if found != self._topologies.get(found.metadata.name):  # exporters write on time, changed or not
+        """Add or update a NodeResourceTopology, which has the name of its node."""
+        if found != self._topologies.get(found.metadata.name):  # exporters write periodically, changed or not
             self._topologies[found.metadata.name] = found
             self._touched(found.metadata.name)
 
     def remove_topology(self, name: str) -> None:
-        """A NodeResourceTopology is gone."""
+        """Remove a NodeResourceTopology."""
         self._topologies.pop(name, None)
         self._touched(name)
 
     def replace_topologies(self, found: Sequence[views.NodeResourceTopology]) -> None:
-        """The full list of NodeResourceTopologies."""
+        """Replace all NodeResourceTopologies."""
         for name in self._topologies.keys() - {each.metadata.name for each in found}:
             self.remove_topology(name)
         for each in found:
             self.upsert_topology(each)
 
     def replace_nodes(self, nodes: Sequence[views.Node]) -> None:
-        """The full list of nodes."""
+        """Replace all nodes."""
         gone = self._nodes.keys() - {node.metadata.name for node in nodes}
         for name in gone:
             self.remove_node(name)
@@ -297,7 +294,7 @@ class Fleet:
             self.upsert_node(node)
 
     def replace_pods(self, pods: Sequence[views.Pod]) -> None:
-        """The full list of pods."""
+        """Replace all pods."""
         gone = self._pods.keys() - {pod.metadata.identity for pod in pods}
         for uid in gone:
             self.remove_pod(uid)
@@ -305,7 +302,7 @@ class Fleet:
             self.upsert_pod(pod)
 
     def _touched_all(self) -> None:
-        """Any node's place may be another now."""
+        """Record that the topology of any node may have changed."""
         self.journal.touch_all()
         self.layout += 1
         self.generation += 1
@@ -323,12 +320,12 @@ class Fleet:
         if entry.node:
             self._on_node[entry.node].pop(uid, None)
             self._charge(entry, sign=-1)
-            if not self._on_node[entry.node]:  # nodes come and go; their empty tables must not stay
+            if not self._on_node[entry.node]:  # deleted nodes must not leave empty tables behind
                 self._on_node.pop(entry.node, None)
                 self._used.pop(entry.node, None)
 
     def _shared(self, amounts: dict[str, int]) -> dict[str, int]:
-        """The same amounts, one object for all nodes and pods that have them."""
+        """Return the shared object for equal amounts, to save memory and to allow caching by identity."""
         if len(self._amounts) >= _KEPT_AMOUNTS:
             self._amounts.clear()
         return self._amounts.setdefault(tuple(amounts.items()), amounts)

@@ -1,16 +1,15 @@
-"""Which nodes changed since a reader last looked, so that what was worked out for the others still holds.
+"""A change log of node names, so that caches recompute only the nodes that changed.
 
-Owns an order of touches and nothing of what they were. Readers keep a position of their own; one that comes after too
-many touches is told to look at everything again.
+Each reader stores its own position. A reader that is too far behind has to recompute all nodes.
 """
 
 from collections.abc import Collection
 
-_KEPT = 65536  # touches; a reader further behind would gain nothing over looking at every node
+_KEPT = 65536  # changes; for a reader further behind, recomputing all nodes is not slower
 
 
 class Journal:
-    """Names of touched nodes, in order of touch."""
+    """The names of changed nodes, in order of change."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -18,11 +17,11 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """Where a reader that has seen everything stands."""
+        """Return the position of a reader that is up to date."""
         return self._start + len(self._names)
 
     def touch(self, node: str) -> None:
-        """Something about this node changed."""
+        """Record a change of a node."""
         self._names.append(node)
         if len(self._names) > _KEPT:
             half = len(self._names) // 2
@@ -30,12 +29,12 @@ class Journal:
             self._start += half
 
     def touch_all(self) -> None:
-        """Every node may have changed."""
+        """Record that any node may have changed."""
         self._start = self.position + 1
         self._names.clear()
 
     def since(self, position: int) -> Collection[str] | None:
-        """The nodes touched after that position, each once; None where everything has to be looked at."""
+        """Return the distinct nodes that changed after this position, or None if all nodes must be recomputed."""
         if position < self._start:
             return None
         return dict.fromkeys(self._names[position - self._start :])

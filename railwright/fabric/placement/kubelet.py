@@ -1,8 +1,8 @@
-"""What a node's kubelet has reported of its NUMA nodes (NodeResourceTopology), and what it would refuse by them.
+"""Reads NodeResourceTopology reports and predicts which pods kubelet's topology manager rejects.
 
-Owns when a report is believed, the topology manager's policy and scope as reported, and its rules for devices, as
-kubernetes 1.34 has them (pkg/kubelet/cm/topologymanager, devicemanager/topology_hints.go). Knows no processors and no
-memory: a pod whose exclusive CPUs lie elsewhere may be rejected all the same.
+Decides whether a report is current, and applies the rules of the reported policy and scope to devices, as in Kubernetes
+1.34 (pkg/kubelet/cm/topologymanager, pkg/kubelet/cm/devicemanager/topology_hints.go). CPUs and memory are not modelled:
+kubelet may still reject a pod because of exclusive CPUs on another NUMA node.
 """
 
 import itertools
@@ -15,7 +15,7 @@ RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"
 _STRICT = frozenset({RESTRICTED, SINGLE_NUMA_NODE})
 CONTAINER, POD = "container", "pod"
 
-# the words of the deprecated topologyPolicies (noderesourcetopology-api v1alpha2/types.go); others refuse nothing
+# values of the deprecated topologyPolicies (noderesourcetopology-api v1alpha2/types.go); other values reject no pod
 _DEPRECATED: Mapping[str, tuple[str, str]] = {
     "SingleNUMANode": (SINGLE_NUMA_NODE, CONTAINER),
     "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, CONTAINER),
@@ -29,12 +29,12 @@ _DEPRECATED: Mapping[str, tuple[str, str]] = {
 def knows(
     found: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
 ) -> bool:
-    """True when the report is newer than the last binding on the node; `bound`: (when, requests) of the pods on it.
+    """True if the report is newer than the last binding on the node. `bound` has (time, requests) of the bound pods.
 
-    Both times are the API server's, in seconds, and the exporter looks only after kubelet has admitted the pod: the
-    same second is not newer. Nor is a report that has less taken than the pods hold, whatever its time: it was read
-    before, or by an exporter that does not count them. Where a time is missing (a snapshot without managed fields)
-    what it has taken decides alone. Pods that hold nothing of it change no report and are not to be given.
+    Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
+    so a report of the same second is not newer. A report with fewer used devices than the pods request is not current
+    either: it is older, or its exporter does not count them. If a time is missing (a snapshot without managed fields),
+    only the used devices count. Pass only pods that request devices of these names.
     """
     left, whole = _sums(numa.of_topology(found, names)), _sums(numa.whole(found, names))
     if any(whole[name] - left[name] < sum(held.get(name, 0) for _, held in bound) for name in whole):
@@ -46,10 +46,9 @@ def knows(
 def tells_all(
     found: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
 ) -> bool:
-    """True when the report is newer than the last binding and has taken exactly what the bound pods hold.
+    """True if the report is current and its used devices are exactly those of the bound pods.
 
-    More taken is a pod that has left since, or devices that are not healthy: what is free by such a report may come
-    back any moment.
+    If more devices are used, a pod has terminated since, or devices are unhealthy: they may become free at any moment.
     """
     left, whole = _sums(numa.of_topology(found, names)), _sums(numa.whole(found, names))
     exact = all(whole[name] - left[name] == sum(held.get(name, 0) for _, held in bound) for name in whole)
@@ -57,21 +56,21 @@ def tells_all(
 
 
 def topology_manager(found: views.NodeResourceTopology) -> tuple[str, str]:
-    """(policy, scope) of the node's topology manager in kubelet's own words; ("", ...) where none is reported."""
+    """Return (policy, scope) of the node's topology manager as in kubelet's configuration; policy "" if unknown."""
     policy, scope = _DEPRECATED.get(next(iter(found.topology_policies or ()), ""), ("", CONTAINER))
     attributes = found.attributes
     return attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
 
 
 def is_strict(found: views.NodeResourceTopology) -> bool:
-    """Whether the node's topology manager rejects pods at all; those of `none` and `best-effort` admit every one."""
+    """True if the node's topology manager can reject pods. With `none` and `best-effort` it admits every pod."""
     return topology_manager(found)[0] in _STRICT
 
 
 def containers_of(spec: views.PodSpec, want: numa.Want) -> tuple[numa.Want, ...]:
-    """What each container asks of a pod's want, in kubelet's order: sidecars, then app containers.
+    """Return the device requests of each container in kubelet's order: sidecars, then app containers.
 
-    A plain init container is left out: what it had, the app containers get.
+    Other init containers are left out, because kubelet reuses their devices for the app containers.
     """
     sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
     wants = []
@@ -89,11 +88,10 @@ def containers_of(spec: views.PodSpec, want: numa.Want) -> tuple[numa.Want, ...]
 def rejected(
     found: views.NodeResourceTopology, zones: numa.Zones, want: numa.Want, containers: Sequence[numa.Want] = ()
 ) -> str:
-    """Why kubelet would reject the pod (TopologyAffinityError), with the fix; "" where it would admit it.
+    """Return kubelet's admission error for the pod (TopologyAffinityError) with the fix, or "" if there is none.
 
-    `zones`: what is free now. `containers`: what each asks, for the scope "container"; without them the pod is taken
-    for one container. A resource that the node does not report by NUMA node has no preference and is not looked at,
-    nor is one of which the zones know nothing.
+    `zones` are the free devices. `containers` are the requests of each container, for scope "container"; without them
+    the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
     """
     policy, scope = topology_manager(found)
     if policy not in _STRICT:
@@ -108,7 +106,8 @@ def rejected(
         if reason:
             return (
                 f"railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
-                f"{policy}, scope {scope}, and {reason}; ask for less, or set topologyManagerPolicy: best-effort"
+                f"{policy}, scope {scope}, and {reason}; "
+                "request fewer devices or set topologyManagerPolicy: best-effort"
             )
         _take(asked, nodes, free)
     return ""
@@ -120,14 +119,14 @@ _Nodes = dict[int, dict[str, int]]
 def _affinity(
     policy: str, asked: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
 ) -> tuple[tuple[int, ...], str]:
-    """The NUMA nodes that all resources would be taken from, or why there are none."""
+    """Return (NUMA nodes that all resources would be allocated from, ""), or ((), the reason why there are none)."""
     least = {name: 1 if policy == SINGLE_NUMA_NODE else _least(name, amount, devices) for name, amount in asked}
     if len(set(least.values())) > 1:
         needs = ", ".join(f"{_count(name, amount)} on {least[name]}" for name, amount in asked)
-        return (), f"the least NUMA nodes differ ({needs}), which {policy} does not take"
+        return (), f"the resources need different numbers of NUMA nodes ({needs}), which {policy} rejects"
     size = next(iter(least.values()))
     having = [node for node in free if any(free[node].get(name, 0) > 0 for name, _ in asked)]
-    others = sorted(free.keys() - having)[:size]  # one like the other: a node of dozens must not cost all their sets
+    others = sorted(free.keys() - having)[:size]  # equivalent NUMA nodes: limits the number of combinations
     for nodes in itertools.combinations(sorted([*having, *others]), size):
         if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in asked):
             return nodes, ""
@@ -141,7 +140,7 @@ def _affinity(
 
 
 def _least(name: str, amount: int, devices: _Nodes) -> int:
-    """How many NUMA nodes the request needs on an empty node: kubelet prefers no hint of more, or of fewer."""
+    """Return the number of NUMA nodes that the request needs on an empty node: kubelet prefers hints of this size."""
     held = itertools.accumulate(sorted((here.get(name, 0) for here in devices.values()), reverse=True))
     return next((size for size, total in enumerate(held, start=1) if total >= amount), len(devices))
 

@@ -1,8 +1,7 @@
-"""What became of a gang once all of it was placed: the leaves it is on and the bandwidth it can be expected to have.
+"""Compares where a gang was placed with what was possible: leaves and modelled bandwidth.
 
-Owns the same model as the planner, turned around: the worst member over the rails that all have, and the worst crossing
-of a ring in order of rank. It is told where the members are and how their nodes stood when each was placed, and what
-had been possible; it knows no scheduler and gives no advice.
+Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
+in rank order. The input is the node of each pod, the node's evaluation when the pod was placed, and the best plan.
 """
 
 import functools
@@ -15,38 +14,38 @@ from railwright.fabric import topology
 from railwright.fabric.placement import account, bandwidth, planner, standing
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
-ON_A_MATE = "some rail is missing on a mate"  # what is wrong with a node that has nothing wrong itself
+ON_A_MATE = "a rail is missing on another pod's node"  # reason for a node that has no degradation itself
 _NAMED = 3
-_WORSE = 0.005  # of the bandwidth: less would be shown as no difference
+_WORSE = 0.005  # smaller differences of bandwidth would be formatted as equal
 
 
 class Place(msgspec.Struct, frozen=True):
-    """One member."""
+    """One placed pod of the gang."""
 
     pod: str  # its name
     node: str
     leaf: topology.Domain
-    stands: standing.Standing | None  # of the node, just before this member came; None where nobody remembers
+    stands: standing.Standing | None  # evaluation of the node just before the pod was placed; None if unknown
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What was possible for the whole gang when it was planned."""
+    """The best plan for the whole gang at the time it was planned."""
 
     leaves: tuple[topology.Domain, ...]
     bandwidth: planner.Value
     bound: planner.Value
     exact: bool
-    members: int  # those to be placed when the plan was made
+    members: int  # unplaced pods when the plan was made
 
 
 class Landing(msgspec.Struct, frozen=True):
-    """Where a gang is."""
+    """The placement of a gang."""
 
     members: int
-    leaves: Mapping[topology.Domain, int]  # leaf -> members, in order of rank
+    leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
     bandwidth: planner.Value  # modelled
-    why: tuple[str, ...]  # it is not the full bandwidth
-    outside: tuple[str, ...]  # members on leaves that the promise does not name, as "pod on node (leaf)"
+    why: tuple[str, ...]  # reasons for less than full bandwidth
+    outside: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
 
 def of(
@@ -56,9 +55,9 @@ def of(
     oversubscription: Sequence[float],
     links: float = 1.0,
 ) -> Landing:
-    """The landing of members given in order of rank; `sizes` are the nodes of every domain.
+    """Assess the placement of pods given in rank order. `sizes` is the number of nodes of each domain.
 
-    `links` is how many of a node's links upwards there are for each that the gang uses (`bandwidth.links_each`).
+    `links` is the number of uplinks available to each rail that the gang uses (`bandwidth.links_each`).
     """
     member, flaws = _weakest([place for place in places if place.stands is not None])
     crossing, told = _ring([place.leaf for place in places], sizes, oversubscription, links)
@@ -78,21 +77,21 @@ def of(
 
 
 def outcome(landing: Landing, promise: Promise) -> str:
-    """One word: SPREAD over more leaves than had been possible, DEGRADED on as few, else COMPACT."""
+    """Return SPREAD if more leaves are used than necessary, DEGRADED if only bandwidth is lower, else COMPACT."""
     if len(landing.leaves) > len(promise.leaves) > 0:
         return SPREAD
     return DEGRADED if landing.bandwidth < promise.bandwidth - _WORSE else COMPACT
 
 
 def sentence(landing: Landing, promise: Promise) -> str:
-    """All of it, for people."""
+    """Format the placement for users."""
     on = [f"{topology.name_of(leaf)} {count}" for leaf, count in landing.leaves.items()]
     parts = [
-        f"{landing.members} pods are on {_leaves(len(on))} ({_listed(on)}); {len(promise.leaves)} had been possible",
-        f"modelled bandwidth {landing.bandwidth:.2f} of {promise.bandwidth:.2f} possible",
+        f"{landing.members} pods run on {_leaves(len(on))} ({_listed(on)}); {len(promise.leaves)} was the minimum",
+        f"modelled bandwidth {landing.bandwidth:.2f}, best possible {promise.bandwidth:.2f}",
     ]
     if not promise.exact and promise.bound > promise.bandwidth + _WORSE:
-        parts[-1] += f" (at most {promise.bound:.2f})"
+        parts[-1] += f" (upper bound {promise.bound:.2f})"
     if landing.why:
         parts[-1] += f": {_listed(landing.why)}"
     if landing.outside and outcome(landing, promise) != COMPACT:
@@ -101,7 +100,7 @@ def sentence(landing: Landing, promise: Promise) -> str:
 
 
 def _weakest(places: Sequence[Place]) -> tuple[planner.Value, list[str]]:
-    """(the worst member's share, what is wrong on the nodes of the worst)."""
+    """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
     grades = [place.stands.grade for place in places if place.stands]
     wide = [grade for grade in grades if grade.shares]
     common = functools.reduce(lambda one, other: one & other, (grade.rails for grade in wide), -1)
@@ -125,7 +124,7 @@ def _ring(
     oversubscription: Sequence[float],
     links: float,
 ) -> tuple[planner.Value, list[str]]:
-    """(the worst crossing's share of a link, the domains whose uplinks it is) of a ring in this order."""
+    """Return (bandwidth of the slowest uplink crossing, messages for its domains) of a ring in this order."""
     worst = 1.0
     told: list[str] = []
     for level, ratio in enumerate(oversubscription):

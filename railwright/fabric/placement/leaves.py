@@ -1,9 +1,9 @@
-"""Fewest and tightest leaves for the rest of a gang, under the closest domain that can hold it.
+"""Selects the fewest and tightest leaves for the unplaced pods of a gang, in the lowest domain that can hold it.
 
-Owns the combinatorics of leaves and nothing of what makes a leaf good: rooms, and which domains may be left by a
-gang that is spread, are given. The number of leaves is always least; of equal numbers the fewest spines and the
-tightest fit are looked for, exactly where that is affordable (`Choice.exact`). Of equally tight leaves those win whose
-spines, and the domains above those, have the least room: the next large gang finds a whole one.
+The slots of each leaf and the uplink check are input. The number of leaves is always minimal. Among equal numbers the
+module minimizes spines, then unused slots; exactly if that is affordable (`Choice.exact`). Among equally tight
+leaves it prefers those in spines and higher domains with the fewest slots, so that large domains stay free for large
+gangs.
 """
 
 import itertools
@@ -15,35 +15,35 @@ import msgspec
 
 from railwright.fabric import topology
 
-_SPINE_CHOICES = 256  # combinations of spines looked at; 2 ms, what one task may cost. Beyond: the promising ones
-_PRICES = 4  # a leaf costs in the search for spines; 1 ms at a thousand leaves
-_TIGHT_CELLS = 4096  # leaves x leaves to choose of the exact fit; 2 ms likewise
+_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the promising ones
+_PRICES = 4  # prices of a leaf that the spine search tries; 1 ms at a thousand leaves
+_TIGHT_CELLS = 4096  # number of leaves x leaves to choose, for which the fit is exact; about 2 ms
 
 Rooms = Mapping[topology.Domain, int]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is to be held and what may be used."""
+    """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
 
-    remaining: int
-    rooms: Rooms  # labelled leaves with room
-    compact: Rooms  # of that room, what takes no more NUMA nodes than needed; a leaf not named has none
-    started: Rooms  # of that in turn, what is on nodes already in use; likewise
-    used: tuple[topology.Domain, ...]  # leaves of placed mates, the nearest in rank first
-    carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): its uplinks bear a crossing; None: all do
-    ahead: topology.Domain | None = None  # leaf of the mate that follows those to be placed; None: nobody does
+    remaining: int  # pods to place
+    rooms: Rooms  # slots of the labelled leaves
+    compact: Rooms  # slots that use no more NUMA nodes than necessary
+    started: Rooms  # such slots on partly used nodes
+    used: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
+    carries: Callable[[topology.Domain, int], bool] | None  # (domain, level): uplinks carry a crossing; None: all do
+    ahead: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The leaves, in the order to fill them."""
+    """The selected leaves, in the order to fill them."""
 
     leaves: tuple[topology.Domain, ...]
-    cost: tuple[int, ...]  # comparable between choices for one gang
+    cost: tuple[int, ...]  # lower is better; comparable for one gang only
     exact: bool
 
 
 def fits(question: Question) -> bool:
-    """Whether the remainder fits at all."""
+    """True if the unplaced pods fit."""
     left = _left(question)
     if left <= 0:
         return True
@@ -51,7 +51,7 @@ def fits(question: Question) -> bool:
 
 
 def choose(question: Question) -> Choice | None:
-    """The best leaves; None where the remainder does not fit."""
+    """Return the best leaves, or None if the unplaced pods do not fit."""
     left = _left(question)
     mates = [leaf for leaf in question.used if question.rooms.get(leaf)]
     if left <= 0:
@@ -76,12 +76,12 @@ def choose(question: Question) -> Choice | None:
 
 
 def _left(question: Question) -> int:
-    """What the mates' own leaves cannot hold."""
+    """Return the number of pods that do not fit on the peers' leaves."""
     return question.remaining - sum(question.rooms.get(leaf, 0) for leaf in question.used)
 
 
 def _above(rooms: Rooms) -> Rooms:
-    """The room of every domain above the leaves."""
+    """Return the slots of every domain above the leaves."""
     above: dict[topology.Domain, int] = {}
     for leaf, room in rooms.items():
         for level in range(1, len(leaf)):
@@ -91,10 +91,10 @@ def _above(rooms: Rooms) -> Rooms:
 
 
 def _pools(question: Question) -> Iterator[Rooms]:
-    """The fresh leaves to choose from, for every domain that may enclose the whole gang, closest first.
+    """Yield the candidate leaves without peers, for each domain that may enclose the whole gang, lowest level first.
 
-    A domain strictly inside the enclosing one is left by ring edges, so its uplinks have to bear that: those of the
-    domains that mates are in as well.
+    Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
+    including the domains of the peers.
     """
     depth = max(map(len, question.rooms), default=0)
     fresh = {leaf: room for leaf, room in question.rooms.items() if leaf not in question.used}
@@ -109,7 +109,7 @@ def _pools(question: Question) -> Iterator[Rooms]:
                     continue  # no label, no common domain
                 if not inside or domain in inside:
                     yield group
-        # one level up these domains are crossed
+        # at the next level ring edges cross the uplinks of these domains
         if question.carries is not None and level < depth:
             if not all(question.carries(domain, level) for domain in inside if domain and domain[0]):
                 return
@@ -127,7 +127,7 @@ def _fewest(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
 
 
 def _one(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
-    """The one leaf: first the one that needs the fewest untouched nodes, then the tightest."""
+    """Select one leaf: the one that uses the fewest idle nodes, then the tightest."""
     enough = [leaf for leaf, room in pool.items() if room >= left]
     best = min(enough, key=lambda leaf: (_cost((leaf,), pool, question, left, above), leaf))
     return Choice(leaves=(best,), cost=_cost((best,), pool, question, left, above), exact=True)
@@ -136,9 +136,10 @@ def _one(left: int, pool: Rooms, question: Question, above: Rooms) -> Choice:
 def _cost(
     chosen: Sequence[topology.Domain], pool: Rooms, question: Question, left: int, above: Rooms
 ) -> tuple[int, ...]:
-    """Fewest leaves and spines, closest to the mates, fewest members split or on whole nodes, least room left over.
+    """Return the cost, lower is better.
 
-    Room left over counts in the leaves first, then in the spines, then in the domains above those.
+    Order: leaves, spines, distance to the peers, pods split over NUMA nodes, pods on idle nodes, slots of the leaves,
+    slots of their spines, slots of the domains above.
     """
     split = 0
     if question.compact is not question.rooms:
@@ -155,27 +156,30 @@ def _cost(
 
 
 def _away(chosen: Sequence[topology.Domain], question: Question) -> int:
-    """How far the leaves are from the mates before and after those to be placed: the ring passes what is between."""
+    """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
     beside = [leaf for leaf in (*question.used[:1], question.ahead) if leaf]
     return sum(min(topology.distance(mate, leaf) for mate in beside) for leaf in chosen) if beside else 0
 
 
 def _held(chosen: Sequence[topology.Domain], pool: Rooms, above: Rooms) -> tuple[int, ...]:
-    """The room of the leaves, and of the domains of each level above them."""
+    """Return the slots of the leaves, and of the domains of each level above them."""
     depth = max(map(len, chosen))
     higher = [sum(above[domain] for domain in {leaf[level:] for leaf in chosen}) for level in range(1, depth)]
     return (sum(pool[leaf] for leaf in chosen), *higher)
 
 
 def _spine(leaf: topology.Domain) -> topology.Domain:
-    """The leaf's parent; the leaf itself where the parent has no label, as nothing is known to be beside it."""
+    """Return the parent of a leaf, or the leaf itself if the parent has no label."""
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
 def _of_fewest_spines(
     left: int, count: int, pool: Rooms, question: Question, above: Rooms
 ) -> tuple[tuple[topology.Domain, ...], bool]:
-    """`count` leaves that hold `left` below the fewest spines besides those of the mates, which cost nothing more."""
+    """Return `count` leaves with at least `left` slots in the fewest spines, and True if the search was exact.
+
+    Spines of placed peers are free.
+    """
     spines: dict[topology.Domain, list[topology.Domain]] = {}
     for leaf in sorted(pool, key=lambda leaf: (-pool[leaf], leaf)):
         spines.setdefault(_spine(leaf), []).append(leaf)
@@ -215,20 +219,20 @@ def _of_fewest_spines(
 
 
 class _Price(NamedTuple):
-    """What spines are worth where each leaf taken costs so many members: its room counts beyond that only."""
+    """The value of each spine if each leaf costs `price` slots (Lagrangian relaxation of the number of leaves)."""
 
     price: int
-    leaves: int  # that are taken
-    worth: Mapping[topology.Domain, int]  # spine -> the room of its leaves beyond the price
-    order: Sequence[topology.Domain]  # spines, the best first
+    leaves: int  # number of leaves to choose
+    worth: Mapping[topology.Domain, int]  # spine -> slots of its leaves above the price
+    order: Sequence[topology.Domain]  # spines, best first
 
     def bound(self, free: Sequence[topology.Domain], more: Sequence[topology.Domain]) -> int:
-        """No choice of so many leaves below as many spines holds more than this, if `more` are the best."""
+        """Return an upper bound for the slots of `leaves` leaves in these spines, if `more` are the best spines."""
         return sum(self.worth[spine] for spine in (*free, *more)) + self.price * self.leaves
 
 
 def _prices(pool: Rooms, count: int) -> Sequence[int]:
-    """The prices worth trying: none, and the rooms of leaves up to that of the smallest that may have to be taken."""
+    """Return the prices to try: 0, and leaf sizes up to the `count`-th largest leaf."""
     marginal = sorted(pool.values(), reverse=True)[count - 1]
     return [0, *sorted({room for room in pool.values() if room <= marginal}, reverse=True)[:_PRICES]]
 
@@ -245,9 +249,9 @@ def _promising(
     prices: Sequence[_Price],
     left: int,
 ) -> Iterator[Sequence[topology.Domain]]:
-    """Sets of so many spines, of too many to look at all: by each price the best ones, the last as small as may be.
+    """Yield promising sets of `size` spines: for each price the best ones, with the last one as small as possible.
 
-    None where a price shows that no such set holds what is left (Lagrangian relaxation of the number of leaves).
+    Yield nothing if the upper bound of a price shows that no such set has `left` slots.
     """
     allowed = frozenset(others)
     best = [(price, [spine for spine in price.order if spine in allowed]) for price in prices]
@@ -261,7 +265,7 @@ def _promising(
 def _below(
     left: int, count: int, inside: Sequence[topology.Domain], pool: Rooms
 ) -> tuple[tuple[topology.Domain, ...], bool] | None:
-    """`count` of these leaves that hold `left`; None where so few do not."""
+    """Return `count` of these leaves with at least `left` slots, or None if there are none."""
     rooms = {leaf: pool[leaf] for leaf in inside}
     if sum(sorted(rooms.values(), reverse=True)[:count]) < left:
         return None
@@ -269,21 +273,21 @@ def _below(
 
 
 def _tightest(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain, ...], bool]:
-    """`count` leaves that hold `left` with the least room left over, large leaves spared where equal."""
+    """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves."""
     order = sorted(pool, key=lambda leaf: (pool[leaf], leaf))
     if len(order) * count > _TIGHT_CELLS:
         taken = order[:-count:-1] if count > 1 else []
         missing = left - sum(pool[leaf] for leaf in taken)
         rest = order[: len(order) - len(taken)]
         return (*taken, next(leaf for leaf in rest if pool[leaf] >= missing)), False
-    # reach[i][k]: bit s is set where k of the first i leaves hold s together
+    # reach[i][k]: bit s is set if k of the first i leaves have s slots in total
     limit = (1 << (left + pool[order[-1]] + 1)) - 1
     reach = [[1] + [0] * count]
     for leaf in order:
         room, last = pool[leaf], reach[-1]
         reach.append([1, *(last[k] | (last[k - 1] << room & limit) for k in range(1, count + 1))])
     sums = reach[-1][count] >> left
-    if not sums:  # the bits beyond the limit: only the largest leaves together hold it
+    if not sums:  # the sum is above the limit: only the largest leaves have enough slots
         return tuple(order[-count:]), True
     total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
     for index in range(len(order) - 1, -1, -1):
@@ -295,7 +299,7 @@ def _tightest(left: int, count: int, pool: Rooms) -> tuple[tuple[topology.Domain
 
 
 def _in_order(chosen: Sequence[topology.Domain], question: Question) -> Sequence[topology.Domain]:
-    """Leaves of one spine together, large ones first; those nearer the mate that follows than the one before, last."""
+    """Sort the leaves by spine, large ones first. Leaves closer to the next peer than to the previous one come last."""
     rooms, ahead = question.rooms, question.ahead
     anchor = question.used[0] if question.used else None
 

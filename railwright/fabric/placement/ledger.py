@@ -1,9 +1,9 @@
-"""Allocations a scheduler has announced and the cluster does not show yet.
+"""Assumed pods: allocations that a scheduler has announced and whose binding has not been observed yet.
 
-Keyed by pod uid, so that every event may come twice, late or without its twin: allocate upserts, deallocate
-removes if present (ruling 24). Entries of one scheduler are one scope (ruling 25). Time is an argument; what the
-cluster shows is confirmed by the caller. Nothing here survives a restart, and nothing has to: the next session's
-requests and the pod watch show it all again.
+Entries are keyed by pod UID, so events may be duplicated, late or unpaired: `allocate` adds or replaces, `deallocate`
+removes if present (docs/interface.md 7.7). The entries of one scheduler instance form a scope (docs/interface.md 4.3).
+The caller passes the time and confirms observed bindings. Nothing is persisted: after a restart the next session and
+the pod watch provide everything again.
 """
 
 import enum
@@ -15,19 +15,19 @@ from railwright.fabric import resources, workload
 from railwright.fabric.placement import journal
 
 DEFAULT_SCOPE = ""
-KUBE_SCOPE = "/scheduler"  # of pods that kube-scheduler has very likely placed; no Volcano instance's name has a slash
+KUBE_SCOPE = "/scheduler"  # pods that kube-scheduler has very likely placed; names of Volcano instances have no slash
 
 
 class State(enum.StrEnum):
-    """How firm an allocation is."""
+    """The state of an allocation."""
 
-    ALLOCATED = "allocated"  # the scheduler will bind it, or tell us it will not
-    PIPELINED = "pipelined"  # promised to a pod once another has gone; void when the session closes
-    UNCONFIRMED = "unconfirmed"  # its session has closed and no binding has been seen yet
+    ALLOCATED = "allocated"  # the scheduler will bind the pod or send deallocate
+    PIPELINED = "pipelined"  # waits for another pod to terminate; ends with the session
+    UNCONFIRMED = "unconfirmed"  # the session has closed and no binding has been observed
 
 
 class Entry(msgspec.Struct, gc=False, frozen=True):
-    """One pod's announced place."""
+    """One assumed pod."""
 
     uid: str
     key: str  # namespace/name
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, gc=False, frozen=True):
 
 
 class Ledger:
-    """All scopes' entries, indexed by node and by gang."""
+    """The assumed pods of all scopes, indexed by node and by gang."""
 
     def __init__(self, *, assume_seconds: float) -> None:
         self._assume_seconds = assume_seconds
@@ -51,7 +51,7 @@ class Ledger:
         self.journal = journal.Journal()
 
     def allocate(self, entry: Entry, scope: str = DEFAULT_SCOPE) -> None:
-        """The scheduler placed a pod; a repeat moves it."""
+        """Assume a pod. An existing entry of the pod is replaced."""
         self._drop(entry.uid)
         self._entries[entry.uid] = (scope, entry)
         self._by_node.setdefault(entry.node, {})[entry.uid] = entry
@@ -60,15 +60,15 @@ class Ledger:
         self.journal.touch(entry.node)
 
     def deallocate(self, uid: str) -> bool:
-        """The scheduler took a placement back; True if there was one."""
+        """Forget a pod whose allocation the scheduler rolled back; return True if there was an entry."""
         return self._drop(uid)
 
     def confirm(self, uid: str) -> bool:
-        """The cluster shows the pod bound, or gone: the fleet counts it from here on."""
+        """Forget a pod that has been observed bound or deleted; return True if there was an entry."""
         return self._drop(uid)
 
     def close(self, scope: str, now: float) -> None:
-        """A session of this scope ended: what was pipelined is void, the rest awaits the watch."""
+        """End a session of this scope: drop pipelined entries; the others wait for their binding to be observed."""
         for entry_scope, entry in list(self._entries.values()):
             if entry_scope != scope:
                 continue
@@ -78,39 +78,39 @@ class Ledger:
                 self.allocate(msgspec.structs.replace(entry, state=State.UNCONFIRMED, since=now), scope)
 
     def expire(self, now: float) -> tuple[Entry, ...]:
-        """Drop and return what was announced longer ago than `assume_seconds`."""
+        """Drop and return the entries older than `assume_seconds`."""
         late = tuple(entry for _, entry in self._entries.values() if now - entry.since > self._assume_seconds)
         for entry in late:
             self._drop(entry.uid)
         return late
 
     def entry(self, uid: str) -> Entry | None:
-        """What was announced of a pod."""
+        """Return a pod's entry, or None."""
         held = self._entries.get(uid)
         return held[1] if held else None
 
     def on_node(self, node: str) -> Iterable[Entry]:
-        """Entries on a node."""
+        """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
     def of_gang(self, gang: workload.GangKey) -> Iterable[Entry]:
-        """Entries of a gang."""
+        """Return the entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 
     def scope_of(self, uid: str) -> str:
-        """The scope that announced a pod; the default one where none did."""
+        """Return the scope that announced a pod, or the default scope."""
         held = self._entries.get(uid)
         return held[0] if held else DEFAULT_SCOPE
 
     def of_others(self, scope: str) -> Iterator[Entry]:
-        """Entries of all scopes but this one."""
+        """Yield the entries of all other scopes."""
         return (entry for other, held in self._by_scope.items() if other != scope for entry in held.values())
 
     def uncommitted(self, uid: str) -> frozenset[str]:
-        """The pods announced in vain beside this one, itself among them, now that its scheduler asks for it again.
+        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
 
-        Volcano commits what a session placed of a gang, or none of it, and its next session knows: it would not ask
-        for a pod it is binding. Their places stay taken till they are announced anew, but are no mates' places.
+        Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding.
+        The nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
         """
         old = self.entry(uid)
         if old is None or old.state is not State.UNCONFIRMED:
@@ -119,7 +119,7 @@ class Ledger:
         return frozenset((uid, *(e.uid for e in beside if e.state is State.UNCONFIRMED and e.since == old.since)))
 
     def count(self, state: State) -> int:
-        """How many entries are in a state."""
+        """Return the number of entries in a state."""
         return sum(1 for _, entry in self._entries.values() if entry.state is state)
 
     def __iter__(self) -> Iterator[Entry]:

@@ -1,7 +1,6 @@
-"""A job of one pod among the nodes that it is offered: which of them come first.
+"""Selects the nodes that a single-pod job is planned on, in the order of `terms.completion`.
 
-Owns what of a cluster is left to plan on. What a node is worth to such a pod is told by `terms.completion`. A pod that
-completes a node breaks no leaf, so its leaf matters only where a whole node has to be broken.
+Partly used nodes come first. The leaf matters only if the pod needs an idle node, because that reduces a free leaf.
 """
 
 from collections import Counter
@@ -13,15 +12,15 @@ from railwright.fabric.placement import outlook, planner
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The nodes that come first."""
+    """The best nodes."""
 
-    supply: planner.Supply  # of these nodes alone
-    completes: bool  # they are in use already
-    bound: planner.Value  # the most modelled bandwidth that any node offered could give
+    supply: planner.Supply  # capacity of these nodes only
+    completes: bool  # these nodes are partly used
+    bound: planner.Value  # highest modelled bandwidth of all offered nodes
 
 
 def choose(view: outlook.Outlook) -> Choice | None:
-    """The nodes that come first of those offered; None where none has room."""
+    """Return the best of the offered nodes, or None if none has a slot."""
     standings, all_orders, nodes = view.board.standings, view.board.orders, view.question.nodes
     counts = Counter(zip(map(view.board.leaves.get, nodes), map(view.kinds().get, nodes), strict=True))
     kinds = {kind for _, kind in counts if kind is not None and standings[kind].grade.alignments}
@@ -45,9 +44,9 @@ def _bandwidth(grade: planner.Grade) -> planner.Value:
 
 
 def points(view: outlook.Outlook, first: float, others: float, reserve: int) -> dict[str, float]:
-    """Every node's points where the pod completes one: `first` more for nodes of this reserve, `others` for others."""
+    """Score the candidate nodes: base score plus `first` up to this fill priority, plus `others` above it."""
     current, nodes = view.board, view.question.nodes
-    totals: dict[int | None, float] = {None: 0.0}  # a node that the cache has not seen
+    totals: dict[int | None, float] = {None: 0.0}  # None: a node that the cache does not contain
     for kind, stands in enumerate(current.standings):
         tier = first if stands.grade.reserve <= reserve else others
         totals[kind] = 0.0 if stands.refusal else current.base[kind] + tier

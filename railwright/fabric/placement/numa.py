@@ -1,8 +1,8 @@
-"""The NUMA nodes of a node: what is free on each, and whether a pod's rails can be had beside its accelerators.
+"""Computes free devices per NUMA node of a node, and the best NUMA assignment of a pod.
 
-Owns where devices are (by a node shape or a NodeResourceTopology), what bound pods have taken of them (ruling 22) and
-the best place for a pod. Amounts in milli-units. Of processors and memory it knows nothing, nor what kubelet's
-topology manager would refuse: that is `kubelet`'s. The arithmetic of pairing is in `pairs`.
+Devices are located by a node shape or a NodeResourceTopology; bound pods are subtracted by the rule of
+docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `kubelet` has the rules of
+kubelet's topology manager, `pairs` the search for the best split.
 """
 
 import functools
@@ -20,34 +20,34 @@ Pairs = tuple[tuple[str, int], ...]
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """One NUMA node of a node: its accelerators and the resources of rails. One with 0 is there, and taken or dead."""
+    """Devices of one NUMA node: accelerators and rail resources. An amount of 0 means present, but in use or dead."""
 
     node: int
     free: Pairs
 
 
 Zones = tuple[Zone, ...]
-"""The NUMA nodes by number; () where nothing is known of them."""
+"""The NUMA nodes of a node by number; () if the layout is unknown."""
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What one pod asks."""
+    """The devices that one pod or container needs."""
 
     accelerators: Pairs
-    pools: Pairs  # of the resources of its rails
+    pools: Pairs  # resources of its rails
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A place for one pod.
+    """The NUMA assignment of one pod.
 
-    A resource that no NUMA node names is not judged, for nothing is known of where it is: its devices count as local
-    and are not in `taken`. Whether the node has it at all is the business of `rails`.
+    A resource that no NUMA node lists has no known location: its devices count as local and are not in `taken`. Whether
+    the node has them at all is checked with the rails.
     """
 
-    aligned: bool  # every rail is beside the accelerators it serves: in one NUMA node, or in matching pairs
-    local: int  # of the rail devices wanted, how many are
-    taken: Zones  # what the pod takes of each NUMA node
-    zones: tuple[int, ...]  # the NUMA nodes it uses
+    aligned: bool  # each rail is on the NUMA node of the accelerators it serves
+    local: int  # number of rail devices that are
+    taken: Zones  # devices of each NUMA node that the pod uses
+    zones: tuple[int, ...]  # numbers of these NUMA nodes
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -56,10 +56,10 @@ class Spot(msgspec.Struct, frozen=True):
 def of_shape(
     shape: model.NodeShape, rails: Sequence[model.Rail], allocatable: resources.Amounts, accelerators: Sequence[str]
 ) -> Zones:
-    """All that the node has, nothing taken, by the shape's GPU indexes and rails; () where it says nothing of them.
+    """Return the allocatable devices of each NUMA node by the node shape; () if the shape has no NUMA layout.
 
-    What is allocatable of a resource is divided by how many of its GPUs, or of the rails that draw on it, each NUMA
-    node has. A rail that is dead (allocatable 0 or absent) is named with 0; one that the shape has nowhere is not.
+    The allocatable amount of a resource is divided in proportion to the GPUs, or to the rails that use the resource, of
+    each NUMA node. A dead rail (allocatable 0 or absent) is listed with 0; a rail that the shape lacks is not listed.
     """
     numa = sorted(shape.numa, key=lambda each: each.node)
     weights = {name: [len(each.gpus) for each in numa] for name in accelerators if name in allocatable}
@@ -75,22 +75,22 @@ def of_shape(
 
 
 def of_topology(found: views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """What the object says is available now of these resources, by its zones of type Node."""
+    """Return the reported available amounts of these resources, by zones of type Node."""
     return _reported(found, names, lambda each: each.available if each.available is not None else each.allocatable)
 
 
 def whole(found: views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """What the object says is allocatable: all, nothing taken."""
+    """Return the reported allocatable amounts, as if no pod used them."""
     return _reported(found, names, lambda each: each.allocatable)
 
 
 def capacity(found: views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """What the object says is there, devices that are not healthy included."""
+    """Return the reported capacity, including unhealthy devices."""
     return _reported(found, names, lambda each: each.capacity or each.allocatable)
 
 
 def completed(zones: Zones, by: Zones) -> Zones:
-    """The zones, and from others the resources that they name nowhere: an exporter need not report all."""
+    """Add resources missing from `zones` using `by`; exporters may omit some."""
     names = {name for zone in zones for name, _ in zone.free}
     free = {zone.node: dict(zone.free) for zone in zones}
     for zone in by:
@@ -114,7 +114,7 @@ _NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topol
 
 
 def node_of(zone: views.TopologyZone) -> int | None:
-    """The number of a NUMA node; None for a zone that is none (a socket, a die)."""
+    """Return the number of a NUMA node, or None for other zones (sockets, dies)."""
     match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None
     return int(match[1]) if match else None
 
@@ -125,7 +125,7 @@ def _known(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
 
 
 def _divided(amount: int, weights: Sequence[int]) -> Sequence[int]:
-    """Whole devices by weight; those that do not divide go to the largest remainders, the first of equals."""
+    """Divide whole devices by weight; the remainder goes to the largest fractions, on ties to the lowest index."""
     total, devices = sum(weights), amount // resources.UNIT
     if not total:
         return [0] * len(weights)
@@ -140,18 +140,18 @@ def _divided(amount: int, weights: Sequence[int]) -> Sequence[int]:
 
 
 def charged(zones: Zones, held: Iterable[resources.Amounts]) -> Zones:
-    """The zones without what bound pods hold, by ruling 22; in whatever order the pods come.
+    """Subtract what bound pods use from `zones` (docs/interface.md 7.4). The result does not depend on pod order.
 
-    A pod is charged to the NUMA node of its rails, else to the lowest that has all it holds; one that needs several is
-    charged in matching pairs, else with as many local rails as can be. Never below 0. Pods whose rails tell where they
-    are go first, the larger ones before the others.
+    A pod is charged to the NUMA node of its rails, otherwise to the lowest one that fits it. A pod that needs several
+    NUMA nodes is charged aligned if possible, otherwise with the most local rails. Amounts never drop below 0. Pods
+    with rails on one NUMA node only are charged first, then larger pods before smaller ones.
     """
     names = {name for zone in zones for name, _ in zone.free}
     pods = (tuple(sorted((name, held_) for name, held_ in pod.items() if name in names and held_ > 0)) for pod in held)
     return _charged(zones, tuple(sorted(pod for pod in pods if pod)))
 
 
-@functools.lru_cache(maxsize=4096)  # nodes of one shape with the same pods on them are many
+@functools.lru_cache(maxsize=4096)  # many nodes have the same shape and the same pods
 def _charged(zones: Zones, pods: tuple[Pairs, ...]) -> Zones:
     homes: dict[str, int] = {}
     for zone in zones:
@@ -167,10 +167,10 @@ def _charged(zones: Zones, pods: tuple[Pairs, ...]) -> Zones:
 
 
 def _held(zones: Zones, pod: Pairs) -> Zones:
-    """What a pod has of each zone, as far as it is not charged to others already."""
+    """Return what a pod uses of each zone, limited to what is not charged to other pods."""
     free = [dict(zone.free) for zone in zones]
     there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
-    there.sort(key=lambda each: -each[1])  # which are accelerators nobody says: what it holds most of is paired
+    there.sort(key=lambda each: -each[1])  # accelerators are not marked: the resource with most devices counts as such
     order = _having(free, there)
     rows = _rows(free, order, there)
     split = pairs.best(rows[:1], rows[1:], len(order)) if order else None
@@ -178,7 +178,7 @@ def _held(zones: Zones, pod: Pairs) -> Zones:
 
 
 def without(zones: Zones, taken: Zones) -> Zones:
-    """The zones without what is taken of them; never below 0."""
+    """Subtract `taken` from the zones; amounts never drop below 0."""
     by = {zone.node: dict(zone.free) for zone in taken}
     return tuple(
         Zone(zone.node, tuple((name, max(0, amount - gone.get(name, 0))) for name, amount in zone.free))
@@ -192,11 +192,11 @@ def without(zones: Zones, taken: Zones) -> Zones:
 
 
 def spot(zones: Zones, want: Want) -> Spot | None:
-    """The best place for a pod; None where what it wants of the named resources is not free.
+    """Return the best NUMA assignment of a pod, or None if its devices are not free.
 
-    Aligned if possible, else with the most local rails; then the fewest NUMA nodes; then those with the least free
-    that suffice, so that whole NUMA nodes stay whole. A pod without rails, or without accelerators, is aligned wherever
-    it fits: there is no rail that could be far from an accelerator. Where nothing is known (zones ()) it is too.
+    Aligned if possible, otherwise with the most local rails; then on the fewest NUMA nodes; then on those with the
+    least free devices, so that idle NUMA nodes stay idle. A pod without rails, or without accelerators, is aligned
+    wherever it fits. So is any pod if the layout is unknown.
     """
     free = [dict(zone.free) for zone in zones]
     gpus, rails = _named(free, want.accelerators), _named(free, want.pools)
@@ -210,7 +210,7 @@ def spot(zones: Zones, want: Want) -> Spot | None:
 
     asked = gpus + rails
     enough = [at for at, here in enumerate(free) if all(here.get(name, 0) >= amount for name, amount in asked)]
-    if enough:  # one NUMA node has it all, and no other place is better
+    if enough:  # an assignment to one NUMA node is always best
         node = zones[min(enough, key=fullness) if len(enough) > 1 else enough[0]].node
         alone = Zone(node, tuple(sorted(asked)))
         return Spot(aligned=True, local=_devices(want.pools), taken=(alone,), zones=(node,))
@@ -223,7 +223,7 @@ def spot(zones: Zones, want: Want) -> Spot | None:
 
 
 def members(zones: Zones, want: Want, limit: int) -> tuple[Spot, ...]:
-    """Places for so many equal pods, one after another, as long as they fit."""
+    """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit."""
     found: list[Spot] = []
     while len(found) < limit and (each := spot(zones, want)):
         found.append(each)
@@ -232,12 +232,12 @@ def members(zones: Zones, want: Want, limit: int) -> tuple[Spot, ...]:
 
 
 def _named(free: Sequence[Mapping[str, int]], wanted: Pairs) -> list[tuple[str, int]]:
-    """What is asked of resources that some NUMA node has."""
+    """Return the demand for resources that at least one NUMA node lists."""
     return [(name, amount) for name, amount in wanted if amount > 0 and any(name in here for here in free)]
 
 
 def _having(free: Sequence[Mapping[str, int]], wanted: Sequence[tuple[str, int]]) -> list[int]:
-    """The places that have any of it: a Grace-Blackwell node reports dozens of NUMA nodes, most of memory alone."""
+    """Return the indexes of zones that have any of it. A Grace-Blackwell node reports dozens, most with memory only."""
     return [at for at, here in enumerate(free) if any(here.get(name, 0) > 0 for name, _ in wanted)]
 
 
@@ -248,7 +248,7 @@ def _devices(wanted: Iterable[tuple[str, int]]) -> int:
 def _rows(
     free: Sequence[Mapping[str, int]], order: Sequence[int], wanted: Sequence[tuple[str, int]]
 ) -> tuple[pairs.Row, ...]:
-    """Whole devices of each resource, the preferred place first."""
+    """Return demand and free devices of each resource as rows for `pairs`, zones in the given order."""
     rows = []
     for name, amount in wanted:
         devices = -(-amount // resources.UNIT)

@@ -1,6 +1,6 @@
-"""A board as one ask sees it: with what its scheduler offers, its mates' nodes and its own old place.
+"""Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node.
 
-Owns those exceptions, and the supply that a gang is planned on; decides nothing.
+Also builds the capacity that a gang is planned on.
 """
 
 import itertools
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import ask, board, crew, fleet, ledger, planner, standing, verdicts
 
-FULL_OFFER = 100  # both schedulers offer all feasible nodes up to this many, and a sample above (minFeasibleNodes)
+FULL_OFFER = 100  # up to this many, both schedulers offer all feasible nodes; above, a sample (minFeasibleNodesToFind)
 
 
 class Outlook:
-    """A board as one ask sees it: with the exceptions that the ask's own offers, mates and old place make."""
+    """The node index with the overrides of one request."""
 
     def __init__(
         self,
@@ -25,33 +25,33 @@ class Outlook:
         self.question = question
         self.holders = holders
         self.board = current
-        self.exceptions = exceptions  # node -> index of its standing
+        self.exceptions = exceptions  # node -> index of its class for this request
 
     def index(self, node: str) -> int | None:
-        """Index of the node's standing; None where the cache has not seen it."""
+        """Return the index of a node's class, or None if the cache does not contain the node."""
         found = self.exceptions.get(node)
         return found if found is not None else self.board.kinds.get(node)
 
     def stands(self, node: str) -> standing.Standing | None:
-        """How the node stands; None where the cache has not seen it."""
+        """Return a node's evaluation, or None if the cache does not contain the node."""
         found = self.index(node)
         return None if found is None else self.board.standings[found]
 
     def leaf(self, node: str) -> topology.Domain:
-        """The node's leaf; NOWHERE where it has none."""
+        """Return a node's leaf, or NOWHERE if it has none."""
         return self.board.leaves.get(node, topology.NOWHERE)
 
     def row(self, node: str, score: float) -> verdicts.Row:
-        """The node as a row for explanations."""
+        """Build the row of a node for explanations."""
         stands = self.stands(node)
         return verdicts.Row(node, score, stands, self.leaf(node), self.holders(node) if _lacks_rail(stands) else ())
 
     def refused_row(self, node: str) -> verdicts.Row:
-        """A refused node as a row, with the pods that hold something of it."""
+        """Build the row of an infeasible node, with the pods that use it."""
         return verdicts.Row(node, 0.0, self.stands(node), self.leaf(node), self.holders(node))
 
     def rows(self, names: Iterable[str], most: int, scores: Mapping[str, float]) -> list[verdicts.Row]:
-        """At most so many of these nodes as rows, and as many refused ones."""
+        """Build rows for up to `most` of these nodes, and for up to `most` infeasible ones."""
         chosen: dict[str, None] = {}
         refused: dict[str, None] = {}
         for name in names:
@@ -64,7 +64,7 @@ class Outlook:
         if unfit:
             some = (name for name, kind in zip(scores, map(all_kinds.get, scores), strict=True) if kind in unfit)
             refused = dict.fromkeys(itertools.islice(some, most))
-        lacking: dict[int | None, bool] = {}  # the nodes of a leaf are of few kinds
+        lacking: dict[int | None, bool] = {}  # cached by class: the nodes of a leaf belong to few classes
         leaves = self.board.leaves
         rows = []
         for name in {**chosen, **refused}:
@@ -77,18 +77,18 @@ class Outlook:
         return rows
 
     def offered_leaves(self) -> set[topology.Domain]:
-        """The leaves of which a node is offered."""
+        """Return the leaves that contain at least one offered node."""
         leaves = self.board.leaves
         return {leaves[name] for name in self.question.nodes if name in leaves}
 
     def kinds(self) -> Mapping[str, int]:
-        """Node -> index of its standing, the ask's own exceptions in it."""
+        """Map nodes to the index of their class, with the overrides of this request."""
         if not self.exceptions:
             return self.board.kinds
         return {name: kind for name in self.question.nodes if (kind := self.index(name)) is not None}
 
     def unknown(self) -> int:
-        """How many of the nodes the cache has not seen."""
+        """Return the number of candidate nodes that the cache does not contain."""
         nodes = self.question.nodes
         return len(nodes) - len(self.board.kinds.keys() & nodes) if nodes else 0
 
@@ -100,18 +100,18 @@ def _lacks_rail(stands: standing.Standing | None) -> bool:
 def exceptions(
     question: ask.Ask, current: board.Board, gang: crew.Crew, state: fleet.Fleet, book: ledger.Ledger
 ) -> Mapping[str, int]:
-    """Nodes that this ask sees otherwise than its board: standings made for it alone."""
+    """Return the nodes that have another class for this request than in the index, with the index of that class."""
     found: dict[str, int] = {}
     owned: dict[str, list[resources.Amounts]] = {}
     for _, uid, node in gang.placed:
-        # mates share their NICs; a node without room for another member need not be looked at
+        # peers on a node share its NICs; a node without free slots needs no override
         if (kind := current.kinds.get(node)) is not None and current.standings[kind].grade.alignments:
             pod = state.pods.get(uid)
             entry = book.entry(uid)
             owned.setdefault(node, []).append(pod.requests if pod else entry.requests if entry else {})
     home = {entry.node for uid in gang.asked if (entry := book.entry(uid))}
     home |= {pod.node for pod in (state.pods.get(question.uid),) if pod and pod.node}
-    made: dict[tuple[int, int], int] = {}  # equal offers are one object (asks)
+    made: dict[tuple[int, int], int] = {}  # equal offers are one object, so the identity of an offer is a cache key
     for name, offer in question.offers.items():
         kind = current.kinds.get(name)
         if kind is None:
@@ -137,7 +137,7 @@ def exceptions(
 
 
 def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resources.Amounts]]) -> Mapping[str, int]:
-    """The standings of nodes of which mates hold so much, of which a large gang has thousands."""
+    """Return the classes of nodes that peers use, cached by usage: a large gang has thousands of such nodes."""
     made: dict[tuple[int, tuple[int, ...]], int] = {}
     found = {}
     for name, held in owned.items():
@@ -149,26 +149,26 @@ def _shared_with_mates(current: board.Board, owned: Mapping[str, Sequence[resour
 
 
 def _as_offered(current: board.Board, kind: int, offer: ask.Offer) -> int:
-    """The standing of a node of this kind with what its scheduler says is free; mostly the same."""
+    """Return the class of a node with the free resources that the scheduler offers; usually the same class."""
     facts = current.standings[kind].facts
     said = current.with_free(facts, _offered(current, offer), emptied=offer.emptied, elsewhere=offer.elsewhere)
     return kind if said == facts else current.index(said)
 
 
 def _offered(current: board.Board, offer: ask.Offer) -> resources.Amounts:
-    """What an offer holds free: now, or where that is too little, once the releasing pods are gone."""
+    """Return the idle resources of an offer, or if these are too few, those after terminating pods have left."""
     if offer.promised is None or all(offer.free.get(name, 0) >= amount for name, amount in current.wanted):
         return offer.free
     return offer.promised
 
 
 def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
-    """What every leaf could hold, and the leaves of which a node is offered.
+    """Return the capacity that the gang is planned on.
 
-    A short offer is the whole truth. A long one is a sample: nodes the scheduler kept back count as well, as far as
-    the cache shows that the pod could go there. So do, in the leaves of a short offer, those a scheduler that
-    announces nothing kept back: a mate whose binding is still unseen may have them (ruling 24), and until it is seen
-    it counts among those to be placed.
+    Below 100 nodes (FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so capacity
+    also counts eligible nodes that were not offered. If the scheduler announces no allocations (kube-scheduler), nodes
+    of the offered leaves that were not offered count too: a peer whose binding has not been observed may be there, and
+    until then it counts as unplaced (docs/interface.md 7.7).
     """
     current = view.board
     leaves: dict[topology.Domain, dict[int, int]]
@@ -194,7 +194,7 @@ def supply(question: ask.Ask, view: Outlook) -> planner.Supply:
 
 
 def supplied(view: Outlook, leaves: Mapping[topology.Domain, Mapping[int, int]]) -> planner.Supply:
-    """The supply of these nodes: leaf -> index of standing -> how many."""
+    """Build the capacity of these nodes: leaf -> index of class -> number of nodes."""
     return planner.Supply(
         grades=[stands.grade for stands in view.board.standings],
         leaves=leaves,

@@ -1,8 +1,8 @@
-"""How accelerators and rail devices are split over places so that each rail is beside the accelerators it serves.
+"""Splits accelerators and rail devices over NUMA nodes so that each rail is local to the accelerators it serves.
 
-Owns the arithmetic alone: whole devices in rows (one resource each) over numbered places, the preferred place first.
-It knows no NUMA node, no resource and no pod. Exact, by enumeration: places are few (kubelet's topology manager takes
-no more than 8), and most rails can lie in one place only, so that little is left to choose.
+Works on numbers only: rows (one per resource) of whole devices over numbered places (NUMA nodes), preferred place
+first. Exact, by enumeration: there are few places (kubelet's topology manager supports at most 8), and most rails exist
+in one place only, so few choices remain.
 """
 
 import functools
@@ -13,29 +13,30 @@ from operator import add, le, mul, sub
 import msgspec
 
 Counts = list[int]
-"""Devices by place."""
+"""Number of devices by place."""
 
 Row = tuple[int, tuple[int, ...]]
-"""One resource: devices wanted, and how many of them each place could give (no more than wanted)."""
+"""One resource: number of requested devices, and how many of these each place could provide."""
 
 Laid = tuple[list[Sequence[int]], list[Sequence[int]]]
-"""Where the devices of each row come from: accelerators, rails; rows in the order given."""
+"""The allocation of each row by place: accelerators, rails; rows in the given order."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """The best split, and how good it is."""
+    """The best split."""
 
     aligned: bool
-    local: int  # rail devices beside the accelerators they serve
-    laid: tuple[Sequence[int], ...]  # the devices of each row by place: accelerators, then rails, in the order given
+    local: int  # number of rail devices in the place of the accelerators they serve
+    laid: tuple[Sequence[int], ...]  # devices of each row by place: accelerators, then rails, in the given order
 
 
-@functools.lru_cache(maxsize=4096)  # the numbers of a cluster's nodes are few, whatever their resources are called
+@functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
 def best(accelerators: tuple[Row, ...], rails: tuple[Row, ...], places: int) -> Split | None:
-    """The best split: aligned if possible, else with the most local rails; then the fewest places, then the first ones.
+    """Return the best split, or None if a row does not fit.
 
-    Aligned: every place has its share of the rails by its share of the accelerators, less than one device off. None
-    where a row does not fit. Without rails, or without accelerators, nothing is to be paired and any split is aligned.
+    Aligned if possible, otherwise with the most local rails; then the fewest places, then the first ones. Aligned means
+    that the share of rails of each place differs from its share of accelerators by less than one device. Without rails,
+    or without accelerators, any split is aligned.
     """
     gpus, wires = _Side(accelerators, places), _Side(rails, places)
     if gpus.short or wires.short:
@@ -48,11 +49,11 @@ def best(accelerators: tuple[Row, ...], rails: tuple[Row, ...], places: int) -> 
     for local in range(wanted, -1, -1):
         if laid := pairing.fewest(pairing.beside(local)):
             return Split(aligned=False, local=local, laid=(*laid[0], *laid[1]))
-    return None  # not reached: each row fits by itself, so that no local rail at all is always possible
+    return None  # not reached: each row fits, so a split with 0 local rails always exists
 
 
 class _Side:
-    """The rows of one kind: those that one place alone can give are settled, the others can move."""
+    """The rows of accelerators, or of rails. Rows with one possible place are fixed, the others are flexible."""
 
     def __init__(self, rows: Sequence[Row], places: int) -> None:
         self.wanted = 0
@@ -75,9 +76,9 @@ class _Side:
                 self.moving.append((index, (wanted, caps)))
 
     def lay(self, least: Counts, aim: Counts, most: Counts) -> list[Sequence[int]] | None:
-        """The devices of all rows, at least and at most so many in each place; None where that cannot be.
+        """Allocate all rows within bounds on the sum of each place; None if that is impossible.
 
-        Between the two, places are filled up to the aim first, and the first places before the others.
+        Places are first filled up to `aim`, then up to `most`, in order.
         """
         if not self.moving:  # the rails of most fabrics
             fits = all(map(le, least, self.settled)) and all(map(le, self.settled, most))
@@ -97,18 +98,18 @@ class _Side:
 
 
 class _Pairing:
-    """Both sides, tried on sets of places (`open_`: 1 where a place may be used, else 0)."""
+    """Accelerators and rails together, tried on sets of places (`open_`: 1 if a place may be used, else 0)."""
 
     def __init__(self, gpus: _Side, rails: _Side, places: int) -> None:
         self.gpus, self.rails, self.places = gpus, rails, places
         self.nowhere = [0] * places
-        served = [  # the most rails of a place that its accelerators could ever be the share for
+        served = [  # upper bound for the local rails of a place, by the accelerators that it can provide
             _ceil(rails.wanted * most, gpus.wanted) if gpus.wanted else rails.wanted for most in gpus.most
         ]
         self.served = list(map(min, served, rails.most))
 
     def fewest(self, attempt: Callable[[Counts], Laid | None]) -> Laid | None:
-        """What the attempt gives on the fewest places, the first such; None where even all places give nothing."""
+        """Return the attempt's allocation on the fewest places, the first such; None if all places together fail."""
         everywhere = attempt([1] * self.places)
         if everywhere is None:
             return None
@@ -122,11 +123,11 @@ class _Pairing:
         return everywhere
 
     def unpaired(self, open_: Counts) -> Laid | None:
-        """Any split over the open places."""
+        """Return any split over the open places."""
         return self._both(self.nowhere, self.gpus.most, open_, self.nowhere, _open(self.rails.most, open_))
 
     def matched(self, open_: Counts) -> Laid | None:
-        """A split in which every place has its share of rails: |rails x A - accelerators x R| < A."""
+        """Return an aligned split or None: |rails of place x A - accelerators of place x R| < A for each place."""
         gpus, rails = self.gpus.wanted, self.rails.wanted
         for counts in self._shares(open_):
             least = [(count - 1) * gpus // rails + 1 if count else 0 for count in counts]
@@ -136,14 +137,14 @@ class _Pairing:
         return None
 
     def _shares(self, open_: Counts) -> Iterable[Counts]:
-        """The ways in which the rails could be spread over the places."""
+        """Return the possible numbers of rails by place."""
         most = _open(self.served, open_)
         if self.rails.moving:
             return _compositions(self.rails.wanted, self.rails.settled, most)
         return [self.rails.settled] if all(map(le, self.rails.settled, most)) else []
 
     def beside(self, local: int) -> Callable[[Counts], Laid | None]:
-        """Attempts at a split in which so many rails have accelerators beside them."""
+        """Return a function that tries to find a split with this number of local rails."""
         gpus, rails = self.gpus.wanted, self.rails.wanted
 
         def attempt(open_: Counts) -> Laid | None:
@@ -169,7 +170,7 @@ class _Pairing:
 
 
 def _places(side: _Side) -> int:
-    """No fewer places than this can hold a side."""
+    """Return a lower bound for the number of places that a side needs."""
     held = itertools.accumulate(sorted(side.most, reverse=True), initial=0)
     return next(places for places, devices in enumerate(held) if devices >= side.wanted)
 
@@ -183,7 +184,7 @@ def _ceil(number: int, by: int) -> int:
 
 
 def _compositions(total: int, least: Counts, most: Counts) -> Iterator[list[int]]:
-    """All ways to spread a total over places within bounds, the most in the first places first."""
+    """Yield all ways to spread a total over places within bounds, in descending lexicographic order."""
     if not least:
         if total == 0:
             yield []
@@ -195,10 +196,10 @@ def _compositions(total: int, least: Counts, most: Counts) -> Iterator[list[int]
 
 
 def _laid(rows: Sequence[Row], least: Counts, aim: Counts, most: Counts) -> list[Counts] | None:
-    """Rows that can move, within bounds on the sum of each place."""
+    """Allocate flexible rows within bounds on the sum of each place."""
     if not rows:
         return None if any(least) else []
-    if len(rows) == 1:  # all but always: one kind of accelerator, at most one pool over several places
+    if len(rows) == 1:  # the usual case: one accelerator resource, at most one pool over several places
         wanted, caps = rows[0]
         counts = _filled(wanted, least, aim, list(map(min, caps, most)))
         return None if counts is None else [counts]
@@ -206,12 +207,12 @@ def _laid(rows: Sequence[Row], least: Counts, aim: Counts, most: Counts) -> list
     if any(_poured(rows, flow, list(least))):
         return None
     for lower, upper in ((least, aim), (aim, most)):
-        _poured(rows, flow, list(map(sub, upper, lower)))  # a later pouring never empties a place
+        _poured(rows, flow, list(map(sub, upper, lower)))  # augmenting never reduces the sum of a place
     return list(flow) if all(sum(counts) == wanted for counts, (wanted, _) in zip(flow, rows, strict=True)) else None
 
 
 def _filled(total: int, least: Counts, aim: Counts, most: Counts) -> list[int] | None:
-    """A total spread over places."""
+    """Spread a total over places within bounds: first up to `aim`, then up to `most`."""
     left = total - sum(least)
     if left < 0 or sum(most) < total or not all(map(le, least, most)):
         return None
@@ -226,7 +227,7 @@ def _filled(total: int, least: Counts, aim: Counts, most: Counts) -> list[int] |
 
 
 def _poured(rows: Sequence[Row], flow: list[list[int]], left: list[int]) -> list[int]:
-    """As much of all rows as the room takes is added to the flow; the room that is left."""
+    """Add as much of all rows to the flow as the places in `left` take (maximum flow); return what is left."""
     for index, (wanted, _) in enumerate(rows):
         while _push(rows, flow, index, wanted - sum(flow[index]), left, set()):
             pass
@@ -236,7 +237,7 @@ def _poured(rows: Sequence[Row], flow: list[list[int]], left: list[int]) -> list
 def _push(  # noqa: PLR0913, PLR0917 - an augmenting path: the graph, where the flow stands, and what was tried
     rows: Sequence[Row], flow: list[list[int]], row: int, amount: int, left: list[int], seen: set[int]
 ) -> int:
-    """Send some of a row to a place with room, if need be by moving another row's devices on; how many were sent."""
+    """Send devices of a row along an augmenting path, moving other rows if necessary; return the number sent."""
     for place, cap in enumerate(rows[row][1]):
         spare = min(amount, cap - flow[row][place])
         if place in seen or spare <= 0:

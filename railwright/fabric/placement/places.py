@@ -1,6 +1,6 @@
-"""Which leaf every node is in, for one set of domains, and how many nodes each domain has; kept by the fleet's journal.
+"""Indexes the leaf of each node and the size of each domain, for one set of domain keys; updated from the change log.
 
-Profiles of one fabric share it, so that a new kind of job costs no second look at every node's labels.
+All signatures of a fabric share it, so a new kind of job does not read all node labels again.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Places:
         self.nodes: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
 
     def refresh(self) -> None:
-        """Look again at the nodes touched since the last time."""
+        """Update the nodes that changed since the last call."""
         touched = self._state.journal.since(self._seen)
         self._seen = self._state.journal.position
         if touched is None:
@@ -50,7 +50,7 @@ class Places:
 
     @property
     def sizes(self) -> Mapping[topology.Domain, int]:
-        """Nodes of every domain of any level, free or not."""
+        """Return the number of nodes of each domain at any level, free or not."""
         if self._sizes is None:
             self._sizes = {}
             for leaf, names in self.nodes.items():

@@ -1,10 +1,10 @@
-"""Which leaves the rest of a gang should take: the most modelled bandwidth, then the fewest and tightest leaves.
+"""Chooses the leaves for the unplaced pods of a gang: most modelled bandwidth first, then fewest and tightest leaves.
 
-Owns the plan. The gang runs at its worst member, so bandwidth is a threshold: the highest one at which the nodes that
-reach it, in domains whose uplinks reach it, still hold the gang. At that threshold: one node shape if possible, that of
-the mates where some are placed, the fewest leaves, the fewest spines, the tightest leaves. It sees what each leaf could
-hold and how good (`Supply`) and knows nothing of pods, nodes or scores. Solved anew for every pod, so that it needs no
-memory.
+A gang is as fast as its slowest pod, so bandwidth is a threshold. The planner takes the highest threshold at which the
+nodes that reach it, in domains with uplinks that reach it, can hold the gang. At that threshold it prefers, in this
+order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, the tightest leaves.
+The input is the capacity of each leaf (`Supply`); pods, node names and scores do not occur here. The planner is a pure
+function and runs for each pod.
 """
 
 import itertools
@@ -22,65 +22,65 @@ Value = float
 ALL_RAILS = -1  # as a bit mask
 
 _CLOSE = 1e-9  # two sums of the same shares may differ in the last bit
-_RAIL_SETS = 32  # sets of common rails looked at; more only where many nodes lack different rails
+_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
 
 
 class Grade(msgspec.Struct, frozen=True):
-    """How good nodes of one kind are for members of this gang."""
+    """Capacity and quality of the nodes of one class, for pods of this gang."""
 
     shape: str
-    rails: int  # bit mask of the wanted rails that give anything
-    shares: tuple[float, ...]  # what each wanted rail gives one more member, of the whole of all wanted rails
-    alignments: tuple[float, ...]  # for each further member that fits, best first: 1 beside its NICs, less where split
+    rails: int  # bit mask of the requested rails that have bandwidth left
+    shares: tuple[float, ...]  # bandwidth of each requested rail for one more pod, as a share of all requested rails
+    alignments: tuple[float, ...]  # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
     untouched: bool  # no accelerator or rail of the node is in use
-    compact: int = 1 << 30  # of those members, how many take no more NUMA nodes than they need
-    crowded: tuple[tuple[float, ...], ...] = ()  # `shares` of each of 2, 3, ... more members; () where NICs suffice
+    compact: int = 1 << 30  # number of slots that use no more NUMA nodes than necessary
+    crowded: tuple[tuple[float, ...], ...] = ()  # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
 
     def share(self, rails: int, more: int = 1) -> Value:
-        """What these rails give each of so many more members together, if aligned; all where the gang uses none."""
+        """Return the bandwidth of each of `more` further pods over these rails, if aligned; 1 without rails."""
         shares = self.crowded[more - 2] if self.crowded and more > 1 else self.shares
         return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
 
     @property
     def reserve(self) -> int:
-        """Which nodes of a leaf are taken first, the lower: splits over NUMA nodes last, nodes in use before whole."""
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
         return 2 * (self.compact <= 0) + self.untouched
 
 
 class Supply(msgspec.Struct, frozen=True):
-    """What the cluster has for this gang."""
+    """The capacity of the cluster for one gang."""
 
     grades: Sequence[Grade]
-    leaves: Mapping[topology.Domain, Mapping[int, int]]  # leaf -> index of grade -> nodes
-    sizes: Mapping[topology.Domain, int]  # nodes of every domain, free or not
-    oversubscription: Sequence[float]  # of the uplinks that leave a leaf, its parent, and so on
-    links: float = 1.0  # of a node's links upwards, how many there are for each that the gang uses (`bandwidth`)
+    leaves: Mapping[topology.Domain, Mapping[int, int]]  # leaf -> index of grade -> number of nodes
+    sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
+    oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
+    links: float = 1.0  # uplinks available to each rail that the gang uses (`bandwidth.links_each`)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Leaves to fill, in order, and what that is worth."""
+    """The leaves to fill, in order, with the modelled bandwidth."""
 
     leaves: tuple[topology.Domain, ...]
-    rooms: Mapping[topology.Domain, int]  # members each planned leaf can hold at this bandwidth
-    bandwidth: Value  # modelled, of the worst member or crossing
-    bound: Value  # no placement of the whole remainder on these free devices could be better
-    exact: bool  # False: leaves or rails were too many to look at every choice
-    complete: bool  # False: the cluster has no room for all that remain
-    least: int  # the fewest leaves that could hold the remainder, whatever the bandwidth
-    rails: int  # bit mask of the rails that every member has
-    least_with_mates: int = 0  # as `least`, of the whole gang, where the mates are on theirs already
-    shape: str | None = None  # the one node shape that is counted on; None where there is but one, or one is too few
+    rooms: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth
+    bandwidth: Value  # modelled, of the slowest pod or uplink crossing
+    bound: Value  # upper bound for any placement of the unplaced pods on the free devices
+    exact: bool  # False: there were too many leaves or rail sets to try every choice
+    complete: bool  # False: the cluster has too few slots for the unplaced pods
+    least: int  # minimum number of leaves for the unplaced pods, at any bandwidth
+    rails: int  # bit mask of the rails that every pod has
+    least_with_mates: int = 0  # minimum number of leaves for the whole gang, placed peers included
+    shape: str | None = None  # the only node shape used; None if all nodes have one shape, or one shape cannot hold all
 
     def is_of_shape(self, grade: Grade) -> bool:
-        """True where a node of this grade is of a shape that the plan counts on."""
+        """True if the plan uses nodes of this shape."""
         return self.shape is None or grade.shape == self.shape
 
     def holds(self, grade: Grade) -> int:
-        """How many further members the plan counts on a node of this grade for."""
+        """Return the number of slots on a node of this grade at the plan's bandwidth."""
         return members(grade, self.rails, self.bandwidth) if self.is_of_shape(grade) else 0
 
     def worth(self, grade: Grade) -> bool:
-        """True where a node of this grade is as good as the plan counts on."""
+        """True if a node of this grade reaches the plan's bandwidth."""
         return self.holds(grade) > 0
 
 
@@ -88,7 +88,7 @@ NOTHING = Plan(leaves=(), rooms={}, bandwidth=0.0, bound=0.0, exact=True, comple
 
 
 def members(grade: Grade, rails: int, least: Value) -> int:
-    """How many further members a node holds at no less than that bandwidth, over these rails."""
+    """Return the number of slots on a node at this bandwidth or more, over these rails."""
     if grade.rails & rails != rails:
         return 0
     if grade.crowded:
@@ -100,26 +100,26 @@ def members(grade: Grade, rails: int, least: Value) -> int:
 
 
 def _each(grade: Grade, rails: int) -> Iterator[Value]:
-    """What each of 1, 2, ... further members of a node has: the worst of them, as all share its NICs."""
+    """Yield the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs, so the slowest counts."""
     for more, alignment in enumerate(grade.alignments, 1):
         yield alignment * grade.share(rails, more)
 
 
 class Mates(msgspec.Struct, frozen=True):
-    """What of the members placed already decides where the others are best."""
+    """Summary of the placed peers."""
 
-    leaves: Sequence[topology.Domain] = ()  # the nearest in rank first
-    ahead: topology.Domain | None = None  # of the one that follows the members to be placed; None: nobody does
-    reached: Value = 1.0  # what they can have where they are: better nodes than that gain the gang nothing
-    shapes: Collection[str] = ()  # of their nodes: a gang on one is kept on it, one on several is not gathered on any
-    rails: int = ALL_RAILS  # bit mask of those that every one of them has: the gang has no others
+    leaves: Sequence[topology.Domain] = ()  # nearest in rank first
+    ahead: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+    reached: Value = 1.0  # their bandwidth; better nodes than that do not make the gang faster
+    shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
+    rails: int = ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
 
 
 NOBODY = Mates()
 
 
 def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
-    """The plan for `remaining` more members beside those that are placed already."""
+    """Return the plan for `remaining` unplaced pods."""
     best: tuple[Value, int] | None = None
     used = tuple(leaf for leaf in dict.fromkeys(mates.leaves) if leaf != topology.NOWHERE)
     reached = min(mates.reached, _crossed(used, supply))
@@ -152,7 +152,7 @@ def solve(remaining: int, supply: Supply, mates: Mates = NOBODY) -> Plan:
 
 
 def _crossed(used: Sequence[topology.Domain], supply: Supply) -> Value:
-    """What the uplinks carry that the mates' own ring edges have to pass, wherever the others go."""
+    """Return the bandwidth of the uplinks that the ring edges between placed peers cross in any case."""
     worst = 1.0
     for level in range(max(map(len, used), default=0)):
         domains = {leaf[level:] for leaf in used}
@@ -162,14 +162,17 @@ def _crossed(used: Sequence[topology.Domain], supply: Supply) -> Value:
 
 
 def uplink(supply: Supply, domain: topology.Domain, level: int) -> Value:
-    """What the uplinks of a domain at this level (0: a leaf) carry for one crossing."""
+    """Return the bandwidth, 0..1, that the uplinks of a domain carry for one crossing. Level 0 is a leaf."""
     ratios = supply.oversubscription
     ratio = ratios[level] if level < len(ratios) else 1.0
     return 1.0 if ratio <= 1 else bandwidth.uplink(supply.sizes.get(domain, 1), ratio, links=supply.links)
 
 
 def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> Plan:
-    """No room for all, or only on nodes without a leaf label: everything in order, the mates' leaves first."""
+    """Return a plan with all leaves, the peers' leaves first.
+
+    Used if there are too few slots, or only on nodes without a leaf label.
+    """
     rooms = _all_held(supply)
     fresh = sorted(rooms.keys() - set(used), key=lambda leaf: (leaf == topology.NOWHERE, -rooms[leaf], leaf))
     order = [leaf for leaf in (*used, *fresh) if rooms.get(leaf)]
@@ -186,7 +189,7 @@ def _incomplete(remaining: int, supply: Supply, used: Sequence[topology.Domain])
 
 
 def _least(remaining: int, supply: Supply, used: Sequence[topology.Domain]) -> tuple[int, int]:
-    """The fewest leaves for what remains, and for the whole gang with its mates where they are."""
+    """Return the minimum number of leaves for the unplaced pods, and for the whole gang with its placed peers."""
     held = _all_held(supply)
     alone = _fewest(remaining, list(held.values()))
     if not used:
@@ -208,10 +211,10 @@ def _fewest(remaining: int, rooms: list[int]) -> int:
 
 
 def _rail_sets(supply: Supply, rails: int) -> tuple[Sequence[int], bool]:
-    """The sets of rails, of these, that a gang may have in common, the most first, and whether those are all of them.
+    """Return the subsets of `rails` that a gang may have in common, largest first, and True if the list is complete.
 
-    Where there are too many, those of the most rails, and those that more and more nodes have in common: one of them
-    is what all nodes have, so that no gang is left without a set that the cluster could hold it on.
+    If there are too many, return the largest ones, and the intersections over more and more nodes. The last of these is
+    the set that all nodes have, so every gang that fits has a feasible set.
     """
     masks: dict[int, int] = {}
     for mask, held in _masks(supply).items():
@@ -227,7 +230,7 @@ def _rail_sets(supply: Supply, rails: int) -> tuple[Sequence[int], bool]:
 
 
 def _masks(supply: Supply) -> Mapping[int, int]:
-    """The sets of rails of the nodes with room -> members they hold; grades of nodes that were do not count."""
+    """Map rail bit masks to the slots on nodes that have these rails. Grades without current nodes are ignored."""
     all_masks = {grade.rails for grade in supply.grades if grade.alignments}
     if len(all_masks) <= 1:
         return dict.fromkeys(all_masks, 1)
@@ -245,7 +248,7 @@ def _all_held(supply: Supply) -> dict[topology.Domain, int]:
 
 
 def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
-    """What each leaf holds where a node of each grade holds so many; leaves that hold something."""
+    """Return the slots of each leaf with at least one slot. `counts` are the slots of one node, by index of grade."""
     rooms = {}
     for leaf, kinds in supply.leaves.items():
         room = 0
@@ -257,7 +260,7 @@ def _held(supply: Supply, counts: Sequence[int]) -> dict[topology.Domain, int]:
 
 
 class _Problem:
-    """One set of common rails: the bandwidth that can be had, and the leaves for it."""
+    """The planning problem for one set of common rails."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
@@ -278,14 +281,14 @@ class _Problem:
         self.ceiling = max(self._values, default=0.0)
 
     def highest(self) -> Value | None:
-        """The most bandwidth at which the gang fits into labelled leaves; None where it does not fit at all."""
+        """Return the highest bandwidth at which the gang fits on labelled leaves, or None if it does not fit."""
         values = sorted({*self._values, *self._caps()}, reverse=True)
         values = [value for value in values if 0.0 < value <= self.ceiling + _CLOSE] or [0.0]
         if self._fits(values[0]):
             return values[0]
         if not self._fits(values[-1]):
             return None
-        low, high = 0, len(values) - 1  # the answer is in values[low..high]; feasibility only grows downwards
+        low, high = 0, len(values) - 1  # the result is in values[low..high]: what fits at a value fits at lower ones
         while low < high:
             middle = (low + high) // 2
             if self._fits(values[middle]):
@@ -297,9 +300,9 @@ class _Problem:
     def choose(
         self, least: Value, mates: Collection[str]
     ) -> tuple[leaves.Choice, Mapping[topology.Domain, int], str | None]:
-        """The leaves, what each can hold, and the one node shape they are counted for, where that is possible.
+        """Return the leaves, the slots of each, and the node shape if one shape can hold the gang, else None.
 
-        `mates` are the shapes that placed mates are on.
+        `mates` are the node shapes of the placed peers.
         """
         shapes = sorted({grade.shape for grade in self._supply.grades if grade.alignments})
         if len(mates) > 1 or len({*shapes, *mates}) == 1:
@@ -322,7 +325,7 @@ class _Problem:
         return leaves.fits(self._question(least, None, counting_only=True))
 
     def _question(self, least: Value, shape: str | None, *, counting_only: bool = False) -> leaves.Question:
-        """Leaves by what they hold at this bandwidth; of that, unless only counted, what is on nodes in use."""
+        """Build the leaf problem at bandwidth `least`. With `counting_only`, leave out what only ranks the choices."""
         counts = [
             members(grade, self._rails, least) if shape is None or grade.shape == shape else 0
             for grade in self._supply.grades
@@ -344,7 +347,7 @@ class _Problem:
         )
 
     def _caps(self) -> set[Value]:
-        """What the uplinks of any domain carry for one crossing; only where a fabric is oversubscribed."""
+        """Return the possible bandwidths of single uplink crossings; empty if the fabric is not oversubscribed."""
         if not self._oversubscribed:
             return set()
         depth = max((len(leaf) for leaf in self._supply.leaves), default=0)

@@ -1,8 +1,8 @@
-"""Plans that still hold: while a gang is placed as planned and nothing else changes, what remains of its plan is best.
+"""Reuses a gang's plan while its pods are placed as planned and nothing else in the cluster has changed.
 
-Owns the proof of that, not the plan: the fewest leaves for what remains are those not yet filled, as every choice for
-the remainder was one for the whole. Anything that happens elsewhere in the fleet ends it, as do room that grows in its
-own leaves, a chance of more bandwidth there and another size of the gang; the planner then solves anew.
+The unfilled leaves of the plan are then optimal for the unplaced pods, because every choice for these was also a choice
+for the whole gang. The planner runs again after a change of any node outside the plan's leaves, if slots in these
+leaves increase, if a change allows more bandwidth, or if the gang's size changes.
 """
 
 from collections import OrderedDict
@@ -13,25 +13,25 @@ import msgspec
 from railwright.fabric import topology, workload
 from railwright.fabric.placement import board, crew, fleet, ledger, planner
 
-_KEPT = 64  # gangs; schedulers place one after the other
+_KEPT = 64  # cached gangs; schedulers place one gang after the other
 
 
 class _Standing(msgspec.Struct, frozen=True):
     plan: planner.Plan
     size: int  # of the gang
     remaining: int
-    rooms: Mapping[topology.Domain, int]  # of the plan's leaves and of those of the mates placed then
-    seen: tuple[int, int]  # positions in the journals
+    rooms: Mapping[topology.Domain, int]  # slots of the plan's leaves and of the leaves of the peers
+    seen: tuple[int, int]  # positions in the change logs
 
 
 class _Reached(msgspec.Struct, frozen=True):
-    placed: int  # mates, when the last plan was made
-    value: planner.Value  # what those were planned at
-    planned: planner.Value  # what the others are planned at
+    placed: int  # number of peers placed when the last plan was made
+    value: planner.Value  # planned bandwidth of these peers
+    planned: planner.Value  # planned bandwidth of the others
 
 
 class Plans:
-    """The last plans of the gangs asked about lately."""
+    """The latest plans of the most recently used gangs."""
 
     def __init__(self, state: fleet.Fleet, book: ledger.Ledger) -> None:
         self._journals = (state.journal, book.journal)
@@ -39,14 +39,14 @@ class Plans:
         self._reached: OrderedDict[workload.GangKey, _Reached] = OrderedDict()
 
     def reached(self, gang: workload.GangKey, members: crew.Crew) -> planner.Value:
-        """The bandwidth that the placed mates were planned at; 1 where none is placed or none was planned here."""
+        """Return the planned bandwidth of the placed peers; 1 if none is placed or their plan is unknown."""
         last = self._reached.get(gang)
         if last is None or not members.placed:
             return 1.0
         return min(last.value, last.planned) if len(members.placed) > last.placed else last.value
 
     def planned(self, gang: workload.GangKey, members: crew.Crew, plan: planner.Plan) -> None:
-        """Remember what a plan reaches; it holds the gang down only once somebody is placed by it."""
+        """Record a plan's bandwidth. It limits the gang only after a pod has been placed by this plan."""
         if gang and plan.complete:
             value = self.reached(gang, members)
             self._reached[gang] = _Reached(placed=len(members.placed), value=value, planned=plan.bandwidth)
@@ -62,7 +62,7 @@ class Plans:
         supply: planner.Supply,
         plan: planner.Plan,
     ) -> None:
-        """Remember a plan just made."""
+        """Cache a new plan."""
         if not gang or not plan.complete or (not plan.rails and any(grade.grade.rails for grade in current.standings)):
             return
         mates = {current.leaves.get(node, topology.NOWHERE) for _, _, node in members.placed}
@@ -81,7 +81,7 @@ class Plans:
     def of(
         self, gang: workload.GangKey, current: board.Board, members: crew.Crew, supply: planner.Supply
     ) -> planner.Plan | None:
-        """What remains of the gang's plan; None where it has to be made anew."""
+        """Return the unfilled part of the gang's plan, or None if the planner has to run again."""
         last = self._kept.get((gang, current.profile.key))
         if last is None or members.size != last.size or members.remaining > last.remaining:
             return None
@@ -103,6 +103,6 @@ class Plans:
 
 
 def _room(supply: planner.Supply, leaf: topology.Domain, plan: planner.Plan) -> int:
-    """Members that a leaf holds at a plan's bandwidth."""
+    """Return the slots of a leaf at a plan's bandwidth."""
     kinds = supply.leaves.get(leaf, {})
     return sum(nodes * plan.holds(supply.grades[kind]) for kind, nodes in kinds.items())

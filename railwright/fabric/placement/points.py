@@ -1,4 +1,4 @@
-"""Every node's points for one ask: what it is worth by itself, and the tier of its leaf on top."""
+"""Computes the final scores of all candidate nodes: the node's own score plus the score of its leaf's locality tier."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from railwright.fabric.placement.terms import locality
 
 
 def of(question: ask.Ask, seen: outlook.Outlook, found: planner.Plan, gang: locality.GangStanding) -> dict[str, float]:
-    """Every node's points: what it is worth by itself, and the tier of its leaf on top."""
+    """Return the score, 0..100, of each candidate node: its own score plus that of its leaf's locality tier."""
     current = seen.board
     if gang.completes:
         return lone.points(seen, current.points(locality.DUE), current.points(locality.PLANNED), gang.reserve)
@@ -38,12 +38,12 @@ def of(question: ask.Ask, seen: outlook.Outlook, found: planner.Plan, gang: loca
 
 
 def _by_themselves(question: ask.Ask, seen: outlook.Outlook) -> dict[str, float]:
-    """What every node is worth by itself."""
+    """Return the score of each candidate node without locality."""
     current = seen.board
     try:
         found_points = operator.itemgetter(*question.nodes)(current.points_of) if len(question.nodes) > 1 else ()
         scores = dict(zip(question.nodes, found_points, strict=False))
-    except KeyError:  # a node the cache has not seen
+    except KeyError:  # a candidate node is not in the cache
         scores = {}
     if len(scores) != len(question.nodes):
         scores = {name: current.points_of.get(name, 0.0) for name in question.nodes}
@@ -54,7 +54,7 @@ def _by_themselves(question: ask.Ask, seen: outlook.Outlook) -> dict[str, float]
 
 
 def least_reserve(supply: planner.Supply, due: topology.Domain, found: planner.Plan) -> int:
-    """Of the nodes that can take the pod in the leaf it is due in, those that are to be taken first."""
+    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
     grades = (supply.grades[kind] for kind, nodes in supply.leaves.get(due, {}).items() if nodes > 0)
     return min((grade.reserve for grade in grades if found.worth(grade)), default=locality.NO_RESERVE)
 
@@ -67,7 +67,7 @@ def _index(seen: outlook.Outlook, name: str) -> int:
 def _leaves_in_play(
     current: board.Board, gang: locality.GangStanding
 ) -> Iterable[tuple[topology.Domain, Mapping[str, None]]]:
-    """The leaves whose tier is not the last: those of the plan, and those beside the one that is due."""
+    """Yield the leaves above the lowest tier, with their nodes: planned leaves, and leaves with the target's parent."""
     due, planned = gang.due, {gang.due, *gang.plan}
     for leaf, names in current.nodes.items():
         if due is not None and (leaf in planned or locality.is_beside(leaf, due)):

@@ -1,10 +1,10 @@
-"""Scores of 0..100 as the integers of 0..10 that kube-scheduler takes from an extender.
+"""Maps scores of 0..100 to the integers of 0..10 that kube-scheduler accepts from an extender.
 
-Owns the mapping alone; kube-scheduler multiplies each step by ten times the extender's `weight` and adds the scores of
-its own plugins. The best node gets 10. A node that is worse by d points loses the square root of d steps, rounded:
-less than a quarter of a point is no difference, 1 point is one step, another leaf (24 points by default) five, 100
-points ten. Plain tenths would lose a rail or a NUMA split; spreading the scores over the whole range would make a
-fraction of a point outweigh every preference of the user.
+kube-scheduler multiplies each step by ten times the extender's `weight` and adds the scores of its own plugins. The
+best node gets 10. A node that is worse by d points loses the square root of d steps, rounded: less than a quarter of a
+point makes no difference, 1 point is one step, another leaf (24 points by default) is five, 100 points are ten. A
+linear mapping would hide a missing rail or a NUMA split. Stretching the scores to the whole range would let a fraction
+of a point outweigh the user's preferences (docs/interface.md 7.5).
 """
 
 import math
@@ -14,7 +14,7 @@ _HIGHEST = 100.0
 
 
 class Priorities(dict[float, int]):
-    """Score -> its integer, worked out once for each score: 5,000 nodes have few different ones."""
+    """Score -> integer, computed once for each distinct score: 5,000 nodes have few of them."""
 
     def __init__(self, best: float) -> None:
         super().__init__()
@@ -26,6 +26,6 @@ class Priorities(dict[float, int]):
 
     def _priority(self, score: float) -> int:
         if self._best <= 0:
-            return 0  # a pod that did not opt in, or nodes that are all refused or unknown
+            return 0  # the pod did not opt in, or all nodes are infeasible or not in the cache
         lost = math.sqrt(max(0.0, self._best - score) * MOST * MOST / _HIGHEST)
         return max(0, MOST - int(lost + 0.5))

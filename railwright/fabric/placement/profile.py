@@ -1,6 +1,6 @@
-"""What of a pod decides how any node stands towards it: pods of one profile see every node alike.
+"""The scheduling signature of a pod: everything that determines the evaluation of a node for it.
 
-Owns the sameness of asks: mates of a gang have one profile, so that what was worked out for the nodes serves them all.
+Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
 """
 
 from collections.abc import Hashable
@@ -15,25 +15,25 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """One kind of member, under one policy."""
+    """The scheduling signature of equal pods under one policy."""
 
     key: Hashable
-    spec: views.PodSpec  # selector, tolerations and affinity only are read
+    spec: views.PodSpec  # only node selector, tolerations and affinity are used
     fabric: model.Fabric
     domains: tuple[str, ...]
     shapes: tuple[model.NodeShape, ...]
     accelerators: tuple[str, ...]  # the policy's resource names
     needs: tuple[rails.Need, ...]
     requests: resources.Amounts
-    devices: tuple[str, ...]  # resources counted one by one: the accelerators it takes, then its pools
-    want: numa.Want  # all that it wants, requested or not
-    requested: numa.Want  # of that what it requests: all that kubelet has to find
-    containers: tuple[numa.Want, ...]  # the same by container; () where the policy ignores NUMA nodes
-    alone: bool  # its job is this one pod: it completes nodes first
+    devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
+    want: numa.Want  # needed devices, requested or not
+    requested: numa.Want  # requested devices, which kubelet allocates
+    containers: tuple[numa.Want, ...]  # requested devices by container; () if the policy ignores NUMA nodes
+    alone: bool  # single-pod job, which fills partly used nodes first
 
     @property
     def links(self) -> float:
-        """Of a node's links upwards, how many there are for each rail that such a pod uses."""
+        """Return the number of uplinks available to each rail that such a pod uses."""
         each = max(1, self.fabric.devices_per_rail) * resources.UNIT
         used = sum(min(len(need.rails), -(-need.amount // each)) for need in self.needs)
         bundled = presets.uplinks(self.fabric.placement) == "bundle"
@@ -41,7 +41,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 def of(question: ask.Ask, requests: resources.Amounts, *, alone: bool) -> Profile:
-    """The profile of members with these requests, in the asking pod's gang."""
+    """Build the signature of pods with these requests in the requesting pod's gang."""
     spec = question.spec
     needs = question.needs if requests is question.requests else rails.requested(requests, question.fabric.rails)
     taken = tuple(name for name in question.accelerators if requests.get(name, 0) > 0)

@@ -1,7 +1,7 @@
-"""How many devices of each rail are free, busy, dead or out of use, for the operator's view of a fabric.
+"""Counts the free, busy, dead and unschedulable devices of each rail, for metrics.
 
-Owns what those words mean. A device that kubelet no longer offers (capacity beyond allocatable) is dead: its plugin
-found it unhealthy or is gone. Rails that share a pool are one line, as no one can tell whose device a pod has.
+A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run.
+Rails that share a pool are counted together, because the rail of an allocated device is unknown.
 """
 
 import enum
@@ -14,16 +14,16 @@ from railwright.fabric.policy import model
 
 
 class State(enum.StrEnum):
-    """What a device is doing."""
+    """The state of a device."""
 
     FREE = "free"
-    BUSY = "busy"  # a bound pod has asked for it
+    BUSY = "busy"  # requested by a bound pod
     DEAD = "dead"
-    UNSCHEDULABLE = "unschedulable"  # well and not busy, on a node that is cordoned or not Ready
+    UNSCHEDULABLE = "unschedulable"  # healthy and not busy, on a node that is cordoned or not Ready
 
 
 def pools(fabric: model.Fabric) -> Mapping[str, str]:
-    """The rails of each resource, as shown to people: `rail0`, or `rail0..rail3` where they share it."""
+    """Return the display name of the rails of each resource: `rail0`, or `rail0..rail3` if they share it."""
     rails: dict[str, list[str]] = {}
     for rail in fabric.rails:
         if rail.resource:
@@ -32,7 +32,7 @@ def pools(fabric: model.Fabric) -> Mapping[str, str]:
 
 
 def count(nodes: Iterable[fleet.FleetNode], state: fleet.Fleet, wanted: Sequence[str]) -> Counter[tuple[str, State]]:
-    """Devices of the wanted resources on these nodes, by resource and state."""
+    """Count the devices of these resources on these nodes, by resource and state."""
     found: Counter[tuple[str, State]] = Counter()
     for node in nodes:
         used = state.used(node.name)
@@ -50,9 +50,9 @@ def count(nodes: Iterable[fleet.FleetNode], state: fleet.Fleet, wanted: Sequence
 
 
 def overcommitted(nodes: Iterable[fleet.FleetNode], state: fleet.Fleet, wanted: Sequence[str]) -> Mapping[str, int]:
-    """Devices of the wanted resources that bound pods hold beyond what their nodes offer, where there are any.
+    """Count the devices that bound pods request beyond their node's allocatable, by resource; only counts above 0.
 
-    A device died under its pod, its plugin restarts, or two schedulers gave it at the same moment.
+    Causes: a device failed while in use, its plugin restarts, or two schedulers allocated it at the same time.
     """
     found: Counter[str] = Counter()
     for node in nodes:

@@ -1,6 +1,6 @@
-"""Which rails a pod wants and what each needs from a node, per device pool.
+"""Determines the rails that a pod needs, and the number of devices of each device pool.
 
-Owns ruling 20 of the contract: requests first, then the record, then the annotation, then the policy.
+The first match counts: resource requests, injection record, `rails` annotation, policy (docs/interface.md 7.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from railwright.fabric.policy import model
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Devices a pod needs from one pool: one rail's, or several rails' that share the resource."""
+    """The devices that a pod needs from one pool: those of one rail, or of several rails that share the resource."""
 
     rails: tuple[str, ...]
     resource: str
@@ -20,12 +20,12 @@ class Need(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The rails as shown to people."""
+        """Return the display name of the rails: `rail0` or `rail0..rail3`."""
         return self.rails[0] if len(self.rails) == 1 else f"{self.rails[0]}..{self.rails[-1]}"
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """The part of the injection record a placement reads."""
+    """The fields of the injection record that placement uses."""
 
     fabric: str = ""
     rails: list[str] | None = None
@@ -38,16 +38,16 @@ _decode_record = msgspec.json.Decoder(_Record).decode
 
 
 def record_of(pod: views.Pod) -> tuple[str, tuple[str, ...] | None]:
-    """(fabric, rails) of the pod's injection record; ("", None) where absent or unreadable.
+    """Return (fabric, rails) of the pod's injection record; ("", None) if it is absent or invalid.
 
-    No rails at all, (), is an answer too: the pod is a launcher or another role that gets none.
+    Rails can be (): launchers and some other roles get none.
     """
     record = _record(pod)
     return record.fabric, None if record.rails is None else tuple(record.rails)
 
 
 def policy_of(pod: views.Pod) -> str:
-    """The digest of the policy a pod was admitted under; "" where its record is absent, unreadable or absurd."""
+    """Return the digest of the policy a pod was admitted under; "" if its record is absent, invalid or too long."""
     policy = _record(pod).policy
     return policy if len(policy) <= _LONGEST_DIGEST else ""
 
@@ -61,9 +61,9 @@ def _record(pod: views.Pod) -> _Record:
 
 
 def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
-    """(name, fabric) a pod opted in to; ("", None) where it did not, or names a fabric the policy has not.
+    """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
 
-    The record counts where there is no label: the webhook writes it for pods their namespace opted in.
+    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in.
     """
     name = pod.metadata.labels.get(names.FABRIC, "")
     if name == names.FABRIC_NONE:
@@ -76,9 +76,9 @@ def fabric_of(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.
 
 
 def counted(fabric: model.Fabric, pools: Mapping[tuple[str, str], str]) -> model.Fabric:
-    """The fabric with the resource of each rail that leaves it to its network (CONTRACT section 2).
+    """Fill in the resource of each rail that has only a network.
 
-    `pools`: (namespace, name) of a NetworkAttachmentDefinition -> the resource it draws on. What the policy says wins.
+    `pools` maps (namespace, name) of a NetworkAttachmentDefinition to its resource. The policy takes precedence.
     """
     if all(rail.resource or not rail.network for rail in fabric.rails):
         return fabric
@@ -93,7 +93,7 @@ def _counted(rail: model.Rail, pools: Mapping[tuple[str, str], str]) -> model.Ra
 
 
 def needs_of(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
-    """What the pod needs of each pool of its fabric, in rail order. Rails without a resource cannot be counted."""
+    """Return what the pod needs of each pool of its fabric, in rail order. Rails without a resource are left out."""
     if asked := requested(requests, fabric.rails):
         return asked
     pools = _pools(fabric.rails)
@@ -107,7 +107,7 @@ def needs_of(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) 
 
 
 def requested(requests: resources.Amounts, rails: Sequence[model.Rail]) -> tuple[Need, ...]:
-    """What resource requests alone ask of each pool."""
+    """Return what the resource requests alone need of each pool."""
     return tuple(
         Need(rails=own, resource=resource, amount=requests[resource])
         for resource, own in _pools(rails).items()
@@ -132,9 +132,9 @@ def _named_rails(pod: views.Pod, rails: Sequence[model.Rail]) -> frozenset[str]:
 
 
 def select(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The rails an annotation value chooses, in the fabric's order; () where it is empty or not understood.
+    """Return the rails that an annotation value selects, in the fabric's order; () if it is empty or invalid.
 
-    A placement never refuses over the annotation: the webhook has refused a wrong one already.
+    An invalid annotation filters no node, because the webhook has already rejected it.
     """
     text = text.strip()
     if text.isascii() and text.isdigit():

@@ -1,7 +1,7 @@
-"""The kinds of object that tell how many pods a gang has, one row each, and what they tell.
+"""The table of object kinds that declare gang sizes, with a function for each that reads the sizes.
 
-Owns the table, and what each controller writes onto its pods: a template is read as the pod that is made of it, so
-that a size is filed under the very key `workload.gang_of` gives that pod. Knows no pods and no other object's word.
+A pod template is read like a pod that its controller creates, so that a size has the key that `workload.gang_of`
+returns for that pod.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ def _min_count(group: views.PodGroup) -> sizes.Told:
 
 
 def _named_groups(obj: workload_views.Workload) -> sizes.Told:
-    """A Workload of Kubernetes 1.35, whose groups have no objects of their own."""
+    """Return the sizes of the pod groups in a Workload of Kubernetes 1.35."""
     base = f"{obj.metadata.namespace}/workload/{obj.metadata.name}"
     return {workload.GangKey(f"{base}/{group.name}"): _gang(group.policy) for group in obj.spec.pod_groups or ()}
 
@@ -34,7 +34,7 @@ def _gang(policy: views.SchedulingPolicy | None) -> int:
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """What a controller writes onto the pods it makes, as far as it names their gang."""
+    """The labels and annotations that a controller writes to its pods and that identify their gang."""
 
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
@@ -42,7 +42,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 _Counts = Callable[[workload_views.Workload], Sequence[workload_views.Replicas]]
 _Makes = Callable[[workload_views.Identity], Sequence[_Made]]
-"""The ways an owner's pods may be marked: releases of a controller differ, and a gang is filed under each."""
+"""The possible markings of an owner's pods. Releases of a controller differ, so a size is stored for each."""
 
 
 def _owner(kind: str, counts: _Counts, makes: _Makes) -> Callable[[workload_views.Workload], sizes.Told]:
@@ -62,7 +62,7 @@ def _owner(kind: str, counts: _Counts, makes: _Makes) -> Callable[[workload_view
 def _key(
     kind: str, owner: workload_views.Identity, template: workload_views.Template | None, made: _Made
 ) -> workload.GangKey:
-    """The gang of a pod that a controller makes of a template."""
+    """Return the gang of the pods that a controller creates from a template."""
     template = template or workload_views.Template()
     labels, annotations = template.tags()
     spec = template.spec or workload_views.TemplateSpec()
@@ -78,7 +78,7 @@ def _key(
 
 
 def _parallel(obj: workload_views.Workload) -> Sequence[workload_views.Replicas]:
-    """A batch Job runs `parallelism` pods at once, fewer where fewer completions are left (job controller)."""
+    """Return the pods of a batch Job: `parallelism`, or fewer if fewer completions remain (job controller)."""
     at_once = 1 if obj.spec.parallelism is None else obj.spec.parallelism
     if obj.spec.completions is not None:
         done = (obj.status and obj.status.succeeded) or 0
@@ -116,7 +116,7 @@ def _batch(owner: workload_views.Identity) -> Sequence[_Made]:
 
 
 def _volcano(owner: workload_views.Identity) -> Sequence[_Made]:
-    """Volcano names the PodGroup after its Job (pkg/controllers/job: GeneratePodgroupName)."""
+    """Return the markings of Volcano Jobs: the PodGroup is named after the Job (pkg/controllers/job)."""
     group = _Made(annotations={names.VOLCANO_GROUP: f"{owner.name}-{owner.uid}"})
     return (group, _Made({names.VOLCANO_JOB: owner.name}))
 
@@ -134,7 +134,7 @@ def _mpi(owner: workload_views.Identity) -> Sequence[_Made]:
 
 
 def _training_job(kind: str) -> sizes.Kind:
-    """A job of the training-operator v1, whose pods carry its controller's name (pkg/controller.v1)."""
+    """Return a training-operator v1 kind; its pods are labelled with the controller's name (pkg/controller.v1)."""
     told = _owner(kind, _replica_types, _kubeflow(f"{kind.lower()}-controller"))
     return sizes.Kind(f"{kind.lower()}s.kubeflow.org", sizes.Source.OWNER, told)
 

@@ -1,7 +1,6 @@
-"""How many pods a gang has, by the objects that say so: ruling 19's order of who is asked.
+"""Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
-Owns the numbers that were told, by whom, and who is believed. What an object tells is `size_kinds`; the pods seen
-are `fleet`'s.
+Stores the reported sizes by source object. `size_kinds` reads them from the objects; `fleet` counts existing pods.
 """
 
 import enum
@@ -12,24 +11,24 @@ import msgspec
 
 from railwright.fabric import names, views, workload, workload_views
 
-MOST_PODS = 150_000  # of a cluster (Kubernetes' "Considerations for large clusters"): a number someone wrote is no size
+MOST_PODS = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
 Told = Mapping[workload.GangKey, int]
-"""Pods of each gang that one object speaks of."""
+"""Gang -> number of pods, as reported by one object."""
 
 
 class Source(enum.IntEnum):
-    """Who may know a gang's size, in the order they are asked; the first that knows it is believed."""
+    """The sources of gang sizes in order of precedence."""
 
-    VOLCANO = 0  # PodGroups, by API group: two of one name are two
+    VOLCANO = 0  # PodGroups by API group: PodGroups of the same name in two API groups are different objects
     PLUGINS = 1
     IN_TREE = 2
-    POD = 3  # the pods' own annotation
+    POD = 3  # annotation of the pods
     OWNER = 4
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of object that tells sizes. `name` is that of its watch: two versions of an API are two rows."""
+    """A kind of object that declares gang sizes. `name` is that of its watch; each API version is a kind of its own."""
 
     name: str
     source: Source
@@ -37,18 +36,18 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 Sized = views.PodGroup | workload_views.Workload
-PODS = Kind("pods", Source.POD, lambda _: {})  # filed by gang: of a hundred thousand pods, a gang's all say one thing
+PODS = Kind("pods", Source.POD, lambda _: {})  # keyed by gang, not by pod: all pods of a gang report the same size
 
 
 class Sizes:
-    """What every object has told. Objects are named namespace/name within their kind."""
+    """All reported sizes. An object is identified by kind and namespace/name."""
 
     def __init__(self) -> None:
         self._told: dict[Source, dict[workload.GangKey, tuple[tuple[str, int], ...]]] = {each: {} for each in Source}
         self._keys: dict[str, dict[str, tuple[workload.GangKey, ...]]] = {}
 
     def least(self, key: workload.GangKey) -> int:
-        """The size of a gang by the first source that knows it; 0 where none does."""
+        """Return the size of a gang by the first source that reports it, or 0."""
         for told in self._told.values():
             found = told.get(key) or told.get(workload.group_of(key))
             if found:
@@ -56,11 +55,11 @@ class Sizes:
         return 0
 
     def put(self, kind: Kind, obj: Any) -> bool:
-        """An object appeared or changed; True if that makes a difference."""
+        """Store the sizes of an added or changed object; return True if they changed."""
         return self.file(kind, holder_of(obj.metadata), kind.told(obj))
 
     def file(self, kind: Kind, holder: str, told: Told) -> bool:
-        """All that `holder` tells from now on; True if it told something else before."""
+        """Replace the sizes reported by `holder`; return True if they changed."""
         held, holders = self._told[kind.source], self._keys.setdefault(kind.name, {})
         label = f"{kind.name} {holder}"
         before = {key: dict(held[key])[label] for key in holders.pop(holder, ())}
@@ -77,7 +76,7 @@ class Sizes:
         return True
 
     def replace(self, kind: Kind, objects: Sequence[Any]) -> bool:
-        """The full list of a kind; True if that makes a difference."""
+        """Replace the objects of a kind by a full list; return True if a size changed."""
         listed = {holder_of(obj.metadata) for obj in objects}
         gone = [holder for holder in self._keys.get(kind.name, ()) if holder not in listed]
         changes = [self.file(kind, holder, {}) for holder in gone]
@@ -85,11 +84,11 @@ class Sizes:
 
 
 def holder_of(metadata: views.ObjectMeta | workload_views.Identity) -> str:
-    """The name of an object within its kind."""
+    """Return namespace/name of an object."""
     return f"{metadata.namespace}/{metadata.name}"
 
 
 def told_by_pod(pod: views.Pod) -> int:
-    """The size a pod itself names: LeaderWorkerSet writes it on every pod of a group; 0 where there is none."""
+    """Return the gang size in the pod's annotation, or 0. LeaderWorkerSet writes it on every pod of a group."""
     text = pod.metadata.annotations.get(names.LEADER_WORKER_SIZE, "")
-    return int(text[:6]) if text.isascii() and text.isdigit() else 0  # a forged endless number must not cost time
+    return int(text[:6]) if text.isascii() and text.isdigit() else 0  # truncated: parsing a long number costs time

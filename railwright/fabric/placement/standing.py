@@ -1,7 +1,7 @@
-"""How a kind of node stands towards a kind of pod: worked out once for all nodes and pods alike.
+"""Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
-Owns the step from what is free on a node (`Facts`, hashable) to what it is worth (`Standing`): the refusal, the
-modelled bandwidth of each member it could hold, and the terms of the score but locality.
+The input is the state of a node (`Facts`, hashable). The output (`Standing`) has the reason to filter the node, the
+modelled bandwidth per slot, and the inputs of all score terms except locality.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,29 @@ import msgspec
 from railwright.fabric import resources
 from railwright.fabric.placement import bandwidth, numa, planner, profile, rails
 
-MOST_MEMBERS = 64  # of one gang on one node; a node of more slots is counted as one of so many
+MOST_MEMBERS = 64  # upper limit for the slots of one node; a larger number counts as this
 
 
 class Facts(NamedTuple):
-    """Everything of a node that matters to a profile. Amounts in milli-units, by `Profile.devices`."""
+    """Node state that determines its evaluation. Amounts in milli-units, in the order of the signature's `devices`."""
 
     eligible: bool
     shape: str
-    others: int  # members that fit by what is not a device (CPU, memory, pods), at most MOST_MEMBERS
+    others: int  # pods that fit by CPU, memory and number of pods, at most MOST_MEMBERS
     free: tuple[int, ...]
     allocatable: tuple[int, ...]
     capacity: tuple[int, ...]
-    own: tuple[
-        int, ...
-    ]  # used by peers of the asking pod, which share its NICs; rails that they use count even if not requested
+    # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
+    own: tuple[int, ...]
     zones: numa.Zones
-    whole: numa.Zones  # the same node with nothing on it
-    kubelet: str  # the sentence why its kubelet would reject such a pod; "" where it would not
-    hopeless: bool  # kubelet would also on the empty node
-    elsewhere: tuple[int, ...] = ()  # taken by announced pods of other schedulers, not in `free`; () where nothing is
+    whole: numa.Zones  # allocatable, as if no pod ran on the node
+    kubelet: str  # kubelet's admission error for such a pod; "" if there is none
+    hopeless: bool  # kubelet would reject the pod even on the empty node
+    elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
 
 
 class RailStanding(msgspec.Struct, frozen=True):
-    """One pool the pod needs, on a node. Amounts in milli-units."""
+    """Availability of one device pool on a node. Amounts in milli-units."""
 
     need: rails.Need
     free: int
@@ -44,36 +43,36 @@ class RailStanding(msgspec.Struct, frozen=True):
 
     @property
     def sufficient(self) -> bool:
-        """True when the devices are free now."""
+        """True if enough devices are free."""
         return self.free >= self.need.amount
 
     @property
     def possible(self) -> bool:
-        """True when the node could ever give them: otherwise waiting does not help."""
+        """True if the node has enough allocatable devices; otherwise waiting does not help."""
         return self.allocatable >= self.need.amount > 0
 
     @property
     def healthy(self) -> bool:
-        """True when the device plugin offers all it has."""
+        """True if all devices of the plugin are allocatable."""
         return self.allocatable >= self.capacity
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """One kind of node, for one profile."""
+    """The evaluation of one node class for one scheduling signature."""
 
     facts: Facts
     want: numa.Want
     rails: tuple[RailStanding, ...]
-    spots: tuple[numa.Spot, ...]  # of successive members, where the NUMA layout is known
+    spots: tuple[numa.Spot, ...]  # NUMA assignments of one pod after another; () if the layout is unknown
     grade: planner.Grade
-    refusal: str  # "" where it fits: the sentence shown to the user
-    unresolvable: bool  # True: no pod leaving this node would help
-    aligned: bool | None  # whether its GPUs and rails can be had beside each other; None where nothing is known
-    packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, taken by this pod)
+    refusal: str  # message for the user if the node is filtered; "" if the pod fits
+    unresolvable: bool  # the pod would not fit even if all other pods left the node
+    aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
+    packed: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, requested by this pod)
 
     @property
     def rails_there(self) -> int:
-        """Bit mask of the wanted rails that the node has, free or not; all where the pod wants none."""
+        """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
         if not self.rails:
             return planner.ALL_RAILS
         there = [pool.allocatable > 0 for pool in self.rails for _ in pool.need.rails]
@@ -81,7 +80,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def of(kind: profile.Profile, facts: Facts) -> Standing:
-    """How nodes with these facts stand."""
+    """Evaluate nodes with these facts."""
     pools = _pools(kind, facts)
     refusal, unresolvable = _refusal(kind, facts, pools)
     slots = min(facts.others, *(_slots(kind, facts)), MOST_MEMBERS)
@@ -117,7 +116,7 @@ def _pools(kind: profile.Profile, facts: Facts) -> tuple[RailStanding, ...]:
 
 
 def _slots(kind: profile.Profile, facts: Facts) -> list[int]:
-    """Members that fit by each device they request; what is only wanted, by record or policy, limits nobody."""
+    """Return the slots by each requested device. Rails needed only by record, annotation or policy are no limit."""
     return [
         max(0, free // kind.requests[name])
         for name, free in zip(kind.devices, facts.free, strict=True)
@@ -148,7 +147,7 @@ def _grade(
 
 
 def _compact(kind: profile.Profile, facts: Facts, spots: tuple[numa.Spot, ...]) -> int:
-    """How many members take no more NUMA nodes than on an empty node; of a job of one pod its GPUs alone count."""
+    """Return the slots that use no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
     want = numa.Want(accelerators=kind.want.accelerators, pools=()) if kind.alone else kind.want
     if kind.alone:
         spots = numa.members(facts.zones, want, len(spots))
@@ -158,7 +157,7 @@ def _compact(kind: profile.Profile, facts: Facts, spots: tuple[numa.Spot, ...]) 
 
 
 def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
-    """The share of its rails' bandwidth a member keeps where some of them are on another NUMA node."""
+    """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
     wanted = sum(amount for _, amount in kind.want.pools) // resources.UNIT
     if spot.aligned or not wanted:
         return 1.0
@@ -166,9 +165,9 @@ def _alignment(kind: profile.Profile, spot: numa.Spot) -> float:
 
 
 def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...], more: int = 1) -> tuple[float, ...]:
-    """What each wanted rail gives of all that is wanted, by the pods on its NIC and by its health.
+    """Return the bandwidth of each needed rail as a share of all needed rails, for each of `more` further pods.
 
-    It is that of each of so many more members; they share NICs with each other, with mates and with other jobs.
+    Pods share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     wanted = sum(len(pool.need.rails) for pool in pools)
     offset = len(kind.devices) - len(kind.needs)
@@ -183,19 +182,19 @@ def _shares(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]
 
 
 def _pods_on_a_nic(pool: RailStanding, own: int, kind: profile.Profile, more: int) -> int:
-    """Pods on each NIC of a pool with so many more members, if devices are handed out evenly over the NICs."""
+    """Return the pods per NIC of a pool with `more` further pods, assuming an even distribution over the NICs."""
     nics = sum(1 for rail in kind.fabric.rails if rail.resource == pool.need.resource) or 1
     whole = nics * max(1, kind.fabric.devices_per_rail) * resources.UNIT  # one pod on every NIC
     counted = kind.requests.get(pool.need.resource, 0) > 0
     others = max(0, pool.allocatable - pool.free - (own if counted else 0))
     gang = own + more * pool.need.amount
-    if pool.need.amount > whole:  # several devices of one NIC: a pod shares nothing with itself
+    if pool.need.amount > whole:  # several devices of one NIC: a pod does not share a NIC with itself
         gang = gang * whole // pool.need.amount
     return max(1, -(-(others + gang) // whole))
 
 
 def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...]) -> tuple[str, bool]:
-    """The sentence that refuses a node, and whether waiting cannot help (ruling 21)."""
+    """Return (message, True if waiting cannot help) by docs/interface.md 7.3; message "" if the pod fits."""
     placement = kind.fabric.placement
     found = _rails_refusal(pools) if placement.rails == "required" else ("", False)
     if not found[0] and facts.elsewhere:
@@ -206,9 +205,9 @@ def _refusal(kind: profile.Profile, facts: Facts, pools: tuple[RailStanding, ...
 
 
 def _promised_refusal(kind: profile.Profile, facts: Facts) -> str:
-    """The sentence where a requested device would be free, had another scheduler not announced a pod that takes it.
+    """Return a message if a requested device is free except for an assumed pod of another scheduler, else "".
 
-    Holds whatever the policy prefers: the asking scheduler cannot know of that pod, and kubelet would reject the later.
+    Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
     """
     for name, free, elsewhere in zip(kind.devices, facts.free, facts.elsewhere, strict=True):
         amount = kind.requests.get(name, 0)
@@ -219,7 +218,7 @@ def _promised_refusal(kind: profile.Profile, facts: Facts) -> str:
 
 
 def promised_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> str:
-    """The sentence that a device of a node is to go to a pod of another scheduler; amounts in milli-units."""
+    """Format the message that a device is allocated to an unbound pod of another scheduler; amounts in milli-units."""
     at = f" of {node}" if node else ""
     amounts = f"{max(0, free) // resources.UNIT} {resource} left, {needed // resources.UNIT} needed"
     return f"railwright: {label}{at} is promised to a pod of another scheduler that is not bound yet: {amounts}"

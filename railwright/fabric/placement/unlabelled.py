@@ -1,7 +1,7 @@
-"""Which nodes lack a domain label, for the operator to mend: such nodes are placed on last.
+"""Finds nodes without topology labels, for the operator to fix: such nodes are used last.
 
-Owns what counts as a gap. Only nodes that could take part in a fabric are looked at (they have an accelerator or a
-device of its rails), and of a preset only the levels that exist here: its labels name as many as anybody's fabric has.
+Only nodes with an accelerator or a rail device of the fabric count. Of a preset only the levels that exist in this
+cluster count, because presets define the labels of the deepest known fabrics.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from railwright.fabric.placement import fleet, rails
 from railwright.fabric.policy import model, presets
 
 Gaps = Mapping[str, tuple[str, ...]]
-"""Names of the nodes without a value, sorted, for each domain key of the policy."""
+"""Domain key of the policy -> sorted names of the nodes without a value."""
 
 
 def gaps(document: model.FabricPolicy, state: fleet.Fleet, pools: Mapping[tuple[str, str], str]) -> Gaps:
-    """The gaps of all fabrics; `pools` as in rails.counted."""
+    """Return the nodes without topology labels of all fabrics; `pools` as in `rails.counted`."""
     found: dict[str, set[str]] = {}
     for each in document.fabrics.values():
         fabric = rails.counted(each, pools)
@@ -45,5 +45,5 @@ def _of_fabric(fabric: model.Fabric, document: model.FabricPolicy, state: fleet.
 
 
 def _labels(key: str, own: list[str]) -> list[str]:
-    """The labels a node with these rails should have for a per-rail key."""
+    """Return the labels that a node with these rails should have for a per-rail key."""
     return [*topology.per_rail(key, own)] if topology.RAIL in key else []

@@ -1,7 +1,7 @@
-"""One node's outcome in words, found only when somebody asks.
+"""Explains the result of one node: score, terms with their reasons, missing rails, and the pods that use them.
 
-Owns what is shown of a node: its score, the terms with their reasons, rails that fall short and who holds them. A row
-keeps only what was true when the decision fell, and nothing of the request.
+Explanations are formatted on demand from rows. A row stores the node's state at the time of the decision, and nothing
+of the request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,53 +14,53 @@ from railwright.fabric import topology
 from railwright.fabric.placement import fleet, ledger, planner, rails, standing
 from railwright.fabric.placement.terms import locality
 
-HOLDERS_NAMED = 5  # of a shared pool's holders, of whom a node may have a hundred
+HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
 Holder = fleet.FleetPod | ledger.Entry
-"""A pod that takes something of a node, bound or announced."""
+"""A bound or assumed pod on a node."""
 
 
 class Row(NamedTuple):
-    """One node as a decision saw it."""
+    """The state of one node at the time of a decision."""
 
     node: str
     score: float
-    stands: standing.Standing | None  # None: the cache has not seen the node
+    stands: standing.Standing | None  # None: the cache does not contain the node
     leaf: topology.Domain
-    holders: tuple[Holder, ...]  # pods of the node, where a rail falls short
+    holders: tuple[Holder, ...]  # pods of the node, if it has too few free devices of a rail
 
 
 class HeldRail(msgspec.Struct, frozen=True):
-    """One pool the pod needs, on one node. Amounts in milli-units."""
+    """Usage of one device pool on a node. Amounts in milli-units."""
 
     need: rails.Need
     free: int
     allocatable: int
     sufficient: bool
-    holders: tuple[str, ...]  # namespace/name, where it falls short; one more than named: there are more
+    holders: tuple[str, ...]  # namespace/name of pods that use it, if not sufficient; at most HOLDERS_NAMED + 1
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One node's outcome."""
+    """The explanation of one node."""
 
     node: str
-    known: bool  # False: the cache has not seen the node; it stays and scores 0 (ruling 23)
+    known: bool  # False: the cache does not contain the node; it is feasible and scores 0 (docs/interface.md 7.5)
     score: float  # 0..100
-    refusal: str  # "" where it fits: the sentence shown to the user
-    unresolvable: bool  # True: no pod leaving this node would help
+    refusal: str  # message for the user if the node is filtered; "" if the pod fits
+    unresolvable: bool  # the pod would not fit even if all other pods left the node
     terms: Mapping[str, tuple[float, str]]  # term -> (value 0..1, reason)
     rails: tuple[HeldRail, ...]
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """What the words of one decision need besides the node."""
+    """Builds the explanations of one decision."""
 
     plan: planner.Plan
     gang: locality.GangStanding
-    terms: Sequence[ModuleType]  # the terms that count but locality
+    terms: Sequence[ModuleType]  # the weighted terms except locality
 
     def verdict(self, row: Row) -> Verdict:
-        """The node in words."""
+        """Return the explanation of a node."""
         stands = row.stands
         if stands is None:
             return Verdict(row.node, known=False, score=0.0, refusal="", unresolvable=False, terms={}, rails=())
@@ -88,7 +88,7 @@ class Wording(msgspec.Struct, frozen=True):
 
 
 def held_rails(row: Row) -> tuple[HeldRail, ...]:
-    """The pools of a row, with who holds what falls short."""
+    """Return the device pools of a row, with the pods that use the insufficient ones."""
     return tuple(
         HeldRail(
             need=rail.need,

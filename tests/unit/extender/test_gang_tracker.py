@@ -77,7 +77,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [landing.COMPACT]
     assert site.told().why == (
-        "4 pods remain; the largest leaf with room at full bandwidth, a in s-a, holds 3; 2 leaves is the least",
+        "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
 
 
@@ -116,10 +116,17 @@ def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once()
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.told().outcome == "unplaceable", "the explanation does not wait"
+<<<<<<< HEAD:tests/unit/extender/test_gang_tracker.py
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (found,) = site.verbs.gangs.check(site.now + 1)
     assert (found.code, found.pod, found.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
     assert found.message == "4 pods remain, each with rail0..rail3; the free nodes hold 3"
+=======
+    assert site.look(after=gangs.WAITING_SECONDS - 1) == []
+    (found,) = site.verbs.gangs.look(site.now + 1)
+    assert (found.word, found.pod, found.again) == (gangs.UNPLACEABLE, "w-0", False)
+    assert found.message == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
+>>>>>>> wplace:tests/unit/extender/test_gangs.py
     assert site.look(after=30) == []
     (found,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert found.is_repeated
@@ -295,8 +302,8 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
     assert (found.code, found.pod) == (gang_tracker.MIXED, "w-0")
     assert found.message == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "
-        "sha256:bbbbbbbbbbbb (w-2); what is injected may differ between them: recreate those that are not under the "
-        "one in force, sha256:test"
+        "sha256:bbbbbbbbbbbb (w-2); their injected settings may differ: recreate the pods that are not under the "
+        "current version, sha256:test"
     )
     assert site.told().why == (found.message,)
     assert site.look() == []

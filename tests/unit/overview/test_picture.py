@@ -122,7 +122,7 @@ def test_a_gang_that_waits_is_told_why():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
     assert found.state == model.UNPLACEABLE
-    assert "the free nodes hold 1" in found.why[0]
+    assert "the cluster has slots for 1" in found.why[0]
 
 
 def test_a_gang_that_fits_is_told_where():
@@ -235,5 +235,5 @@ def test_of_members_that_lose_what_one_lacks_the_one_is_named():
     nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
     pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
     found = Cluster(nodes, pods, policy=placing.policy()).gang()
-    assert found.why[-1].endswith("members: some rail is missing on a mate")
-    assert sum("missing on a mate" in each for each in found.why) == 1
+    assert found.why[-1].endswith("members: a rail is missing on another pod's node")
+    assert sum("missing on another pod's node" in each for each in found.why) == 1

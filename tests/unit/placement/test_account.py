@@ -23,22 +23,20 @@ def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
 
 def test_two_leaves_because_the_largest_holds_too_few():
     _, why = told(leaves(a=5, b=5), 8)
-    assert why == (
-        "8 pods remain; the largest leaf with room at full bandwidth, a in s-a, holds 5; 2 leaves is the least",
-    )
+    assert why == ("8 pods remain; the largest leaf at full bandwidth, a in s-a, has 5 slots; 2 leaves is the minimum",)
 
 
 def test_three_leaves_because_the_two_largest_hold_too_few():
     _, (why,) = told(leaves(a=4, b=3, c=3), 9)
-    assert "the 2 largest leaves with room at full bandwidth hold 7 (a in s-a 4, b in s-b 3)" in why
-    assert why.endswith("3 leaves is the least")
+    assert "the 2 largest leaves at full bandwidth have 7 slots (a in s-a 4, b in s-b 3)" in why
+    assert why.endswith("3 leaves is the minimum")
 
 
 def test_one_leaf_would_hold_it_but_slower_and_the_reason_of_that():
     slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
     decision, why = told([*leaves(a=4), slow, *leaves(b=3)], 5)
     assert decision.plan.least == 1
-    assert why[1] == ("1 leaf (a in s-a) would hold it, but at 0.88 of the bandwidth: rail2 degraded on 1 node")
+    assert why[1] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
 
 
 def test_numa_splits_are_named():
@@ -55,14 +53,14 @@ def test_numa_splits_are_named():
     decision = decide.Desk(state, book()).decide(question)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert decision.reasons().why == (
-        "no more than 0.63 of the bandwidth: better nodes hold 0 of the 4 pods; NUMA splits on 4 nodes",
+        "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
     )
 
 
 def test_what_the_uplinks_of_a_small_leaf_carry():
     _, why = told(leaves(a=1, b=1), 2, oversubscription=[7])
-    assert why[0].endswith("2 leaves is the least")
-    assert why[1].startswith("no more than 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
+    assert why[0].endswith("2 leaves is the minimum")
+    assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
 
 
 def test_fewer_leaves_whose_uplinks_are_too_weak():
@@ -71,7 +69,7 @@ def test_fewer_leaves_whose_uplinks_are_too_weak():
     held = [pod(f"busy-{leaf}-{i}", on=f"{leaf}-{i}") for leaf in "bcd" for i in range(4)]
     decision, why = told(nodes, 7, held, oversubscription=[7])
     assert {leaf[0] for leaf in decision.plan.leaves} == {"b", "c", "d"}
-    slower = "2 leaves (a in s, b in s) would hold it, but at 0.57 of the bandwidth"
+    slower = "2 leaves have enough slots (a in s, b in s), but at 0.57 of the bandwidth"
     assert why == (f"{slower}: the uplinks of a in s (4 nodes, 7:1) carry 0.57",)
 
 
@@ -84,7 +82,8 @@ def test_rails_a_gang_has_to_do_without():
     assert decision.plan.bandwidth == pytest.approx(0.75)
     why = decision.reasons().why
     assert (
-        "no more than 0.75 of the bandwidth: better nodes hold 0 of the 4 pods; rail3 dead or absent on 4 nodes" in why
+        "at most 0.75 of the bandwidth: faster nodes have slots for 0 of the 4 pods; rail3 dead or absent on 4 nodes"
+        in why
     )
     assert "the gang runs without rail3: too few nodes have it free" in why
 
@@ -95,9 +94,9 @@ def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
     decision, why = told(leaves(a=6), 8, held)
     assert not decision.reasons().fits
     assert why == (
-        "8 pods remain, each with rail0..rail3; the free nodes hold 5",
+        "8 pods remain, each with rail0..rail3; the cluster has slots for 5",
         "1 node: rail2 has 0 of 1 free, 1 needed",
-        "rail2 of a-02 is held by train/llm-3",
+        "rail2 on a-02 is used by train/llm-3",
     )
 
 
@@ -108,13 +107,13 @@ def test_too_little_room_on_nodes_that_may_not_be_used():
         node("c-0", "c", taints=[{"key": "x", "effect": "NoSchedule"}]),
     ]
     _, why = told(nodes, 4)
-    assert "2 nodes: cordoned, not ready, tainted or not selected by the pod" in why
+    assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
 def test_nodes_without_a_label_are_said_to_need_one():
     decision, why = told([node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.complete
-    assert why == ("only nodes without a domain label hold the 2 pods that remain: label them",)
+    assert why == ("only nodes without a topology label have slots for the 2 pods that remain: label these nodes",)
 
 
 def test_mates_already_placed_are_a_reason():
@@ -122,7 +121,7 @@ def test_mates_already_placed_are_a_reason():
     book_.allocate(entry(pod("job-worker-0", group="gang"), "c-00"))
     decision, why = told(leaves(a=4, c=2), 5, book_=book_, rank=1)
     assert {leaf[0] for leaf in decision.plan.leaves} == {"a", "c"}
-    assert "mates are placed already on c in s-c (1), whose room is taken first" in why[0]
+    assert "other pods of the gang are placed on c in s-c (1): these are filled first" in why[0]
 
 
 def sample(nodes, held, leaves_offered):
@@ -137,7 +136,7 @@ def test_a_sample_without_the_better_leaf_is_said():
     ]
     decision = sample(leaves(a=110, b=120, c=5), held, "bc")
     assert decision.reasons().why == (
-        "fewer leaves (a in s-a) have the room, but the scheduler offers no node of a in s-a",
+        "fewer leaves (a in s-a) have enough slots, but the scheduler offers no node of a in s-a",
     )
 
 
@@ -145,7 +144,7 @@ def test_a_sample_with_too_little_room_does_not_mean_that_there_is_none():
     decision = sample(leaves(a=110, b=120), [pod(f"busy-{i}", on=f"b-{i:02}") for i in range(116)], "b")
     assert not decision.plan.complete
     assert decision.reasons() == account.Account(
-        fits=True, why=("8 pods remain; the nodes offered hold 4; the scheduler offers no node of a in s-a",)
+        fits=True, why=("8 pods remain; the offered nodes have slots for 4; the scheduler offers no node of a in s-a",)
     )
 
 

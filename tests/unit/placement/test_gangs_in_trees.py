@@ -113,7 +113,7 @@ def test_a_node_of_another_type_is_told_why_it_is_passed_over():
     pods = gang(4, pod)
     loop.submit(pods)
     told = loop.asks(pods[0]).verdicts["leaf-0-02"].terms["locality"][1]
-    assert "the gang is kept on nodes of type A" in told
+    assert "the gang uses only nodes of type A" in told
     assert "slow" not in told
 
 
@@ -256,14 +256,14 @@ def test_what_uplinks_carry_is_told_with_whose_they_are():
     half = [halved(each) for each in gang(2, pod)]
     loop.submit(half)
     told = " ".join(loop.asks(half[0]).reasons().why)
-    assert "(4 nodes, 28:1, those of the rails that the gang does not use too) carry 0.29" in told
+    assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in told
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_mates_would_share():
     loop = Loop([*shared(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert "NICs too few for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).reasons().why)
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).reasons().why)
 
 
 def halved(whole):

@@ -55,7 +55,7 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
         "railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
         f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
         "(free: node 0: 4 nvidia.com/gpu; node 1: 4 nvidia.com/gpu); "
-        "ask for less, or set topologyManagerPolicy: best-effort"
+        "request fewer devices or set topologyManagerPolicy: best-effort"
     )
 
 
@@ -80,7 +80,7 @@ def test_restricted_admits_the_least_numa_nodes_that_an_empty_node_would_need_an
 
 def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
     said = rejected(report(*IDLE, policy="restricted"), want(8, 0, 1, 2, 3))
-    assert "the least NUMA nodes differ (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in said
+    assert "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in said
 
 
 def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():

@@ -32,7 +32,7 @@ def test_a_member_on_another_leaf_makes_it_spread_and_is_named():
     landed = landing.of(places(LEAF_A, LEAF_A, LEAF_A, LEAF_B), WHOLE, SIZES, [7])
     assert landing.outcome(landed, WHOLE) == landing.SPREAD
     assert landing.sentence(landed, WHOLE) == (
-        "4 pods are on 2 leaves (a in s 3, b in s 1); 1 had been possible; modelled bandwidth 0.14 of 1.00 possible: "
+        "4 pods run on 2 leaves (a in s 3, b in s 1); 1 was the minimum; modelled bandwidth 0.14, best possible 1.00: "
         "the uplinks of b in s (1 node, 7:1) carry 0.14; not on the planned leaves: w-3 on n-3 (b in s)"
     )
 

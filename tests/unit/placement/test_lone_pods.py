@@ -52,8 +52,8 @@ def test_of_nodes_equally_full_the_one_whose_rails_are_beside_its_gpus_is_best(w
     assert 1 <= 10 - steps[found.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert found.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
     told = {name: verdict.terms["numa"] for name, verdict in found.verdicts.items()}
-    assert told["a"] == (0.0, "0 of 2 rails beside their GPUs, NUMA nodes 0+1")
-    assert told["b"] == (1.0, "GPUs and rails beside each other on NUMA node 0")
+    assert told["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert told["b"] == (1.0, "GPUs and rails together on NUMA node 0")
     required = decided(where, holding("p", 4, 0, 1), *others, numa="required").verdicts
     assert required["a"].refusal
     assert not required["b"].refusal
@@ -68,9 +68,9 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
     if where != "no domains":
         assert found.plan.bandwidth < found.plan.bound == 1.0, "what it says is true of the node it leads to"
         (why,) = found.reasons().why
-        assert "a job of one pod completes nodes first" in why
-        assert found.verdicts["a"].terms["locality"][1] == "a job of one pod completes a node in use, whatever its leaf"
-    assert found.verdicts["a"].terms["numa"] == (0.0, "0 of 2 rails beside their GPUs, NUMA nodes 0+1")
+        assert "a single-pod job fills partly used nodes first" in why
+        assert found.verdicts["a"].terms["locality"][1] == "a single-pod job fills partly used nodes first, on any leaf"
+    assert found.verdicts["a"].terms["numa"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
 
 
 @wheres

@@ -102,7 +102,11 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
     [
         ("single-numa-node", {GPU: "8"}, "no NUMA node has 8 nvidia.com/gpu free together"),
         ("single-numa-node", {GPU: "8", RESOURCES[0]: "1"}, "no NUMA node has 8 nvidia.com/gpu, 1 nvidia.com/mlx5_0"),
-        ("restricted", {GPU: "8", RESOURCES[0]: "1"}, "the least NUMA nodes differ (8 nvidia.com/gpu on 2, 1 nvidia"),
+        (
+            "restricted",
+            {GPU: "8", RESOURCES[0]: "1"},
+            "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia",
+        ),
     ],
 )
 def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager, requests, because, scope):

@@ -1,7 +1,7 @@
-"""What a node is worth to a job of one pod: it completes nodes, and does not break whole ones.
+"""Scores a node for a single-pod job, which fills partly used nodes before it takes idle ones.
 
-Owns that order. A node comes first that holds the pod's GPUs on the fewest NUMA nodes, of these one that is in use, of
-these the fullest; among nodes equally full the alignment of the pod's rails decides.
+Order: nodes that hold the pod's GPUs on the fewest NUMA nodes; among these, partly used nodes; among these, the
+fullest; among equally full nodes, the alignment of the pod's rails (docs/interface.md 7.6).
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,23 @@ from railwright.fabric import resources
 from railwright.fabric.placement import standing
 from railwright.fabric.placement.terms import numa, packing
 
-_COMPACT, _FULL = 1.0, 0.9  # GPUs that are not split outweigh any difference in how full nodes are
-_ALIGNED = 0.5  # of one accelerator: what the alignment of rails counts beside how full nodes are
+_COMPACT, _FULL = 1.0, 0.9  # unsplit GPUs outweigh any difference in utilization
+_ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
 
 Order = tuple[float, ...]
-"""The lower, the earlier a node is taken."""
+"""Sort key of a node; lower comes first."""
 
 
 def order(node: standing.Standing) -> Order:
-    """The lower, the earlier a node is taken."""
+    """Return the sort key of a node; lower comes first."""
     return node.grade.reserve, -round(packing.share(node), 6), -numa.value(node)[0]
 
 
 def worth(node: standing.Standing, weights: Mapping[str, float]) -> float:
-    """What a node is worth without its rails, of the weights of NUMA nodes and packing together: the order as a number.
+    """Return the order as a number between 0 and the sum of the weights of `numa` and `packing`. Rails are left out.
 
-    `weights`: of the terms that count.
+    `weights` are those of the enabled terms.
     """
     judged = numa.NAME in weights
     tie = _ALIGNED / max((total // resources.UNIT for _, total, _ in packing.filling(node)), default=1)

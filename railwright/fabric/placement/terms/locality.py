@@ -1,7 +1,6 @@
-"""How close a node brings the pod to its gang: the leaf it is due in, another of the plan, the same spine, or none.
+"""Scores how close a node is to the gang: target leaf, another planned leaf, a leaf of the same spine, or elsewhere.
 
-Few, wide tiers on purpose: a greedy scheduler that adds other scores then still follows the plan rank by rank
-(placement study, point 3).
+There are few tiers, far apart, so that a greedy scheduler that adds other scores still follows the plan rank by rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,22 +15,22 @@ NO_RESERVE = 1 << 30
 
 
 class GangStanding(msgspec.Struct, frozen=True):
-    """The gang and its plan, as far as a node's place can be judged by them."""
+    """Summary of a gang and its plan, for scoring leaves."""
 
-    due: topology.Domain | None  # the leaf of the asking pod's rank
-    plan: Sequence[topology.Domain]  # leaves still to be filled, in order
-    rooms: Mapping[topology.Domain, int]
-    mates: Mapping[topology.Domain, int]  # leaf -> placed mates
-    remaining: int  # pods to place, the asking one too
-    counted: bool = True  # False: the asking pod is a launcher, which the plan of its workers says nothing of
-    reserve: int = NO_RESERVE  # of nodes in the leaf that is due: those of a higher one are spared (planner.Grade)
-    completes: bool = False  # a job of one pod: a node in use, of any leaf; `reserve` is that of such nodes
-    located: bool = True  # False: the policy names no domains, so that locality does not count
-    places: int = 0  # to be found for the pods, each for one as large as the largest; 0: as many as pods
+    due: topology.Domain | None  # target leaf of the requesting pod's rank
+    plan: Sequence[topology.Domain]  # leaves to fill, in order
+    rooms: Mapping[topology.Domain, int]  # slots of each planned leaf
+    mates: Mapping[topology.Domain, int]  # leaf -> number of placed peers
+    remaining: int  # unplaced pods, including the requesting one
+    counted: bool = True  # False for launchers: the plan covers workers only
+    reserve: int = NO_RESERVE  # fill priority to use in the target leaf; nodes with a higher value are kept free
+    completes: bool = False  # single-pod job for which a partly used node is available, on any leaf
+    located: bool = True  # False: the policy has no domains, so locality is not scored
+    places: int = 0  # slots that the unplaced pods need, each of the size of the largest pod; 0: as many as pods
 
 
 def tier(leaf: topology.Domain, gang: GangStanding) -> float:
-    """The value of a leaf, 0..1."""
+    """Return the value of a leaf, 0..1."""
     if gang.due is None:
         return ELSEWHERE
     if leaf == gang.due:
@@ -42,7 +41,7 @@ def tier(leaf: topology.Domain, gang: GangStanding) -> float:
 
 
 def is_beside(leaf: topology.Domain, due: topology.Domain) -> bool:
-    """Whether two leaves have a named parent in common."""
+    """True if two leaves have the same labelled parent."""
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == due[1:])
 
 
@@ -53,30 +52,33 @@ def _all(pods: int) -> str:
 def told(
     leaf: topology.Domain, gang: GangStanding, *, worth: bool, shape: str | None = None, reserve: int = 0
 ) -> tuple[float, str]:
-    """The value of a leaf and the sentence that says it.
+    """Return (value of a leaf, reason).
 
-    `worth` is False for a node that the plan does not count on. Where that is because of its type, `shape` is the one
-    that the gang is kept on; else the node is below the plan's bandwidth.
+    `worth` is False for a node that the plan does not use. If that is because of its type, `shape` is the type that the
+    gang uses; otherwise the node is below the plan's bandwidth.
     """
     shown = topology.name_of(leaf)
     if gang.completes:
         if reserve <= gang.reserve:
-            return DUE, "a job of one pod completes a node in use, whatever its leaf"
-        return PLANNED, "other nodes are in use already and hold it without splitting its GPUs over NUMA nodes"
+            return DUE, "a single-pod job fills partly used nodes first, on any leaf"
+        return PLANNED, "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
     value = tier(leaf, gang)
     if value >= PLANNED and shape is not None:
-        on = f"nodes of type {shape}" if shape else "nodes of no known type"
-        return ELSEWHERE, f"on {shown} of the plan, but the gang is kept on {on}"
+        on = f"nodes of type {shape}" if shape else "nodes of unknown type"
+        return ELSEWHERE, f"{shown} is a planned leaf, but the gang uses only {on}"
     if value >= PLANNED and not worth:
-        return ELSEWHERE, f"on {shown} of the plan, but the node would slow the gang down"
+        return ELSEWHERE, f"{shown} is a planned leaf, but this node would slow the gang down"
     if value == DUE and gang.counted and reserve > gang.reserve:
-        return PLANNED, f"{shown} is the leaf that is due, but others there lose less: this one stays whole or is split"
+        return PLANNED, (
+            f"{shown} is the target leaf, but other nodes in it should be filled first "
+            "(this node is idle, or would split the pod across NUMA nodes)"
+        )
     if value == DUE:
         return value, _describe_target_leaf(leaf, gang)
     if value == PLANNED:
-        return value, f"{shown} is leaf {list(gang.plan).index(leaf) + 1} of the gang's {len(gang.plan)}"
+        return value, f"{shown} is leaf {list(gang.plan).index(leaf) + 1} of {len(gang.plan)} in the gang's plan"
     if value == SAME_PARENT and gang.due:
-        return value, f"{shown} is beside the gang's leaf {topology.name_of(gang.due)}"
+        return value, f"{shown} has the same parent as the target leaf {topology.name_of(gang.due)}"
     return value, f"{shown} is not in the gang's plan"
 
 
@@ -84,9 +86,9 @@ def _describe_target_leaf(leaf: topology.Domain, gang: GangStanding) -> str:
     name, placed = topology.name_of(leaf), gang.mates.get(leaf, 0)
     places = gang.places or gang.remaining
     if places == 1 and not placed:
-        return f"{name} is the tightest leaf with room"
+        return f"{name} is the tightest leaf that fits the pod"
     slots = gang.rooms.get(leaf, 0)
     share = f"{slots} of the {gang.remaining} pods" if slots < places else _all(gang.remaining)
     if slots < places < gang.remaining:
         share = f"as much as {slots} of the largest of the {gang.remaining} pods"
-    return f"{name} has {placed} mates and room for {share} to place"
+    return f"{name} has {placed} placed peers and slots for {share} to place"

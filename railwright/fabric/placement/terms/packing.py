@@ -1,4 +1,4 @@
-"""How full the node would be with the pod on it: fuller first, so that whole nodes stay whole."""
+"""Scores the utilization of the node with the pod on it: fuller nodes first, so that idle nodes stay idle."""
 
 from collections.abc import Sequence
 
@@ -8,24 +8,24 @@ NAME = "packing"
 
 
 def value(node: standing.Standing) -> tuple[float, str]:
-    """The share in use afterwards, and the sentence that says it."""
+    """Return (utilization with the pod, 0..1, and the reason)."""
     if not filling(node):
-        return 0.0, "takes no accelerator or rail"
+        return 0.0, "the pod requests no accelerator or rail"
     what = "accelerators" if node.want.accelerators else "rail devices"
     return share(node), f"{share(node):.0%} of its {what} in use with this pod"
 
 
 def share(node: standing.Standing) -> float:
-    """The mean share in use afterwards over the accelerators the pod takes; over its pools where it takes none.
+    """Return the mean utilization with the pod, of the requested accelerators, or of rail pools if it requests none.
 
-    A pool may have a hundred devices where there are eight accelerators: its share says little of how full a node is.
+    A pool may have a hundred devices on a node of eight accelerators, so pools alone would not show how full it is.
     """
     shares = [min(1.0, (total - free + taken) / total) for free, total, taken in filling(node)]
     return sum(shares) / len(shares) if shares else 0.0
 
 
 def filling(node: standing.Standing) -> Sequence[tuple[int, int, int]]:
-    """(free, allocatable, taken by the pod) of the resources that tell how full the node is."""
+    """Return (free, allocatable, requested by the pod) of each resource that counts for utilization."""
     accelerators = {name for name, _ in node.want.accelerators}
     chosen = [amounts for name, amounts in node.packed.items() if name in accelerators or not accelerators]
     return [amounts for amounts in chosen if amounts[1] > 0]

@@ -1,6 +1,6 @@
-"""How many of the rails the pod wants are free on the node, a degraded rail counting half.
+"""Scores the share of the pod's rails that are free on the node. A degraded rail counts half.
 
-A rail is degraded when its allocatable is below its capacity: its device plugin has lost devices.
+A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices.
 """
 
 from railwright.fabric.placement import bandwidth, standing
@@ -9,10 +9,10 @@ NAME = "rails"
 
 
 def value(node: standing.Standing) -> tuple[float, str]:
-    """The share of wanted rails that are free and healthy, and the sentence that says it."""
+    """Return (share of needed rails that are free and healthy, and the reason)."""
     wanted = sum(len(each.need.rails) for each in node.rails)
     if not wanted:
-        return 1.0, "no rails wanted"
+        return 1.0, "the pod needs no rails"
     free = sum(
         len(each.need.rails) * (1.0 if each.healthy else bandwidth.DEGRADED) for each in node.rails if each.sufficient
     )
