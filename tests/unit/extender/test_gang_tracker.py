@@ -116,17 +116,10 @@ def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once()
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.told().outcome == "unplaceable", "the explanation does not wait"
-<<<<<<< HEAD:tests/unit/extender/test_gang_tracker.py
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (found,) = site.verbs.gangs.check(site.now + 1)
     assert (found.code, found.pod, found.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
-    assert found.message == "4 pods remain, each with rail0..rail3; the free nodes hold 3"
-=======
-    assert site.look(after=gangs.WAITING_SECONDS - 1) == []
-    (found,) = site.verbs.gangs.look(site.now + 1)
-    assert (found.word, found.pod, found.again) == (gangs.UNPLACEABLE, "w-0", False)
     assert found.message == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
->>>>>>> wplace:tests/unit/extender/test_gangs.py
     assert site.look(after=30) == []
     (found,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert found.is_repeated
