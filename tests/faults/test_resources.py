@@ -88,7 +88,7 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     monkeypatch.setenv("TMPDIR", "/nonexistent")
     with pytest.raises(AssertionError) as raised:
         await started("webhook", *place, "--workers", "2", before=limited(FSIZE=0))
-    assert "--workers needs a writable directory for its counters" in str(raised.value)
+    assert "--workers requires a writable directory for the counters" in str(raised.value)
     fault.saw(
         "no file can be written: one process serves, even without stderr; workers refuse to start with a sentence"
     )

@@ -124,7 +124,7 @@ async def test_a_background_task_that_ends_ends_the_server_with_its_reason_in_th
         assert await server.ended == 1
         await caller.close()
     record = next(record for record in caplog.records if record.levelname == "CRITICAL")
-    expected = "the watch of nodes is lost" if how == "raises" else "should run as long as the server"
+    expected = "the watch of nodes is lost" if how == "raises" else "ended before the server"
     assert expected in str(record.exc_info[1])
 
 

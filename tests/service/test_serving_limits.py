@@ -318,7 +318,7 @@ async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, s
     await caller.send(sent)
     answer = await caller.answer()
     assert answer.status == 400
-    assert reason(answer).startswith("not HTTP/1.1")
+    assert reason(answer).startswith("not valid HTTP/1.1")
     assert await caller.hung_up()
     await caller.close()
     assert not caplog.records

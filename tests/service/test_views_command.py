@@ -84,7 +84,7 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(ser
         ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes in all namespaces"),
         ("/api/v1/pods", (403, "Forbidden"), "ask for a ClusterRole with list on pods"),
         ("/api/v1/nodes", (500, "InternalError"), "answers 500 Internal Server Error"),
-        (POLICY, (404, "NotFound"), "From a file: --policy FILE"),
+        (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],
 )
 async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_told(server, capsys, path, given, told):
