@@ -219,7 +219,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
     assert "carry 0.50" in event["message"]
     code, out, _ = await gang.explain(reader, 0)
     assert code == 1
-    assert "spread: 2 pods are on 2 leaves" in out
+    assert "spread: 2 pods run on 2 leaves" in out
 
 
 async def test_without_a_right_to_the_pod_the_command_says_so(plane, namespace, nodes, site):

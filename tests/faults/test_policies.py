@@ -107,7 +107,7 @@ GARBAGE = {  # what is told of each
     "a mebibyte of brackets": ("[" * MEBIBYTE, "line 1"),
     "a mebibyte of unknown fabrics": (
         "fabrics:\n" + "".join(f"  f{number:07}: 1\n" for number in range(MEBIBYTE // 16)),
-        "more errors than these",
+        "errors; fix these first",
     ),
     "nothing": ("", "document"),
 }
