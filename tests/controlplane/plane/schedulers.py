@@ -86,8 +86,11 @@ class Schedulers:
 
     @staticmethod
     def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:
-        """Put the file in place by a rename from outside the watched folder: one event, never half a file."""
-        temporary = path.parent.parent / f".{path.name}.new"
+        """Put the file in place by a rename from outside the watched folder: one event, never half a file.
+
+        The temporary name contains the plane's folder, because several planes can share the folder above.
+        """
+        temporary = path.parent.with_name(f".{path.parent.name}-{path.name}.new")
         temporary.write_text(yaml.safe_dump(dict(document), sort_keys=False))
         temporary.replace(path)
 
