@@ -16,7 +16,7 @@ from railwright.fabric import names
 FABRIC, INJECTION, PLACEMENT = (f"railwright.io/{key}" for key in ("fabric", "injection", "placement"))
 LABELLED = {FABRIC: "ib"}
 NOT_INJECTED = "railwright has not injected"
-LEVEL = "pod-security.kubernetes.io/enforce"
+LEVELS = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn")
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
@@ -101,8 +101,9 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
     for each in system:
         await guard.put(plane.api, each)
         found = await plane.api.get("Namespace", each)
-        levels[each] = found["metadata"].get("labels", {}).get(LEVEL)  # of the manifests, where a test has applied them
-        await plane.api.patch("Namespace", each, {"metadata": {"labels": {LEVEL: None}}})
+        present = found["metadata"].get("labels", {})
+        levels[each] = {key: present.get(key) for key in LEVELS}  # of the manifests, where a test has applied them
+        await plane.api.patch("Namespace", each, {"metadata": {"labels": dict.fromkeys(LEVELS)}})
     wrong = {}
     try:
         for name, case in missed_pods.CASES.items():
@@ -124,7 +125,7 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
                 wrong[name] = told
     finally:
         for each in system:
-            await plane.api.patch("Namespace", each, {"metadata": {"labels": {FABRIC: None, LEVEL: levels.get(each)}}})
+            await plane.api.patch("Namespace", each, {"metadata": {"labels": {FABRIC: None, **levels.get(each, {})}}})
             await guard.take_away(plane.api, each)
     assert not wrong
 
