@@ -11,8 +11,8 @@ from railwright.cli import output
 from railwright.cli.linting import places
 from railwright.cluster import documents, nodes
 from railwright.fabric import names, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import applied, facts, plan, wishes
+from railwright.fabric.injection import applied, facts, plan, user_options
+from railwright.fabric.injection import context as injection_context
 from railwright.fabric.injection import model as injection
 from railwright.fabric.lint import engine, model, sites, subjects, workloads
 from railwright.fabric.policy import model as policies
@@ -259,6 +259,6 @@ def _ground(
         notes.append(f"{workload.title} would be refused: {outcome.message}")
         wanted = document.fabrics.get(pod.metadata.labels.get(names.FABRIC, ""))
         return (sites.whole(document, wanted) if wanted else sites.Ground(document)), ()
-    aim = aims.take(pod, context.policy, known, outcome.fabric, wishes.read(pod))
-    ground = sites.whole(document, aim.fabric) if not aim.role.rails else sites.Ground(document, aim.fabric, aim.rails)
+    ctx = injection_context.build(pod, context.policy, known, outcome.fabric, user_options.read(pod))
+    ground = sites.whole(document, ctx.fabric) if not ctx.role.rails else sites.Ground(document, ctx.fabric, ctx.rails)
     return ground, outcome.changes

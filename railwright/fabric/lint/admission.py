@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import applied, likeness
+from railwright.fabric.injection import applied, context, likeness
 from railwright.fabric.injection import model as changes_model
 from railwright.fabric.lint import commands, engine, model, sites, subjects
 from railwright.fabric.nccl import catalogue
@@ -51,17 +50,17 @@ def prepare() -> None:
     catalogue.list_variables()
 
 
-def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
+def warnings(ctx: context.InjectionContext, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
     """At most five sentences of at most 256 characters about the pod's settings after `changes`. Never raises."""
     if len(changes) > _TOO_MANY:
         return _UNREAD
-    memory = _memory(aim.document)
-    key = _key(aim, changes)
+    memory = _memory(ctx.document)
+    key = _key(ctx, changes)
     if len(key) > _TOO_LONG:
         return _UNREAD
     found = memory.warnings.get(key)
     if found is None:
-        found = _guarded(aim, changes)
+        found = _guarded(ctx, changes)
         if len(key) <= _LONGEST_KEY:
             if len(memory.warnings) >= _KEPT:
                 memory.warnings.clear()
@@ -69,27 +68,29 @@ def warnings(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple
     return found
 
 
-def _guarded(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
+def _guarded(ctx: context.InjectionContext, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
     try:
-        return _looked(aim, changes)
+        return _looked(ctx, changes)
     except Exception as error:  # noqa: BLE001 - advice must never keep a pod from its network, whatever is wrong with it
         return (f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected",)
 
 
-def _looked(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
-    pod = applied.apply(aim.pod, changes)
-    ground = sites.Ground(aim.document, aim.fabric, aim.rails)
-    around = subjects.Around(ground=ground, namespace=aim.known.namespace, everything=False)
+def _looked(ctx: context.InjectionContext, changes: Sequence[changes_model.AnyChange]) -> tuple[str, ...]:
+    pod = applied.apply(ctx.pod, changes)
+    ground = sites.Ground(ctx.document, ctx.fabric, ctx.rails)
+    around = subjects.Around(ground=ground, namespace=ctx.known.namespace, everything=False)
     told = []
-    for index in aim.targets:
+    for index in ctx.targets:
         container = pod.spec.containers[index]
-        findings = [each for each in _findings(aim, pod, index, around) if _for_the_author(each, aim, pod, index)]
+        findings = [each for each in _findings(ctx, pod, index, around) if _for_the_author(each, ctx, pod, index)]
         told += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
     return engine.limit_warnings(tuple(dict.fromkeys(told)))
 
 
-def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around) -> Iterable[model.Finding]:
-    if aim.role.rails:
+def _findings(
+    ctx: context.InjectionContext, pod: views.Pod, index: int, around: subjects.Around
+) -> Iterable[model.Finding]:
+    if ctx.role.rails:
         return engine.check(subjects.ranks(pod, index, around))
     passed = subjects.bounded(
         subjects.passed(pod, index, subjects.SHORT)
@@ -97,15 +98,15 @@ def _findings(aim: aims.Aim, pod: views.Pod, index: int, around: subjects.Around
     if not passed:
         return ()
     title = pod.spec.containers[index].name
-    return engine.check(model.Ranks(title, passed, sites.of_fabric(sites.whole(aim.document, aim.fabric))))
+    return engine.check(model.Ranks(title, passed, sites.of_fabric(sites.whole(ctx.document, ctx.fabric))))
 
 
-def _for_the_author(finding: model.Finding, aim: aims.Aim, pod: views.Pod, index: int) -> bool:
+def _for_the_author(finding: model.Finding, ctx: context.InjectionContext, pod: views.Pod, index: int) -> bool:
     """True for what is said of a variable, unless its value is the operator's literal.
 
     What the pod has besides (capabilities, mounts, networks) is what the policy gives it: its author cannot mend that.
     """
-    literal = aim.fabric.env.get(finding.name)
+    literal = ctx.fabric.env.get(finding.name)
     env = pod.spec.containers[index].env
     operators = literal is not None and any(each.name == finding.name and each.value == literal for each in env)
     return bool(finding.name) and not operators
@@ -121,17 +122,17 @@ def _memory(document: policies.FabricPolicy) -> _Memory:
     return memory
 
 
-def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
+def _key(ctx: context.InjectionContext, changes: Sequence[changes_model.AnyChange]) -> bytes:
     """All that the warnings follow from, besides the policy; what differs between mates is not in it."""
-    spec = aim.pod.spec
-    annotations = aim.pod.metadata.annotations
+    spec = ctx.pod.spec
+    annotations = ctx.pod.metadata.annotations
     return _encode(
         (
-            aim.fabric_name,
-            aim.role.rails,
-            aim.known.namespace,
-            [(chosen.rail.name, chosen.resource) for chosen in aim.rails],
-            aim.targets,
+            ctx.fabric_name,
+            ctx.role.rails,
+            ctx.known.namespace,
+            [(chosen.rail.name, chosen.resource) for chosen in ctx.rails],
+            ctx.targets,
             annotations.get(names.NETWORKS),
             annotations.get(names.NCCL_CONF),
             sites.unforeseen(annotations),
@@ -144,7 +145,7 @@ def _key(aim: aims.Aim, changes: Sequence[changes_model.AnyChange]) -> bytes:
                 spec.security_context,
             ),
             likeness.volumes(spec),
-            [_part(spec.containers[index]) for index in aim.targets],
+            [_part(spec.containers[index]) for index in ctx.targets],
             [*_done(changes)],
         )
     )

@@ -133,11 +133,14 @@ class Plane:
         )
 
     async def remove_namespace(self, name: str) -> None:
-        """Delete a namespace; returns when its pods are gone (the rest goes on in the background)."""
-        for kind in (*self.controllers.kinds, *_WORKLOADS):
-            await self.api.delete_all(kind, name)
+        """Delete a namespace; returns when its pods are gone (the rest goes on in the background).
+
+        Workloads are deleted again in each turn, because a controller whose cache is late may make one anew.
+        """
 
         async def emptied() -> bool:
+            for kind in (*self.controllers.kinds, *_WORKLOADS):
+                await self.api.delete_all(kind, name)
             pods = await self.api.list("Pod", name)
             if pods:
                 await self.api.delete_all("Pod", name, grace=0)

@@ -12,8 +12,7 @@ import yaml
 from admitting import variables
 
 from railwright.fabric import views
-from railwright.fabric.injection import aim as aims
-from railwright.fabric.injection import applied, model, plan, wishes
+from railwright.fabric.injection import applied, context, model, plan, user_options
 from railwright.fabric.lint import admission, engine, sites, subjects
 from railwright.fabric.lint import model as lint
 from railwright.fabric.nccl import derive
@@ -24,7 +23,7 @@ from webhook import patch
 def aim_of(tree, by, at=None):
     pod = admitting.view(tree)
     name = tree["metadata"]["labels"]["railwright.io/fabric"]
-    return aims.take(pod, by, at or admitting.known(), name, wishes.read(pod))
+    return context.build(pod, by, at or admitting.known(), name, user_options.read(pod))
 
 
 def warned(tree, by, at=None):
@@ -130,7 +129,8 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         derived = derive.derive(fabric, fabric.rails, (device,) if devices else None, "eth0", host_network)
         pod = admitting.view(admitting.pod(gpus(*[{"name": v.name, "value": v.value} for v in derived])))
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_network=host_network))
-        chosen = aims.take(pod, policies.Policy(document, "sha256:0"), admitting.known(), "f", wishes.Wishes()).rails
+        policy = policies.Policy(document, "sha256:0")
+        chosen = context.build(pod, policy, admitting.known(), "f", user_options.UserOptions()).rails
         around = subjects.Around(ground=sites.Ground(document, fabric, chosen), namespace="prod")
         found = engine.check(subjects.ranks(pod, 0, around))
         told = [
