@@ -23,7 +23,7 @@ from extender import (
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.fabric.placement import ledger
-from railwright.serving import logs, metrics, probes, processes, server, settings, tracing, tuning
+from railwright.serving import logs, metrics, probes, server, settings, startup, tracing, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -33,15 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
     options = settings.parse("extender", argv, os.environ)
     logs.configure()
-
-    async def serve_in_process(run: processes.Run) -> int:
-        return await serve(options, run)
-
-    return processes.start(options, serve_in_process)
+    return startup.start(options, lambda: serve(options))
 
 
-async def serve(options: settings.Settings, run: processes.Run) -> int:
-    """Run one extender process."""
+async def serve(options: settings.Settings) -> int:
+    """Run the extender until it is stopped. Return the exit code."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
     pod_groups, dashboard = gang_events.PodGroups(), dashboard_port.Dashboard(options, state)
@@ -109,8 +105,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
             rail_gauge_updater.watch,
             *dashboard.tasks(origin, lambda: origin.store.current, post),
         ]
-        return await run(
-            extender_server,
+        return await extender_server.run(
             [*origin.tasks, expire, freeze_when_synced, check_gangs, *report_tasks, *poster_tasks, *election_tasks],
         )
     finally:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from railwright.cluster import errors, events, resources, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import logs, metrics, probes, processes, server, settings, tracing, tuning
+from railwright.serving import logs, metrics, probes, server, settings, startup, tracing, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -19,16 +19,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until a signal stops it. Return the exit code."""
     options = settings.parse("webhook", argv, os.environ)
     logs.configure()
-    admission.prepare()  # before workers are forked, so that they share its memory
-
-    async def serve_in_process(run: processes.Run) -> int:
-        return await serve(options, run)
-
-    return processes.start(options, serve_in_process)
+    admission.prepare()  # before requests arrive, because it takes longer than one may wait
+    return startup.start(options, lambda: serve(options))
 
 
-async def serve(options: settings.Settings, run: processes.Run) -> int:
-    """Run one webhook process."""
+async def serve(options: settings.Settings) -> int:
+    """Run the webhook until it is stopped. Return the exit code."""
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
@@ -68,7 +64,7 @@ async def serve(options: settings.Settings, run: processes.Run) -> int:
         refresh=refresh,
     )
     try:
-        return await run(webhook_server, [*origin.tasks, freeze_when_synced, *([poster.run] if poster else [])])
+        return await webhook_server.run([*origin.tasks, freeze_when_synced, *([poster.run] if poster else [])])
     finally:
         await traces.close()
         if origin.client is not None:

@@ -1,6 +1,6 @@
 """Opens listening sockets for the addresses in the settings, and formats their actual addresses.
 
-An empty host means IPv6 and IPv4 if the machine has both. Several processes can share a port.
+An empty host means IPv6 and IPv4 if the machine has both.
 """
 
 import contextlib
@@ -18,17 +18,12 @@ class ListenError(OSError):
     """Listening on the address failed; the message contains address and cause."""
 
 
-def bind(at: settings.Address, *, shared: bool = False) -> socket.socket:
-    """Return a socket bound to `at` that does not listen yet. `shared` allows other processes to bind the same port.
-
-    Raises ListenError.
-    """
+def bind(at: settings.Address) -> socket.socket:
+    """Return a socket bound to `at` that does not listen yet. Raises ListenError."""
     family, host = _where(at.host)
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if at.host == "" else 1)
         bound.bind((host, at.port))

@@ -10,8 +10,6 @@ PREFIX = "railwright_"
 
 Collector = TypeVar("Collector", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
 ServerName = Literal["webhook", "extender"]
-# How the gauges of several workers are merged, in prometheus_client's terms; counters and histograms are summed.
-Merge = Literal["livemax", "livemin", "livesum"]
 _KINDS: Mapping[type, str] = {
     prometheus_client.Counter: "counter",
     prometheus_client.Gauge: "gauge",
@@ -70,11 +68,9 @@ def counter(name: str, text: str, *labels: str, only: ServerName | None = None) 
     return Row(prometheus_client.Counter, name, text, labels, only)
 
 
-def gauge(
-    name: str, text: str, *labels: str, only: ServerName | None = None, merge: Merge = "livemax"
-) -> Row[prometheus_client.Gauge]:
+def gauge(name: str, text: str, *labels: str, only: ServerName | None = None) -> Row[prometheus_client.Gauge]:
     """Return the row of a gauge."""
-    return Row(prometheus_client.Gauge, name, text, labels, only, multiprocess_mode=merge)
+    return Row(prometheus_client.Gauge, name, text, labels, only)
 
 
 def histogram(

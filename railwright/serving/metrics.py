@@ -5,21 +5,18 @@ Contains names, labels, help texts and buckets. Each server has its own registry
 """
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import prometheus_client
-from prometheus_client import exposition, multiprocess, registry, values
+from prometheus_client import exposition, registry
 
 from railwright.fabric import version
 from railwright.serving.metric_row import PREFIX, Row, ServerName, counter, gauge, histogram
 
-__all__ = ["CONTENT_TYPE", "DIRECTORY", "PREFIX", "Metrics", "share", "workers_exposition"]
+__all__ = ["CONTENT_TYPE", "PREFIX", "Metrics"]
 
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
-# prometheus_client's variable: the directory through which several processes share their metrics
-DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 
 # seconds; a review takes a tenth of a millisecond; the API server waits 5 s, a scheduler 10 s
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -37,25 +34,19 @@ class Metrics:
     # --- every server ---------------------------------------------------------------------------------
     build_info = gauge("build_info", "Always 1; the labels identify the running version.", "version", "server")
     http_rejected = counter("http_rejected", "Requests rejected before they reached a handler.", "code")
-    connections = gauge("connections", "Open connections on the service port.", merge="livesum")
+    connections = gauge("connections", "Open connections on the service port.")
     event_loop_lag_seconds = gauge("event_loop_lag_seconds", "Longest delay of the event loop in the last 30 seconds.")
-    certificate_expiry = gauge(
-        "certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.", merge="livemin"
-    )
+    certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.")
     certificate_seconds_left = gauge(
-        "certificate_seconds_left", "Time until the serving certificate expires; +Inf without one.", merge="livemin"
+        "certificate_seconds_left", "Time until the serving certificate expires; +Inf without one."
     )
     certificate_lifetime_seconds = gauge(
         "certificate_lifetime_seconds", "Validity period of the serving certificate; 0 without one."
     )
-    policy_valid = gauge(
-        "policy_valid", "1 if the newest policy is in force, 0 if it is invalid and an older one is.", merge="livemin"
-    )
-    policy_generation = gauge("policy_generation", "Number of valid policies loaded since the start.", merge="livemin")
+    policy_valid = gauge("policy_valid", "1 if the newest policy is in force, 0 if it is invalid and an older one is.")
+    policy_generation = gauge("policy_generation", "Number of valid policies loaded since the start.")
     policy_info = gauge("policy_info", "Always 1; the label is the digest of the policy in force.", "digest")
-    snapshot_generation = gauge(
-        "snapshot_generation", "Number of valid snapshot files loaded since the start.", merge="livemin"
-    )
+    snapshot_generation = gauge("snapshot_generation", "Number of valid snapshot files loaded since the start.")
     cache_age_seconds = gauge("cache_age_seconds", "Time since the last contact with the source of a cache.", "kind")
     cache_objects = gauge("cache_objects", "Objects in a cache.", "kind")
     watch_restarts = counter("watch_restarts", "Watches that were restarted.", "kind", "reason")
@@ -161,12 +152,10 @@ class Metrics:
         self._answered: dict[tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]] = {}
         self._injected: dict[tuple[str, str, str], prometheus_client.Counter] = {}
         self._uninjected: set[str] = set()
-        self._digest = ""
         self.show_certificate(math.inf, math.inf, 0.0)  # without a certificate nothing expires, and no alert may fire
         self.leader.set(1)  # a replica without leader election always answers
         self.build_info.labels(version.VERSION, server).set(1)
-        if not _sharing():  # it reports one process only and cannot sum several
-            prometheus_client.ProcessCollector(registry=self.registry)
+        prometheus_client.ProcessCollector(registry=self.registry)
 
     def collector(self, row: Row[Any]) -> Any:
         """Return the collector of a row. Rows of the other server get a collector that no registry exposes."""
@@ -206,12 +195,7 @@ class Metrics:
 
     def show_policy(self, digest: str) -> None:
         """Expose `digest` in policy_info, and no older one."""
-        if _sharing():  # series cannot be removed from shared files, so the old one is set to 0
-            if self._digest:
-                self.policy_info.labels(self._digest).set(0)
-        else:
-            self.policy_info.clear()
-        self._digest = digest
+        self.policy_info.clear()
         self.policy_info.labels(digest).set(1)
 
     def show_sources(
@@ -240,24 +224,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return the text of /metrics."""
         return exposition.generate_latest(self.registry)
-
-
-def workers_exposition(directory: str) -> bytes:
-    """Return the text of /metrics for all workers that count into `directory`."""
-    merged = registry.CollectorRegistry()
-    multiprocess.MultiProcessCollector(merged, path=directory)  # type: ignore[no-untyped-call]  # untyped library
-    return exposition.generate_latest(merged)
-
-
-def share(directory: str) -> None:
-    """Count into files in `directory` from now on, so that the counts of several processes can be summed.
-
-    prometheus_client decides this when it is imported. The directory is known later, so the decision is repeated
-    here. Metrics created earlier stay private.
-    """
-    os.environ[DIRECTORY] = directory
-    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]  # untyped library
-
-
-def _sharing() -> bool:
-    return DIRECTORY in os.environ

@@ -33,8 +33,7 @@ _HEADER = """# Metrics
 
 Both servers expose their metrics at `/metrics` of `--ops-listen` (`:8080`), plain HTTP. Pods and nodes are never
 labels, so the number of series does not grow with the cluster. Seconds, ratios from 0 to 1 and plain counts are the
-only units. With `--workers`, counters are summed over the workers, and gauges report the worst worker.
-[Alerts](runbook.md) and dashboards are in `manifests/components/prometheus`.
+only units. [Alerts](runbook.md) and dashboards are in `manifests/components/prometheus`.
 """
 _SECTIONS: Sequence[tuple[str, metric_row.ServerName | None]] = (
     ("Both servers", None),
@@ -65,7 +64,7 @@ def _build_lines() -> Iterator[str]:
     yield from ("## Labels", "", "| label | meaning |", "|---|---|")
     yield from (f"| `{label}` | {text} |" for label, text in sorted(LABELS.items()))
     yield ""
-    yield "Memory, open files and CPU time of the process are `process_*`, without `--workers` only."
+    yield "Memory, open files and CPU time of the process are `process_*`."
     yield ""
 
 

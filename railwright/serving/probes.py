@@ -57,14 +57,10 @@ class Probes:
 
     def ready(self, _call: routes.Call) -> routes.Reply:
         """Handle GET /readyz: 200 if every check passes, otherwise 503; the body lists each check and its reason."""
-        return ready_reply(self.failures())
-
-
-def ready_reply(failures: Mapping[str, str | None]) -> routes.Reply:
-    """Return the response of /readyz for these results."""
-    ready = not any(failures.values())
-    checks = {name: reason or "ok" for name, reason in failures.items()}
-    return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)
+        failures = self.failures()
+        ready = not any(failures.values())
+        checks = {name: reason or "ok" for name, reason in failures.items()}
+        return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)
 
 
 def _run_check(check: Check) -> str | None:

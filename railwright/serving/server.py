@@ -14,7 +14,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from railwright.serving import (
@@ -34,12 +34,9 @@ from railwright.serving import (
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
 _LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
-_REPORT_SECONDS = 1.0  # between two reports of a worker to its parent
 _CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
 
 Task = Callable[[], Coroutine[Any, Any, None]]
-Report = Callable[[Mapping[str, str | None]], bool]
-"""Reports the readiness checks to the parent; returns False if the parent has ended."""
 
 
 class Server:
@@ -89,25 +86,8 @@ class Server:
         with listeners.pair(self._options) as (service, ops):
             return await self._run(tasks, service, ops, lambda: announced(*map(listeners.address, (service, ops))))
 
-    async def run_worker(self, tasks: Sequence[Task], service: socket.socket, report: Report) -> int:
-        """Serve as one of several processes: the parent serves the probes and receives readiness reports."""
-
-        async def reporting() -> None:
-            while report(self._checks.failures()):
-                self._update_gauges()
-                await asyncio.sleep(_REPORT_SECONDS)
-            self.stop()
-            await asyncio.Event().wait()  # until the server's end cancels it
-
-        return await self._run(tasks, service, None, None, reporting)
-
     async def _run(
-        self,
-        tasks: Sequence[Task],
-        service: socket.socket,
-        ops: socket.socket | None,
-        announced: Callable[[], None] | None,
-        reporting: Task | None = None,
+        self, tasks: Sequence[Task], service: socket.socket, ops: socket.socket, announced: Callable[[], None]
     ) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
@@ -117,10 +97,7 @@ class Server:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run_forever(task)) for task in background]
                 async with self._open_ports(service, ops):
-                    if announced is not None:
-                        announced()
-                    if reporting is not None:
-                        running.append(group.create_task(reporting()))
+                    announced()
                     tuning.freeze()
                     await self._drain()
                 for task in running:
@@ -132,14 +109,13 @@ class Server:
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _open_ports(self, service: socket.socket, ops: socket.socket | None) -> AsyncIterator[None]:
+    async def _open_ports(self, service: socket.socket, ops: socket.socket) -> AsyncIterator[None]:
         """Open both ports. At the end the service port closes first, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_signals(self.stop))
-            if ops is not None:
-                table = answers.Answers(self._ops_routes(), self._bounds, None)
-                await stack.enter_async_context(self._port(ops, table, None))
+            table = answers.Answers(self._ops_routes(), self._bounds, None)
+            await stack.enter_async_context(self._port(ops, table, None))
             self._service = await stack.enter_async_context(self._port(service, self._answers, context))
             yield
 

@@ -21,7 +21,6 @@ _MIB = 1 << 20
 _WEBHOOK_BODY = 7 * _MIB  # two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
 _EXTENDER_BODY = 256 * _MIB  # Volcano sends every node with every task; 5,000 nodes make tens of MiB
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
-_MAX_WORKERS = 64  # more processes than a node that runs an admission webhook has cores
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -58,7 +57,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str | None = None
     policy: pathlib.Path | None = None
     snapshot: pathlib.Path | None = None
-    workers: int = 1
     max_body: int = _WEBHOOK_BODY  # bytes
     assume_seconds: float = 30.0
     drain_seconds: float = 10.0
@@ -98,7 +96,7 @@ def parse(server: ServerName, argv: Sequence[str] | None, environ: Mapping[str, 
     settings = Settings(server=server, **values)
     for find_problem in (
         _find_transport_problem,
-        _find_process_problem,
+        _find_port_problem,
         _find_dashboard_problem,
         _find_source_problem,
         _find_leader_problem,
@@ -172,12 +170,6 @@ def _parse_seconds(text: str) -> float:
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"{text!r} is not a number of seconds, 0 or more")
     return seconds
-
-
-def _parse_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_WORKERS):
-        raise ValueError(f"{text!r} is not a whole number from 1 to {_MAX_WORKERS}")
-    return int(text)
 
 
 def _parse_switch(text: str) -> bool:
@@ -258,7 +250,6 @@ _OPTIONS = (
         "FILE",
         "read cluster objects from a file instead of an API server; reloaded on change",
     ),
-    _Option("workers", _parse_count, 1, "N", "webhook: number of processes that share the port"),
     _Option(
         "max_body",
         _parse_bytes,
@@ -356,9 +347,7 @@ def _find_transport_problem(settings: Settings) -> str | None:
     return None
 
 
-def _find_process_problem(settings: Settings) -> str | None:
-    if settings.workers > 1 and settings.server == "extender":
-        return f"--workers {settings.workers}: the extender is one process; remove the option"
+def _find_port_problem(settings: Settings) -> str | None:
     if settings.listen.port == settings.ops_listen.port != 0 and _do_overlap(settings.listen, settings.ops_listen):
         return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} use the same port: change one"
     return None

@@ -53,9 +53,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
     return [await server.open(port=port) for _ in range(count)]
 
 
-async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_takes_nothing(
-    fault, tmp_path, started, monkeypatch
-):
+async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_takes_nothing(fault, tmp_path, started):
     tuning.raise_limits()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
     server = await started("webhook", *place, before=limited(NOFILE=1024, FSIZE=0))
@@ -85,13 +83,7 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     silent = await without_stderr(started, place)
     assert await admits(silent)
     assert await silent.end() == 0
-    monkeypatch.setenv("TMPDIR", "/nonexistent")
-    with pytest.raises(AssertionError) as raised:
-        await started("webhook", *place, "--workers", "2", before=limited(FSIZE=0))
-    assert "--workers requires a writable directory for the counters" in str(raised.value)
-    fault.saw(
-        "no file can be written: one process serves, even without stderr; workers refuse to start with a sentence"
-    )
+    fault.saw("no file can be written: it serves all the same, even without stderr")
 
 
 def refused_so_far(callers: list[shell.Caller]) -> int:

@@ -3,22 +3,16 @@
 import os
 import sys
 
-from railwright.serving import logs, metrics, probes, processes, routes, server, settings
+from railwright.serving import logs, metrics, probes, routes, server, settings, startup
 
 
-async def main(run: processes.Run) -> int:
+async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    counters.show_policy("sha256:old")
-    counters.show_policy("sha256:new")
-    checks.add("policy", lambda: "no policy yet" if "ECHO_UNREADY" in os.environ else None)
-    table = (
-        routes.Route("/echo", lambda call: routes.Reply(call.body), immediate=True),
-        routes.Route("/pid", lambda _: routes.Reply(str(os.getpid()).encode())),
-    )
-    return await run(server.Server(OPTIONS, table, checks, counters), ())
+    table = (routes.Route("/echo", lambda call: routes.Reply(call.body), immediate=True),)
+    return await server.Server(OPTIONS, table, checks, counters).run()
 
 
 if __name__ == "__main__":
     OPTIONS = settings.parse("webhook", sys.argv[1:], os.environ)
     logs.configure()
-    sys.exit(processes.start(OPTIONS, main))
+    sys.exit(startup.start(OPTIONS, main))

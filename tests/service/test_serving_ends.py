@@ -1,4 +1,4 @@
-"""How a server ends: drained, in a hurry, by a failed task, and as several processes."""
+"""How a server ends: drained, in a hurry, and by a failed task."""
 
 import asyncio
 import json
@@ -228,51 +228,3 @@ async def test_a_port_that_is_taken_ends_the_start_with_a_sentence_and_no_traceb
     assert await second.ended() == 1
     assert "Traceback" not in "".join(second.lines)
     assert f"cannot listen on 127.0.0.1:{first.port}: Address already in use" in "".join(second.lines)
-
-
-async def test_workers_share_the_port_and_their_counters_are_added_up(start):
-    server = await (await start("--workers", "3")).listening()
-    answers = await asyncio.gather(*(server.ask(b"1", "/pid") for _ in range(60)))
-    assert len({answer.body for answer in answers}) > 1
-    ready = await server.ask(b"", "/readyz", server.ops_port, "GET")
-    assert ready.status == 200, ready.body
-    assert {f"worker-{number} policy" for number in (1, 2, 3)} <= json.loads(ready.body)["checks"].keys()
-    shown = (await server.ask(b"", "/metrics", server.ops_port, "GET")).body.decode()
-    assert 'railwright_webhook_requests_total{outcome="ok",path="/pid"} 60.0' in shown
-    assert 'railwright_policy_info{digest="sha256:new"} 1.0' in shown
-    assert 'railwright_policy_info{digest="sha256:old"} 0.0' in shown
-    server.process.send_signal(signal.SIGTERM)
-    assert await server.ended() == 0
-
-
-async def test_a_worker_that_is_not_ready_makes_the_server_not_ready(start):
-    server = await (await start("--workers", "2", ECHO_UNREADY="1")).listening()
-    ready = await server.ask(b"", "/readyz", server.ops_port, "GET")
-    assert ready.status == 503
-    assert json.loads(ready.body)["checks"]["worker-1 policy"] == "no policy yet"
-    server.process.send_signal(signal.SIGTERM)
-    assert await server.ended() == 0
-
-
-async def test_a_worker_that_dies_ends_the_whole_server_with_a_reason(start):
-    server = await (await start("--workers", "2")).listening()
-    os.kill(int((await server.ask(b"", "/pid")).body), signal.SIGKILL)
-    assert await server.ended() == 1
-    assert '"a worker ended; shutting down"' in "".join(server.lines)
-
-
-async def test_workers_end_by_themselves_when_their_parent_is_killed(start):
-    server = await (await start("--workers", "2")).listening()
-    server.process.kill()
-    await server.process.wait()
-
-    async def refused() -> None:
-        while True:
-            try:
-                await server.ask(b"1")
-            except (ConnectionError, asyncio.IncompleteReadError):
-                return
-            await asyncio.sleep(0.05)
-
-    async with asyncio.timeout(20):
-        await refused()

@@ -13,7 +13,6 @@ import sys
 import tomllib
 from typing import NamedTuple
 
-import prometheus_client.values
 import pytest
 import yaml.constructor
 import yaml.resolver
@@ -51,13 +50,6 @@ TABLE = (
         "railwright/cluster/kubernetes_library.py: which names config imports from client; "
         "railwright/cluster/credentials.py: "
         "Configuration.auth_settings is a coroutine and gives in, key and value; tls_server_name, proxy, verify_ssl",
-    ),
-    Internals(
-        "prometheus-client",
-        "0.26",
-        "0.27",
-        "railwright/serving/metrics.py share: values.ValueClass is read when a metric is made, not when the "
-        "library is imported",
     ),
     Internals(
         "PyYAML",
@@ -104,8 +96,6 @@ def test_the_internals_of_aiohttps_connections_are_listed_and_there():
 
 
 def test_the_other_internals_are_there():
-    assert callable(prometheus_client.values.get_value_class)
-    assert isinstance(prometheus_client.values.ValueClass, type)
     for tag in ("bool", "float", "int", "null", "str", "timestamp", "binary"):
         assert callable(getattr(yaml.constructor.SafeConstructor, f"construct_yaml_{tag}"))
     assert yaml.resolver.Resolver().resolve(yaml.ScalarNode, "1", (True, False)) == "tag:yaml.org,2002:int"
