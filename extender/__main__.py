@@ -23,7 +23,7 @@ from extender import (
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.fabric.placement import ledger
-from railwright.serving import logs, metrics, probes, server, settings, startup, tracing, tuning
+from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -43,7 +43,7 @@ async def serve(options: settings.Settings) -> int:
     pod_groups, dashboard = gang_events.PodGroups(), dashboard_port.Dashboard(options, state)
     try:
         address = _get_pod_address(options)
-        traces = tracing.chosen(options)
+        traces = tracers.select(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -52,7 +52,7 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, tracing.MissingError) as error:
+    except (errors.ClusterError, tracers.MissingError) as error:
         message = error.sentence if isinstance(error, errors.ClusterError) else error
         print(f"railwright extender: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return 2
@@ -94,7 +94,7 @@ async def serve(options: settings.Settings) -> int:
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
     post = origin.client.post if origin.client is not None else None
-    gated_routes = leader.gate(traces.routes(app.build_routes(handlers, post)))
+    gated_routes = leader.gate(traces.wrap_routes(app.build_routes(handlers, post)))
     extender_server = server.Server(options, gated_routes, checks, counters, refresh=refresh, stopping=leader.resign)
     try:
         poster_tasks = [poster.run] if poster else []

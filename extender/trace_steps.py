@@ -33,18 +33,18 @@ class Steps(NamedTuple):
 def build_steps(tracing: traces.Tracing, engine: decide.Desk, assumed: ledger.Ledger) -> Steps:
     """Return the steps of an extender, each recorded in the trace."""
     return Steps(
-        read=tracing.step("decode", kube_wire.read, _list_kube_attributes),
-        read_prioritize=tracing.step("decode", volcano_wire.read_prioritize, _list_prioritize_attributes),
-        read_predicate=tracing.step(
+        read=tracing.wrap_step("decode", kube_wire.read, _list_kube_attributes),
+        read_prioritize=tracing.wrap_step("decode", volcano_wire.read_prioritize, _list_prioritize_attributes),
+        read_predicate=tracing.wrap_step(
             "decode", volcano_wire.read_predicate, lambda request: _list_task_attributes(request[0])
         ),
-        read_event=tracing.step("decode", volcano_wire.read_event, _list_task_attributes),
-        from_kube=tracing.noted(scheduling_requests.from_kube, _list_request_attributes),
-        from_volcano=tracing.noted(scheduling_requests.from_volcano, _list_request_attributes),
-        filter=tracing.step("filter", engine.screen, _list_filter_attributes),
-        prioritize=tracing.step("prioritize", engine.decide, _list_decision_attributes),
-        allocate=tracing.step("events", assumed.allocate),
-        deallocate=tracing.step("events", assumed.deallocate),
+        read_event=tracing.wrap_step("decode", volcano_wire.read_event, _list_task_attributes),
+        from_kube=tracing.annotate(scheduling_requests.from_kube, _list_request_attributes),
+        from_volcano=tracing.annotate(scheduling_requests.from_volcano, _list_request_attributes),
+        filter=tracing.wrap_step("filter", engine.screen, _list_filter_attributes),
+        prioritize=tracing.wrap_step("prioritize", engine.decide, _list_decision_attributes),
+        allocate=tracing.wrap_step("events", assumed.allocate),
+        deallocate=tracing.wrap_step("events", assumed.deallocate),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from railwright.cluster import errors, events, resources, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import logs, metrics, probes, server, settings, startup, tracing, tuning
+from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -28,7 +28,7 @@ async def serve(options: settings.Settings) -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
-        traces = tracing.chosen(options)
+        traces = tracers.select(options)
         origin = await sources.connected(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -37,7 +37,7 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, tracing.MissingError) as error:
+    except (errors.ClusterError, tracers.MissingError) as error:
         message = error.sentence if isinstance(error, errors.ClusterError) else error
         print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER

@@ -26,9 +26,9 @@ def build_routes(
     """Return all routes. `post_event` must return at once."""
     cache, steps = response_cache.ResponseCache(), trace_steps.build_steps(tracing)
     validator = policy_validation.Validator()
-    handle_pod = tracing.noted(pods.handle, trace_steps.list_answer_attributes)
-    handle_workload = tracing.noted(workloads.handle, trace_steps.list_answer_attributes)
-    post_event = tracing.step("events", post_event)
+    handle_pod = tracing.annotate(pods.handle, trace_steps.list_answer_attributes)
+    handle_workload = tracing.annotate(workloads.handle, trace_steps.list_answer_attributes)
+    post_event = tracing.wrap_step("events", post_event)
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
         reply = handle_pod(call.body, get_policy(), state.facts, cache, steps)
@@ -57,7 +57,7 @@ def build_routes(
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
-    return tracing.routes(table)
+    return tracing.wrap_routes(table)
 
 
 def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:

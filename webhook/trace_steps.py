@@ -13,9 +13,9 @@ _MAX_NAME = 253  # characters of a Kubernetes name; the API server validates nam
 def build_steps(tracing: traces.Tracing) -> pods.Steps:
     """Return the steps of a pod's admission, each recorded in the trace."""
     return pods.Steps(
-        decode=tracing.step("decode", pods.UNTRACED.decode, _list_request_attributes),
-        plan=tracing.step("plan", pods.UNTRACED.plan),
-        patch=tracing.step("patch", pods.UNTRACED.patch),
+        decode=tracing.wrap_step("decode", pods.UNTRACED.decode, _list_request_attributes),
+        plan=tracing.wrap_step("plan", pods.UNTRACED.plan),
+        patch=tracing.wrap_step("patch", pods.UNTRACED.patch),
     )
 
 

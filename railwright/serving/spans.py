@@ -27,7 +27,7 @@ from railwright.serving import tracing
 _LOG = logging.getLogger(__name__)
 _SEND_SECONDS = 3.0  # for one batch, including retries
 _CLOSE_SECONDS = 4.0  # at shutdown: the batch in transit, and one more
-_CONTINUED = tracecontext.TraceContextTextMapPropagator()
+_PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,55 +45,55 @@ class Spans:
         self._provider.add_span_processor(export.BatchSpanProcessor(self._sender))
         self._tracer = self._provider.get_tracer("railwright", version.VERSION)
 
-    def routes(self, offered: Sequence[http.Route]) -> Sequence[http.Route]:
+    def wrap_routes(self, routes: Sequence[http.Route]) -> Sequence[http.Route]:
         """See tracing.Tracing."""
-        return [route._replace(handle=self._wrap_handler(route)) for route in offered]
+        return [route._replace(handle=self._wrap_handler(route)) for route in routes]
 
-    def step(
-        self, name: str, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes] | None = None
+    def wrap_step(
+        self, name: str, function: Callable[P, R], list_attributes: Callable[[R], tracing.Attributes] | None = None
     ) -> Callable[P, R]:
         """See tracing.Tracing."""
 
-        @functools.wraps(call)
+        @functools.wraps(function)
         def run_step(*args: P.args, **kwargs: P.kwargs) -> R:
             parent = trace.get_current_span()
-            with self._within(self._tracer.start_span(name)) as span:
-                result = call(*args, **kwargs)
+            with self._activate(self._tracer.start_span(name)) as span:
+                result = function(*args, **kwargs)
                 span.end()
-            if attributes is not None and parent.is_recording():
-                parent.set_attributes(attributes(result))
+            if list_attributes is not None and parent.is_recording():
+                parent.set_attributes(list_attributes(result))
             return result
 
         return run_step
 
-    def noted(self, call: Callable[P, R], attributes: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
+    def annotate(self, function: Callable[P, R], list_attributes: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
         """See tracing.Tracing."""
 
-        @functools.wraps(call)
-        def run_noting(*args: P.args, **kwargs: P.kwargs) -> R:
-            result = call(*args, **kwargs)
+        @functools.wraps(function)
+        def run_annotated(*args: P.args, **kwargs: P.kwargs) -> R:
+            result = function(*args, **kwargs)
             if (span := trace.get_current_span()).is_recording():
-                span.set_attributes(attributes(result))
+                span.set_attributes(list_attributes(result))
             return result
 
-        return run_noting
+        return run_annotated
 
     async def close(self) -> None:
         """See tracing.Tracing."""
         self._sender.closing = True
-        ended = asyncio.get_running_loop().run_in_executor(None, self._provider.shutdown)
+        shutdown = asyncio.get_running_loop().run_in_executor(None, self._provider.shutdown)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await asyncio.shield(ended)
+                await asyncio.shield(shutdown)
 
     def _wrap_handler(self, route: http.Route) -> http.Handle:
         name = f"{route.method} {route.path}"
         attributes = {"http.request.method": route.method, "http.route": route.path}
 
         def handle(call: http.Call) -> http.Reply | Awaitable[http.Reply]:
-            caller = _CONTINUED.extract(call.headers)
-            span = self._tracer.start_span(name, context=caller, kind=trace.SpanKind.SERVER, attributes=attributes)
-            with self._within(span):
+            parent = _PROPAGATOR.extract(call.headers)
+            span = self._tracer.start_span(name, context=parent, kind=trace.SpanKind.SERVER, attributes=attributes)
+            with self._activate(span):
                 reply = route.handle(call)
             if isinstance(reply, http.Reply):
                 return _end_span(span, reply)
@@ -102,12 +102,12 @@ class Spans:
         return handle
 
     async def _await_reply(self, span: trace.Span, reply: Awaitable[http.Reply]) -> http.Reply:
-        with self._within(span):
+        with self._activate(span):
             result = await reply
         return _end_span(span, result)
 
     @contextlib.contextmanager
-    def _within(self, span: trace.Span) -> Iterator[trace.Span]:
+    def _activate(self, span: trace.Span) -> Iterator[trace.Span]:
         """Make the span current; an exception ends it.
 
         Only the exception's type is recorded, as its text may be user input.
@@ -144,7 +144,7 @@ class _Sender(export.SpanExporter):
         session = requests.Session()
         session.trust_env = False  # a proxy from the environment would receive every trace
         self._endpoint = endpoint
-        self._inner = trace_exporter.OTLPSpanExporter(endpoint=endpoint, timeout=_SEND_SECONDS, session=session)
+        self._exporter = trace_exporter.OTLPSpanExporter(endpoint=endpoint, timeout=_SEND_SECONDS, session=session)
         self._works = True
         self.closing = False
 
@@ -152,22 +152,22 @@ class _Sender(export.SpanExporter):
         """Send a batch, in the batch processor's thread."""
         if self.closing and not self._works:
             return export.SpanExportResult.FAILURE
-        result = self._inner.export(spans)
+        result = self._exporter.export(spans)
         works = result is export.SpanExportResult.SUCCESS
         if works != self._works:
-            self._tell(works)
+            self._log_change(works)
         self._works = works
         return result
 
     def shutdown(self) -> None:
         """Abort a batch in transit."""
-        self._inner.shutdown()  # type: ignore[no-untyped-call]  # untyped library
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # untyped library
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Flush the wrapped exporter; nothing is buffered here."""
-        return self._inner.force_flush(timeout_millis)
+        return self._exporter.force_flush(timeout_millis)
 
-    def _tell(self, works: bool) -> None:  # noqa: FBT001 - the state to log
+    def _log_change(self, works: bool) -> None:  # noqa: FBT001 - the state to log
         fields = {"endpoint": self._endpoint}
         if works:
             _LOG.info("traces are exported again", extra={"fields": fields})

@@ -1,12 +1,12 @@
 """The interface of tracing, and disabled tracing, which returns functions unchanged so that it costs nothing.
 
-OpenTelemetry is imported only if `--otlp-endpoint` is given (spans.py).
+OpenTelemetry is not imported here: spans.py implements the interface with it, and tracers.py selects between the two.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
-from railwright.serving import routes, settings
+from railwright.serving import routes as http
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -14,26 +14,26 @@ R = TypeVar("R")
 Attributes = Mapping[str, str | int | bool]
 NAMESPACE, POD = "k8s.namespace.name", "k8s.pod.name"  # OpenTelemetry's semantic conventions
 FABRIC, DECISION, REASON = "railwright.fabric", "railwright.decision", "railwright.reason"
-EXTRA = "railwright[tracing]"
-
-
-class MissingError(Exception):
-    """Tracing is enabled but not installed; the message names the package."""
 
 
 class Tracing(Protocol):
     """Wraps functions in spans. The span of a request is the parent of the spans created while it is answered."""
 
-    def routes(self, offered: Sequence[routes.Route]) -> Sequence[routes.Route]:
+    def wrap_routes(self, routes: Sequence[http.Route]) -> Sequence[http.Route]:
         """Return the routes with a span around each request, continuing the client's trace (W3C traceparent)."""
 
-    def step(self, name: str, call: Callable[P, R], about: Callable[[R], Attributes] | None = None) -> Callable[P, R]:
-        """Return the function with a span around it. `about` maps its result to attributes of the request's span."""
+    def wrap_step(
+        self, name: str, function: Callable[P, R], list_attributes: Callable[[R], Attributes] | None = None
+    ) -> Callable[P, R]:
+        """Return the function with a span around it.
 
-    def noted(self, call: Callable[P, R], about: Callable[[R], Attributes]) -> Callable[P, R]:
+        `list_attributes` maps its result to attributes of the request's span.
+        """
+
+    def annotate(self, function: Callable[P, R], list_attributes: Callable[[R], Attributes]) -> Callable[P, R]:
         """Return the function without a span of its own.
 
-        `about` maps its result to attributes of the request's span.
+        `list_attributes` maps its result to attributes of the request's span.
         """
 
     async def close(self) -> None:
@@ -43,35 +43,24 @@ class Tracing(Protocol):
 class Off:
     """Disabled tracing."""
 
-    def routes(self, offered: Sequence[routes.Route]) -> Sequence[routes.Route]:
+    def wrap_routes(self, routes: Sequence[http.Route]) -> Sequence[http.Route]:
         """Return the routes unchanged."""
-        return offered
+        return routes
 
-    def step(self, name: str, call: Callable[P, R], about: Callable[[R], Attributes] | None = None) -> Callable[P, R]:
+    def wrap_step(
+        self, name: str, function: Callable[P, R], list_attributes: Callable[[R], Attributes] | None = None
+    ) -> Callable[P, R]:
         """Return the function unchanged."""
-        del name, about
-        return call
+        del name, list_attributes
+        return function
 
-    def noted(self, call: Callable[P, R], about: Callable[[R], Attributes]) -> Callable[P, R]:
+    def annotate(self, function: Callable[P, R], list_attributes: Callable[[R], Attributes]) -> Callable[P, R]:
         """Return the function unchanged."""
-        del about
-        return call
+        del list_attributes
+        return function
 
     async def close(self) -> None:
         """Do nothing."""
 
 
 OFF = Off()
-
-
-def chosen(options: settings.Settings) -> Tracing:
-    """Return the tracing that the options select. Must be called after any fork. Raises MissingError."""
-    if options.otlp_endpoint is None:
-        return OFF
-    try:
-        from railwright.serving import spans  # noqa: PLC0415 - an extra: 60 modules, loaded on demand only
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            f"--otlp-endpoint requires the extra `tracing`, but {error.name} is not installed: pip install '{EXTRA}'"
-        ) from None
-    return spans.Spans(options.otlp_endpoint, service=f"railwright-{options.server}")

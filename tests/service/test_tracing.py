@@ -19,7 +19,7 @@ import shell
 from admitting import WIRE, fabric, pod, review
 
 from railwright.cli.demo import stage as stages
-from railwright.serving import metrics, routes, settings, tracing
+from railwright.serving import metrics, routes, settings, tracers, tracing
 from webhook import app
 from webhook import state as states
 
@@ -161,7 +161,7 @@ async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, 
 @contextlib.asynccontextmanager
 async def traced(endpoint: str, *arguments: str):
     places = ["--listen", "127.0.0.1:0", "--plain-http", "--otlp-endpoint", endpoint]
-    made = tracing.chosen(settings.parse("webhook", [*places, *arguments], {}))
+    made = tracers.select(settings.parse("webhook", [*places, *arguments], {}))
     try:
         yield made
     finally:
@@ -177,8 +177,8 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
         raise RuntimeError(SECRET)
 
     async with traced(collector.endpoint) as made:
-        inner = made.step("inner", lambda call: routes.Reply(call.body, outcome="done"))
-        table = made.routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
+        inner = made.wrap_step("inner", lambda call: routes.Reply(call.body, outcome="done"))
+        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
         async with shell.running(table) as server:
             asking = await server.open()
             for path, status in (("/waiting", 200), ("/broken", 500)):
@@ -228,7 +228,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
         async with contextlib.AsyncExitStack() as stack:
             made = await stack.enter_async_context(traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
-                shell.running(made.routes([routes.Route("/echo", shell.echo, immediate=True)]))
+                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
             )
             asking = await server.open()
             slowest = 0.0
@@ -250,12 +250,12 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
 
 def test_tracing_that_is_off_hands_everything_back_as_it_is():
     options = settings.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
-    off = tracing.chosen(options)
+    off = tracers.select(options)
     table = [routes.Route("/echo", shell.echo)]
     assert off is tracing.OFF
-    assert off.step("x", shell.echo) is shell.echo
-    assert off.noted(shell.echo, lambda _: {}) is shell.echo
-    assert off.routes(table) is table
+    assert off.wrap_step("x", shell.echo) is shell.echo
+    assert off.annotate(shell.echo, lambda _: {}) is shell.echo
+    assert off.wrap_routes(table) is table
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess:
