@@ -38,7 +38,8 @@ def test_every_test_of_a_fault_records_what_it_has_seen():
 
 
 def test_the_page_has_a_row_for_each_fault_as_the_data_says_it():
-    found = fault_report.rows(PAGE.read_text())
-    assert set(found) == set(FAULTS)
+    results, observations = fault_report.rows(PAGE.read_text()), fault_report.observations(PAGE.read_text())
+    assert set(results) == set(observations) == set(FAULTS)
     for number, each in FAULTS.items():
-        assert found[number].startswith(f"| {number} | {each['fault']} | {each['expected']} |")
+        assert results[number] == f"| {number} | {each['fault']} | {each['expected']} |"
+        assert "](../tests/faults/" in observations[number]

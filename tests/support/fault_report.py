@@ -1,8 +1,9 @@
-"""What a run has seen of the faults, and the table that tells of it: fault, expected, seen, test.
+"""Records what a run of the fault tests observed, and writes it into a page: a table of results and a folded one of
+observations.
 
-A plugin, loaded by tests/conftest.py. `fault.saw("...")` of a test `test_NN_...` records one short sentence with what
-was measured; `--fault-report FILE` writes the table into FILE, between its two markers. A row whose test did not run
-keeps what FILE says of it.
+A plugin, loaded by tests/conftest.py. `fault.saw("...")` in a test `test_NN_...` records one short sentence with the
+measured values. `--fault-report FILE` writes the tables into FILE, between its two markers. The rows of a fault whose
+test did not run stay as they are in FILE.
 """
 
 import pathlib
@@ -15,7 +16,10 @@ import yaml
 FAULTS = pathlib.Path(__file__).resolve().parents[1] / "data" / "faults.yaml"
 FIRST, LAST = 1, 62
 BEGIN, END = "<!-- faults: written by `make faults`, do not edit -->", "<!-- faults end -->"
-HEADER = "| # | fault | expected | seen | test |\n|---|---|---|---|---|\n"
+RESULTS = "| # | fault | result |\n|---|---|---|\n"
+FOLD, FOLD_END = "\n<details markdown>\n<summary>Observations and tests</summary>\n\n", "\n</details>\n"
+FAILED, NOT_RUN = "**failed**; expected: ", "not run yet; expected: "
+OBSERVATIONS = "| # | observed | test |\n|---|---|---|\n"
 NAME = re.compile(r"test_(\d\d)_")
 
 _seen: dict[int, list[str]] = defaultdict(list)
@@ -92,31 +96,55 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def write(page: pathlib.Path) -> None:
-    """The table into its page, which may be new."""
+    """Write the tables into their page, which may be new."""
     text = page.read_text() if page.exists() else f"# Reliability\n\n{BEGIN}\n{END}\n"
     before, _, rest = text.partition(BEGIN)
     old, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{table(rows(old))}{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n{format_tables(old)}{END}{after}")
 
 
 def rows(text: str) -> dict[int, str]:
-    """The lines of a table by their number."""
-    return {int(found[1]): found[0] for found in re.finditer(r"^\| (\d+) \|.*$", text, re.MULTILINE)}
+    """Return the lines of the table of results by number."""
+    return _find_rows(text.partition(FOLD)[0])
 
 
-def table(old: dict[int, str]) -> str:
-    """Every fault, one row each."""
-    lines = []
-    for number, each in faults().items():
-        kept = old.get(number, "").split(" | ")[3:]
-        seen, test = (kept[0], kept[1].removesuffix(" |")) if len(kept) == 2 else ("not run yet", "")
-        if "cannot" in each:
-            seen, test = f"cannot be made here: {each['cannot']}", ""
-        elif number in _tests:
-            seen = "**failed**" if number in _failed else "; ".join(_seen[number])
-            test = ", ".join(
-                f"[{path.rpartition('/')[2]}](../{path})" for path in sorted({path for path, _ in _tests[number]})
-            )
-        cells = (str(number), each["fault"], each["expected"], seen, test)
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n")
-    return HEADER + "".join(lines)
+def observations(text: str) -> dict[int, str]:
+    """Return the lines of the table of observations by number."""
+    return _find_rows(text.partition(FOLD)[2])
+
+
+def _find_rows(text: str) -> dict[int, str]:
+    return {int(match[1]): match[0] for match in re.finditer(r"^\| (\d+) \|.*$", text, re.MULTILINE)}
+
+
+def format_tables(old: str) -> str:
+    """Return both tables, with a row for each fault. `old` has the results of faults whose tests did not run."""
+    results, details = [RESULTS], [FOLD + OBSERVATIONS]
+    old_results, old_details = rows(old), observations(old)
+    for number, fault in faults().items():
+        result = _describe_result(number, fault, old_results.get(number))
+        results.append(f"{_format_row(number, fault['fault'], result)}\n")
+        if number in _tests or number not in old_details:
+            old_details[number] = _format_row(number, "; ".join(_seen[number]), _link_tests(number))
+        details.append(f"{old_details[number]}\n")
+    return "".join([*results, *details, FOLD_END])
+
+
+def _describe_result(number: int, fault: dict, old: str | None) -> str:
+    """Return the expected result if the tests passed, otherwise why it was not seen before it."""
+    if "cannot" in fault:
+        return f"not tested here: {fault['cannot']}"
+    problem = old.split(" | ")[2] if old else NOT_RUN
+    if number in _tests:
+        problem = FAILED if number in _failed else ""
+    prefix = next((each for each in (FAILED, NOT_RUN) if problem.startswith(each)), "")
+    return prefix + str(fault["expected"])
+
+
+def _link_tests(number: int) -> str:
+    paths = sorted({path for path, _ in _tests[number]})
+    return ", ".join(f"[{path.rpartition('/')[2]}](../{path})" for path in paths)
+
+
+def _format_row(number: int, *cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in (str(number), *cells)) + " |"
