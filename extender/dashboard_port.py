@@ -13,7 +13,7 @@ from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
 from railwright.dashboard import feed, port
-from railwright.fabric.overview import members, picture
+from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.policy import model
 from railwright.serving import server, settings, tls
 
@@ -25,12 +25,12 @@ class Dashboard:
 
     def __init__(self, options: settings.Settings, state: states.State) -> None:
         self._options, self._state = options, state
-        self._members = members.Members()
+        self._opted_in_pods = opted_in_pods.OptedInPods()
 
     @property
     def pods(self) -> sinks.Sink[Any] | None:
         """Sink of pods, None without a dashboard."""
-        return self._members if self._options.dashboard_listen is not None else None
+        return self._opted_in_pods if self._options.dashboard_listen is not None else None
 
     def tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
@@ -39,9 +39,9 @@ class Dashboard:
         address, state = self._options.dashboard_listen, self._state
         if address is None:
             return ()
-        picture_builder = picture.Picture(state.fleet, state.ledger, self._members, policy, state.pools)
+        builder = overview_builder.OverviewBuilder(state.fleet, state.ledger, self._opted_in_pods, policy, state.pools)
         source = feed.Feed(
-            picture_builder,
+            builder,
             source=_describe_source(self._options),
             problems=lambda: _list_problems(origin),
             away=origin.away,

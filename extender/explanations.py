@@ -12,7 +12,7 @@ import msgspec
 
 from extender import gang_tracker
 from railwright.fabric import resources, topology, workload
-from railwright.fabric.overview import reasons
+from railwright.fabric.overview import node_explanation
 from railwright.fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
 from railwright.fabric.placement.terms import locality
 
@@ -111,7 +111,9 @@ class Explanations:
         explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
         return _build_explanation(
-            record, gang, [*map(_describe_feasible, unscored), *(reasons.of_node(*row) for row in explained_rows)]
+            record,
+            gang,
+            [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)],
         )
 
     def _get_or_add(self, scheduler: str, request: ask.Ask) -> _PodRecord:

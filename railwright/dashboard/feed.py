@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from railwright.fabric.overview import deltas, picture
+from railwright.fabric.overview import deltas, overview_builder
 
 PACE_SECONDS = 0.5  # between two refreshes; people cannot read faster
 READERS = 32  # concurrent readers; each may need the complete overview, half a megabyte for a thousand nodes
@@ -23,14 +23,14 @@ class Feed:
 
     def __init__(
         self,
-        drawing: picture.Picture,
+        builder: overview_builder.OverviewBuilder,
         *,
         source: str,
         problems: Callable[[], Sequence[str]] = tuple,
         away: Callable[[], str] = str,
         pace_seconds: float = PACE_SECONDS,
     ) -> None:
-        self.picture = drawing
+        self.builder = builder
         self.readers = 0
         self._source, self._problems, self._away, self._pace = source, problems, away, pace_seconds
         self._deltas = deltas.Deltas()
@@ -69,10 +69,10 @@ class Feed:
         """Refresh until cancelled, while there are readers."""
         while True:
             await self._has_readers.wait()
-            for _ in self.picture.refresh():
+            for _ in self.builder.refresh():
                 await asyncio.sleep(0)  # yield to the server's real work
-            overview = self.picture.overview(source=self._source, problems=self._problems(), away=self._away())
-            if self._deltas.show(overview):
+            overview = self.builder.overview(source=self._source, problems=self._problems(), away=self._away())
+            if self._deltas.update(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()
             await asyncio.sleep(self._pace)

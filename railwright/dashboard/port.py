@@ -96,7 +96,7 @@ class Port:
         if not self._explain_bucket.take():
             raise routes.HttpError(429, "too many requests at once: retry in a second", {"Retry-After": "1"})
         query = dict(parse.parse_qsl(request.query_string))
-        explanation = self._feed.picture.why(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
+        explanation = self._feed.builder.explain(query.get("gang", "") or query.get("pod", ""), query.get("node", ""))
         if explanation is None:
             raise routes.HttpError(404, "no such gang, pod or node: it may have been deleted")
         return _build_response(msgspec.json.encode(explanation), routes.JSON)

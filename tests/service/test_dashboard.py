@@ -13,7 +13,7 @@ import showing
 import vistas
 
 from railwright.dashboard import feed, port
-from railwright.fabric.overview import members, picture
+from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement import fleet, ledger
 from railwright.serving import settings
 
@@ -41,9 +41,9 @@ async def settled(response, wanted) -> dict:
     sections: dict = {}
     while not wanted(sections):
         ((_, _, delta),) = await showing.events(response, 1)
-        if delta["whole"]:
+        if delta["full"]:
             sections = {}
-        for key in delta["gone"]:
+        for key in delta["removed"]:
             sections.pop(key, None)
         sections |= delta["sections"]
     return sections
@@ -58,7 +58,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
         vista.add_gang(2, name="late", namespace="prod")
         vista.write(folder)
         ((_, _, delta),) = await showing.events(response, 1)
-    assert not delta["whole"]
+    assert not delta["full"]
     assert delta["sections"]["gang/prod/late"]["state"] == "placed"
     assert len([key for key in delta["sections"] if key.startswith("leaf/")]) <= 2
 
@@ -73,11 +73,11 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     vista.write(folder)
     async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
         ((_, _, delta),) = await showing.events(response, 1)
-        assert not delta["whole"]
+        assert not delta["full"]
     for strange in ("another-1", f"{last.partition('-')[0]}-{'9' * 5000}", "-", "9"):
         async with session.get(f"{url}api/stream", headers={"Last-Event-ID": strange}) as response:
             ((_, _, delta),) = await showing.events(response, 1)
-            assert delta["whole"]
+            assert delta["full"]
 
 
 async def test_a_node_says_why(shown, session):
@@ -225,7 +225,11 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
 
 def quiet_feed() -> feed.Feed:
     state, book = fleet.Fleet(), ledger.Ledger(assume_seconds=1)
-    return feed.Feed(picture.Picture(state, book, members.Members(), lambda: None, {}), source="x", pace_seconds=0.01)
+    return feed.Feed(
+        overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), lambda: None, {}),
+        source="x",
+        pace_seconds=0.01,
+    )
 
 
 async def everybody(_authorization: str, _peer: str) -> None:
@@ -256,8 +260,8 @@ async def test_nothing_is_drawn_while_nobody_looks():
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
     state, book = placing.fleet_of(placing.leaves(a=8000)), ledger.Ledger(assume_seconds=1)
-    drawing = picture.Picture(state, book, members.Members(), placing.policy, {})
-    source = feed.Feed(drawing, source="x", pace_seconds=0.01)
+    builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
+    source = feed.Feed(builder, source="x", pace_seconds=0.01)
     running = asyncio.create_task(source.run())
     async with port.opened(HERE, source, everybody, times=port.Times(slow=0.3)) as where:
         with socket.socket() as slow:

@@ -86,11 +86,11 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
     from extender import watched  # noqa: PLC0415
     from railwright.cluster import pulse, resources, sources  # noqa: PLC0415 - as above
     from railwright.dashboard import feed, port  # noqa: PLC0415
-    from railwright.fabric.overview import admissions, members, picture  # noqa: PLC0415
+    from railwright.fabric.overview import admissions, opted_in_pods, overview_builder  # noqa: PLC0415
 
-    state, known = states.State(assume_seconds=0.0), members.Members()
+    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     wanted = watched.wanted(state, pods=known)
-    admission_events = admissions.Events(known.admissions)
+    admission_events = admissions.EventSink(known.admissions)
     wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
     account = None if arguments.snapshot else kubeconfig.choose(arguments.kubeconfig, kubeconfig.SNAPSHOT)
     origin = await sources.connected(
@@ -106,9 +106,11 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
         return origin.away() or (beat.failure if beat is not None else "")
 
     watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_tell, away)]
-    drawing = picture.Picture(state.fleet, state.ledger, known, lambda: origin.store.current, state.pools)
+    builder = overview_builder.OverviewBuilder(
+        state.fleet, state.ledger, known, lambda: origin.store.current, state.pools
+    )
     source = feed.Feed(
-        drawing,
+        builder,
         source=f"snapshot {arguments.snapshot.name}" if arguments.snapshot else f"kubeconfig {account}",
         problems=lambda: _problems(origin, away()),
         away=away,

@@ -109,7 +109,7 @@ def _row(gang: "model.Gang", *, wide: bool) -> tuple[str, ...]:
         gang.name,
         gang.state,
         f"{gang.placed}/{gang.size}",
-        _format_ratio(str(gang.leaves or "-"), str(gang.leaves_least or "-")),
+        _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
         _format_ratio(_share(gang.bandwidth), _share(gang.best)),
         gang.fabric or "-",
         "; ".join(gang.why if wide else gang.why[:1]) or "-",

@@ -13,7 +13,7 @@ from railwright.cli import kubeconfig, output, snapshot_files, waiting
 from railwright.cli.verification import policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
-from railwright.fabric.overview import members, model, picture
+from railwright.fabric.overview import model, opted_in_pods, overview_builder
 from railwright.fabric.policy import model as policy_model
 
 _AT_ONCE = 6  # kinds read concurrently
@@ -37,7 +37,7 @@ def overview(way: Way) -> model.Overview:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     if way.snapshot and (way.kubeconfig or way.context):
         raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
-    state, known = states.State(assume_seconds=0.0), members.Members()
+    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     wanted = watched.wanted(state, pods=known)
     if way.snapshot:
         policy, problems = policies.from_file(way.policy), _from_file(way.snapshot, wanted)
@@ -45,13 +45,13 @@ def overview(way: Way) -> model.Overview:
     else:
         policy, problems = asyncio.run(_from_cluster(way, wanted))
         source = f"kubeconfig {way.kubeconfig}" if way.kubeconfig else "the cluster"
-    drawing = picture.Picture(state.fleet, state.ledger, known, lambda: policy, state.pools)
+    builder = overview_builder.OverviewBuilder(state.fleet, state.ledger, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
         while True:
-            for _ in drawing.refresh():
+            for _ in builder.refresh():
                 pass
-            if drawing.settled:
-                return drawing.overview(source=source, problems=problems)
+            if builder.is_settled:
+                return builder.overview(source=source, problems=problems)
 
 
 def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:

@@ -178,12 +178,12 @@ function taken(delta) {
     if (kind !== "leaf") continue;
     const leaf = store.sections.get(key);
     if (!leaf || old.get(key)?.nodes.length !== leaf.nodes.length || leaf.nodes.some((node, at) => node.name !== old.get(key).nodes[at].name)) parts.add("layout");
-    else if (!delta.whole) drawing.changed(old.get(key), key.slice(5));
+    else if (!delta.full) drawing.changed(old.get(key), key.slice(5));
   }
-  if (delta.whole) for (const part of ["site", "layout", "fabric", "gangs", "admissions"]) parts.add(part);
+  if (delta.full) for (const part of ["site", "layout", "fabric", "gangs", "admissions"]) parts.add(part);
   if (now.gang && !store.gang(now.gang)) now.gang = "";
   show(...parts, "details");
-  if (!delta.whole && states.size) announce(states);
+  if (!delta.full && states.size) announce(states);
 }
 
 /** Announce changes of gangs to a screen reader in a few words. */

@@ -165,7 +165,7 @@ export function gangDetails(gang, all, on) {
 
 function leavesTold(gang) {
   if (!gang.leaves) return "";
-  const least = gang.leaves_least && gang.leaves_least < gang.leaves ? `, ${gang.leaves_least} would do` : "";
+  const least = gang.min_leaves && gang.min_leaves < gang.leaves ? `, ${gang.min_leaves} would do` : "";
   return ` · ${gang.leaves} ${gang.leaves === 1 ? "leaf" : "leaves"}${least}`;
 }
 
@@ -175,7 +175,7 @@ function rankRow(rank, on) {
     node = element("button", { type: "button", class: "link" }, rank.node);
     node.addEventListener("click", () => on.node(rank.node));
   }
-  return element("tr", {}, element("td", { class: "number" }, String(rank.rank)), element("td", {}, rank.pod + (rank.announced ? " (announced)" : "")), element("td", {}, node), element("td", {}, (rank.leaf ?? "").split(" in ")[0]));
+  return element("tr", {}, element("td", { class: "number" }, String(rank.rank)), element("td", {}, rank.pod + (rank.assumed ? " (assumed)" : "")), element("td", {}, node), element("td", {}, (rank.leaf ?? "").split(" in ")[0]));
 }
 
 /** The details of a node: rails, pods and, for a gang, the explanation. `why` is undefined until it arrives. */
@@ -190,7 +190,7 @@ export function nodeDetails(found, store, rails, subject, why, on) {
   const rows = [...node.rails].map((state, at) => {
     const pod = holder.get(at);
     const gang = pod && store.gang(pod.gang);
-    const who = pod ? [gang ? badge(gang.colour, letter(gang.colour)) : "", ` ${pod.pod}${pod.announced ? " (announced)" : ""}`] : ["nobody"];
+    const who = pod ? [gang ? badge(gang.colour, letter(gang.colour)) : "", ` ${pod.pod}${pod.assumed ? " (assumed)" : ""}`] : ["nobody"];
     return element("tr", {}, element("td", {}, rails[at] ?? String(at)), element("td", {}, element("span", { class: `rail-state ${state}` }, STATES[state] ?? state)), element("td", {}, ...who));
   });
   const head = element("tr", {}, ...["Rail", "State", "Held by"].map((each) => element("th", { scope: "col" }, each)));
@@ -241,7 +241,7 @@ export function nodeTable(fabric, store, found, on) {
   return element("table", {}, element("caption", { class: "hidden" }, `Nodes of fabric ${fabric.name}`), element("thead", {}, head), body);
 }
 
-const OUTCOMES = { injected: "injected", left: "left alone", uninjected: "not injected", told: "refused or warned" };
+const OUTCOMES = { injected: "injected", skipped: "skipped", missed: "not injected", event: "rejected or warned" };
 
 /** The rows of the admissions. */
 export function admissionRows(admissions, text) {
@@ -253,7 +253,7 @@ export function admissionRows(admissions, text) {
     const cells = [when(row.at), object, element("span", { class: `outcome ${row.outcome}` }, OUTCOMES[row.outcome] ?? row.outcome), row.fabric ?? ""];
     // explicit roles: the layout of rows on small screens removes the implicit ones
     const cell = (inside, more = {}) => element("td", { role: "cell", ...more }, inside);
-    const counts = [row.rails, row.added, row.kept].map((each) => cell(each ? String(each) : "", { class: "number" }));
+    const counts = [row.rails, row.added, row.user_values].map((each) => cell(each ? String(each) : "", { class: "number" }));
     return element("tr", { role: "row" }, ...cells.map((each) => cell(each)), ...counts, cell(`${row.message ?? ""}${count}`));
   });
 }

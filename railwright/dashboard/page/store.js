@@ -9,11 +9,11 @@ export class Store {
 
   /** Apply a delta; return the names of the changed sections. */
   take(delta) {
-    if (delta.whole) this.sections.clear();
-    for (const key of delta.gone) this.sections.delete(key);
+    if (delta.full) this.sections.clear();
+    for (const key of delta.removed) this.sections.delete(key);
     for (const [key, value] of Object.entries(delta.sections)) this.sections.set(key, value);
     this.clean = false;
-    return [...Object.keys(delta.sections), ...delta.gone];
+    return [...Object.keys(delta.sections), ...delta.removed];
   }
 
   get site() {
@@ -89,7 +89,7 @@ export function described(found, store, rails) {
   for (const pod of node.pods ?? []) {
     const gang = store.gang(pod.gang);
     const rank = gang && pod.rank >= 0 ? `, rank ${pod.rank} of gang ${letter(gang.colour)}` : "";
-    parts.push(`${pod.pod}${rank}${pod.announced ? ", announced" : ""}`);
+    parts.push(`${pod.pod}${rank}${pod.assumed ? ", assumed" : ""}`);
   }
   return parts;
 }

@@ -116,7 +116,7 @@ class Painter {
     if (large) layer.texts.push({ text: node.name, x: x + 5, y: y + 10, font: `10px ${FACE}`, style: look.quiet, align: "left", most: wide - 10 });
     const labels = pods.map((pod) => {
       const gang = this.store.gang(pod.gang);
-      return gang ? letter(gang.colour) + (pod.rank >= 0 ? pod.rank : "") + (pod.announced ? "…" : "") : "•";
+      return gang ? letter(gang.colour) + (pod.rank >= 0 ? pod.rank : "") + (pod.assumed ? "…" : "") : "•";
     });
     const text = labels.length > 2 ? `${labels[0]} +${labels.length - 1}` : labels.join(" ") || (node.note ? "off" : "");
     if (!text) return;

@@ -1,6 +1,7 @@
-"""What admission did lately: the newest injection records of pods, and what the webhook said in Events.
+"""Lists recent results of admission: the newest injection records of pods, and the webhook's Events.
 
-Owns what is read of both, their order and their bound. A pod that has gone is still told of: "lately" outlives it.
+Owns what is read of both, their order and their limit. Rows of deleted pods and expired Events stay until newer ones
+replace them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +12,19 @@ from railwright.fabric import names, views, workload
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import model
 
-KEPT = 200  # rows; the table is read, not searched
-_LONGEST = 500  # characters of a message
-COMPONENT = "railwright-webhook"  # whose Events are read
+MAX_ROWS = 200  # a table for reading, not for searching
+_MAX_MESSAGE = 500  # characters
+COMPONENT = "railwright-webhook"  # source of the Events that are read
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """The part of the record that is shown."""
+    """The fields of an injection record that are shown."""
 
     fabric: str = ""
     role: str = ""
     rails: Sequence[str] = ()
     added: Sequence[str] = ()
-    kept: Mapping[str, object] = {}
+    user_values: Mapping[str, object] = msgspec.field(default_factory=dict, name="kept")
     skipped: Mapping[str, str] = {}
 
 
@@ -31,100 +32,104 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Admissions:
-    """The newest rows by object, at most KEPT. A sink of pods; `Events` is the sink of Events."""
+    """The newest rows by object, at most MAX_ROWS. A sink of pods; `EventSink` is the sink of Events."""
 
     def __init__(self) -> None:
         self.generation = 0
         self._rows: dict[str, model.Admission] = {}
 
     def upsert(self, pod: views.Pod) -> None:
-        """A pod that opted in appeared or changed."""
+        """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
         if names.INJECTION not in pod.metadata.annotations and not missed.is_covered(pod):
             return
-        self.put(pod.metadata.identity, _of_pod(pod))
+        self.put(pod.metadata.identity, _describe_pod(pod))
 
     def put(self, key: str, row: model.Admission) -> None:
-        """A row is new or has changed."""
+        """Store a row; ignore it if the table is full of newer ones."""
         if self._rows.get(key) == row:
             return
-        if len(self._rows) >= KEPT and key not in self._rows and row.at <= min(self._rows.values(), key=_age).at:
+        if len(self._rows) >= MAX_ROWS and key not in self._rows and row.at <= min(self._rows.values(), key=_age).at:
             return
         self._rows[key] = row
         self.generation += 1
-        if len(self._rows) >= 2 * KEPT:
-            self._rows = dict(sorted(self._rows.items(), key=lambda each: _age(each[1]), reverse=True)[:KEPT])
+        if len(self._rows) >= 2 * MAX_ROWS:
+            newest = sorted(self._rows.items(), key=lambda item: _age(item[1]), reverse=True)[:MAX_ROWS]
+            self._rows = dict(newest)
 
     def newest(self) -> Sequence[model.Admission]:
-        """The rows, the newest first."""
-        return sorted(self._rows.values(), key=_age, reverse=True)[:KEPT]
+        """Return the rows, newest first."""
+        return sorted(self._rows.values(), key=_age, reverse=True)[:MAX_ROWS]
 
 
-class Events:
-    """Feeds the webhook's Events into the rows. A sink."""
+class EventSink:
+    """Adds the webhook's Events to the rows."""
 
     def __init__(self, rows: Admissions) -> None:
         self._rows = rows
 
     def replace(self, objects: Sequence[views.Event]) -> None:
-        """The full list."""
-        for each in objects:
-            self.upsert(each)
+        """Apply the full list of Events."""
+        for event in objects:
+            self.upsert(event)
 
     def upsert(self, obj: views.Event) -> None:
-        """An Event appeared or happened again."""
+        """Store the row of a new or repeated Event of the webhook."""
         source = obj.source.component if obj.source else ""
         if COMPONENT in (source, obj.reporting_component):
-            self._rows.put(f"event {obj.metadata.identity}", _of_event(obj))
+            self._rows.put(f"event {obj.metadata.identity}", _describe_event(obj))
 
     def remove(self, obj: views.Event) -> None:
-        """An Event has gone: the API server keeps them for an hour. It is still told."""
+        """Keep the row: the API server deletes Events after an hour."""
 
 
-def brief(record: str) -> str:
-    """A record with only what a placement reads; as it is where it cannot be read."""
+def shorten_record(record: str) -> str:
+    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
     try:
-        known = _decode(record)
+        fields = _decode(record)
     except (msgspec.MsgspecError, RecursionError):
-        return record[:_LONGEST]
-    return msgspec.json.encode({"fabric": known.fabric, "rails": known.rails}).decode()
+        return record[:_MAX_MESSAGE]
+    return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
 
 
-def _of_pod(pod: views.Pod) -> model.Admission:
+def _describe_pod(pod: views.Pod) -> model.Admission:
     meta = pod.metadata
-    at, shown, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", workload.gang_of(pod)
+    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", workload.gang_of(pod)
     text = meta.annotations.get(names.INJECTION)
     if text is None:
-        told = "opted in and no record: admission did not see this pod; was the webhook away or the policy without it?"
-        wanted = meta.labels.get(names.FABRIC, "")
-        return model.Admission(at=at, object=shown, gang=gang, outcome=model.UNINJECTED, fabric=wanted, message=told)
+        message = (
+            f"the pod opted in but has no annotation {names.INJECTION}: the webhook did not run for it; "
+            "check that the webhook is available and has a valid policy, then recreate the pod"
+        )
+        fabric = meta.labels.get(names.FABRIC, "")
+        return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, fabric=fabric, message=message)
     try:
         record = _decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        told = f"the record {names.INJECTION} cannot be read: {error}"[:_LONGEST]
-        return model.Admission(at=at, object=shown, gang=gang, outcome=model.UNINJECTED, message=told)
+        message = f"annotation {names.INJECTION}: cannot be read: {error}"[:_MAX_MESSAGE]
+        return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, message=message)
     return model.Admission(
         at=at,
-        object=shown,
+        object=name,
         gang=gang,
-        outcome=model.INJECTED if record.rails else model.LEFT,
+        outcome=model.INJECTED if record.rails else model.SKIPPED,
         fabric=record.fabric,
         role=record.role,
         rails=len(record.rails),
         added=len(record.added),
-        kept=len(record.kept),
+        user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message="; ".join(f"{key}: {why}" for key, why in record.skipped.items())[:_LONGEST],
+        message="; ".join(f"{key}: {reason}" for key, reason in record.skipped.items())[:_MAX_MESSAGE],
     )
 
 
-def _of_event(event: views.Event) -> model.Admission:
-    about = event.involved_object
+def _describe_event(event: views.Event) -> model.Admission:
+    subject = event.involved_object
     return model.Admission(
         at=event.last_timestamp or event.event_time or event.metadata.creation_timestamp or "",
-        object=f"{about.namespace}/{about.name}",
-        kind=about.kind,
-        outcome=model.TOLD,
-        message=f"{event.reason}: {event.message}"[:_LONGEST],
+        object=f"{subject.namespace}/{subject.name}",
+        kind=subject.kind,
+        outcome=model.EVENT,
+        message=f"{event.reason}: {event.message}"[:_MAX_MESSAGE],
         count=max(1, event.count or 1),
     )
 

@@ -1,7 +1,7 @@
-"""What changed since a reader last looked: the overview as sections, each with the version it changed at.
+"""Computes what changed since a reader's last request: the overview as sections, each with its version.
 
-Owns versions and JSON. A reader that has version N needs the sections newer than N and the names of those gone since;
-one from another life of the server (another epoch), or from longer ago than is remembered, needs everything.
+Owns versions and JSON. A reader at version N needs the sections newer than N and the names of sections removed since.
+A reader from before a restart of the server (another epoch), or with a version too old, needs all sections.
 """
 
 from collections import OrderedDict
@@ -12,72 +12,71 @@ import msgspec
 
 from railwright.fabric.overview import model
 
-_GONE = 4096  # names of sections remembered as gone
+_MAX_REMOVED = 4096  # names of removed sections that are remembered
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What one reader needs; `sections` and `gone` are JSON."""
+    """The changes for one reader; `sections` and `removed` are JSON."""
 
     version: int
-    whole: bool  # True: forget what there was
+    full: bool  # True: `sections` replaces everything that the reader has
     sections: Mapping[str, bytes]
-    gone: tuple[str, ...]
+    removed: tuple[str, ...]
 
     @property
     def body(self) -> bytes:
-        """All of it as one JSON object on one line."""
+        """The delta as a JSON object on one line."""
         parts = [_encode(key) + b":" + value for key, value in self.sections.items()]
-        told = b'{"version":%d,"whole":%s,"gone":%s,"sections":{' % (
+        head = b'{"version":%d,"full":%s,"removed":%s,"sections":{' % (
             self.version,
-            b"true" if self.whole else b"false",
-            _encode(self.gone),
+            b"true" if self.full else b"false",
+            _encode(self.removed),
         )
-        return told + b",".join(parts) + b"}}"
+        return head + b",".join(parts) + b"}}"
 
 
 class Deltas:
-    """The sections of one overview over time."""
+    """The sections of an overview over time."""
 
     def __init__(self) -> None:
         self.version = 0
-        self._forgotten = 0  # readers older than this need everything
-        self._sections: dict[str, tuple[int, Any, bytes]] = {}
-        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._oldest = 0  # readers with an older version need all sections
+        self._sections: dict[str, tuple[int, Any, bytes]] = {}  # version, value, JSON
+        self._removed: OrderedDict[str, int] = OrderedDict()
 
-    def show(self, overview: model.Overview) -> bool:
-        """Take over an overview; True where anything differs from the last one."""
+    def update(self, overview: model.Overview) -> bool:
+        """Store an overview; return True if it differs from the last one."""
         version = self.version + 1
-        fresh = dict(_sections(overview))
+        sections = dict(_sections(overview))
         changed = False
-        for key, value in fresh.items():
+        for key, value in sections.items():
             old = self._sections.get(key)
             if old is not None and (old[1] is value or old[1] == value):
                 continue
             self._sections[key] = (version, value, _encode(value))
-            self._gone.pop(key, None)
+            self._removed.pop(key, None)
             changed = True
-        for key in [key for key in self._sections if key not in fresh]:
+        for key in [key for key in self._sections if key not in sections]:
             del self._sections[key]
-            self._gone[key] = version
+            self._removed[key] = version
             changed = True
-        while len(self._gone) > _GONE:
-            self._forgotten = self._gone.popitem(last=False)[1]
+        while len(self._removed) > _MAX_REMOVED:
+            self._oldest = self._removed.popitem(last=False)[1]
         self.version += changed
         return changed
 
     def since(self, version: int | None) -> Delta:
-        """What a reader with that version needs; everything where None, or where it is too old or from the future."""
-        if version is None or not self._forgotten <= version <= self.version:
-            return Delta(
-                version=self.version, whole=True, gone=(), sections={key: row[2] for key, row in self._sections.items()}
-            )
+        """Return the changes since a version; all sections if it is None, too old, or from another epoch."""
+        if version is None or not self._oldest <= version <= self.version:
+            sections = {key: section[2] for key, section in self._sections.items()}
+            return Delta(version=self.version, full=True, removed=(), sections=sections)
         return Delta(
             version=self.version,
-            whole=False,
-            sections={key: row[2] for key, row in self._sections.items() if row[0] > version},
-            gone=tuple(key for key, at in self._gone.items() if at > version),
+            full=False,
+            sections={key: section[2] for key, section in self._sections.items() if section[0] > version},
+            removed=tuple(key for key, removed_at in self._removed.items() if removed_at > version),
         )
 
 

@@ -1,7 +1,7 @@
-"""What a person sees of a cluster's fabrics at one glance, as values: fabrics, leaves, nodes, rails, gangs, admissions.
+"""Defines the overview of a cluster's fabrics: fabrics, leaves, nodes, rails, gangs and admissions.
 
-Owns the form, which is also the JSON of the dashboard and of the commands `fabric` and `gangs`. Knows nothing of how it
-was found out. Every list is in a stable order; every bandwidth is modelled (0..1), never measured.
+The structs are also the JSON of the dashboard and of the commands `fabric` and `gangs`. All lists are in a stable
+order. All bandwidths are modelled (0..1), never measured. The module does not know how the values are computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,68 +9,68 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
-"""One letter a rail: nobody has it; a pod has it; the device plugin offers less than it has (weak); it offers none;
-the policy names no resource for it, so that nobody can count."""
+"""State of a rail on a node, one letter each. FREE: no pod has it. BUSY: a pod has it. DEGRADED: the device plugin
+offers fewer devices than the node has. DEAD: it offers none. UNCOUNTED: the policy names no resource for the rail."""
 
 PLACED, STARTING, WAITING, UNPLACEABLE = "placed", "starting", "waiting", "unplaceable"
-"""All of a gang has nodes; some has; none has; the cluster has no room for what remains."""
+"""State of a gang. PLACED: all pods have nodes. STARTING: some have. WAITING: none has. UNPLACEABLE: the cluster has no
+capacity for the remaining pods."""
 
-INJECTED, LEFT, UNINJECTED, TOLD = "injected", "left", "uninjected", "told"
-"""Of an admission: given its rails; a role that gets none; opted in and without a record; the webhook's own Event."""
-
-ALONE = -1  # the colour of a pod without a gang
+INJECTED, SKIPPED, MISSED, EVENT = "injected", "skipped", "missed", "event"
+"""Outcome of an admission. INJECTED: the pod got rails. SKIPPED: its role gets none. MISSED: it opted in but has no
+injection record. EVENT: reported by an Event of the webhook."""
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that has rails of a node."""
+    """A pod that uses rails of a node."""
 
     pod: str  # namespace/name
-    rails: tuple[int, ...]  # positions in the fabric's rails
+    rails: tuple[int, ...]  # positions in the fabric's list of rails
     gang: str = ""
     rank: int = -1  # within the gang, from 0
-    announced: bool = False  # a scheduler has said so; the cluster does not show it yet
+    assumed: bool = False  # the scheduler chose the node; the API server does not show the binding yet
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node and its rails."""
 
     name: str
-    rails: str  # a letter each: FREE, BUSY, DEGRADED, DEAD or UNCOUNTED
+    rails: str  # one letter per rail: FREE, BUSY, DEGRADED, DEAD or UNCOUNTED
     note: str = ""  # cordoned or not ready
     pods: tuple[Pod, ...] = ()
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """The nodes behind the same switches."""
+    """The nodes below one leaf switch."""
 
     fabric: str
     name: str
-    above: tuple[str, ...]  # the domains around it, the closest first
+    above: tuple[str, ...]  # the domains that contain it, closest first
     nodes: tuple[Node, ...]
 
 
 class Fabric(msgspec.Struct, frozen=True):
-    """One fabric of the policy, as a whole."""
+    """A summary of one fabric of the policy."""
 
     name: str
     transport: str
     rails: tuple[str, ...]
-    levels: tuple[str, ...]  # the keys of its domains, closest first
-    leaves: tuple[str, ...]  # ids of its leaves, those below one spine together
+    levels: tuple[str, ...]  # label keys of its domains, closest first
+    leaves: tuple[str, ...]  # ids of its leaves, grouped by spine
     nodes: int
     rails_free: int
     rails_busy: int
-    rails_dead: int  # degraded ones are counted as busy or free
+    rails_dead: int  # a degraded rail counts as busy or free
 
 
 class Rank(msgspec.Struct, frozen=True, omit_defaults=True):
     """One member of a gang."""
 
     rank: int
-    pod: str  # its name
+    pod: str  # name
     node: str = ""  # "" until placed
-    leaf: str = ""  # as shown to people
-    announced: bool = False
+    leaf: str = ""  # display name
+    assumed: bool = False
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,52 +80,52 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     namespace: str
     fabric: str
-    colour: int  # the lowest that no other gang had when this one came; kept while it lives
+    colour: int  # the lowest number that was unused when the gang appeared; constant afterwards
     state: str
     size: int
     placed: int
-    ranks: tuple[Rank, ...]  # bounded; `size` tells how many there are
-    bandwidth: float | None = None  # modelled, where it is; None where nothing can be said
-    best: float | None = None  # the most it could have now, on what is free and its own places
-    leaves: int = 0  # that it uses, or would use if it fits now
-    leaves_least: int = 0  # the fewest that could hold it at `best`
-    why: tuple[str, ...] = ()  # it waits, or is no better
+    ranks: tuple[Rank, ...]  # truncated; `size` is the full count
+    bandwidth: float | None = None  # modelled, at the present nodes; None if it cannot be computed
+    best: float | None = None  # the best possible now, on free nodes and its own
+    leaves: int = 0  # leaves that it uses, or would use if it were placed now
+    min_leaves: int = 0  # fewest leaves that give `best`
+    why: tuple[str, ...] = ()  # why it waits, or is not better
 
 
 class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the webhook did to one pod, or said of one object, lately."""
+    """A recent result of the webhook for one object."""
 
-    at: str  # RFC 3339; "" where the object does not tell
+    at: str  # RFC 3339; "" if unknown
     object: str  # namespace/name
     outcome: str
     fabric: str = ""
     gang: str = ""
     role: str = ""
     rails: int = 0
-    added: int = 0  # entries written into the pod
-    kept: int = 0  # what the user wrote and stayed
+    added: int = 0  # entries added to the pod
+    user_values: int = 0  # values of the user that were not overwritten
     skipped: int = 0
     message: str = ""
     kind: str = "Pod"
-    count: int = 1  # of an Event that repeats
+    count: int = 1  # repetitions of an Event
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What all of it was read from, and what is wrong with that."""
+    """The sources of an overview and their problems."""
 
-    source: str  # the cluster's address, or the snapshot's file
-    policy: str  # its digest; "" while there is none
+    source: str  # address of the cluster, or the snapshot's file
+    policy: str  # digest; "" without a policy
     problems: tuple[str, ...]
     fabrics: tuple[str, ...]
-    gangs: int  # in all; those shown are bounded
-    away: str = ""  # why the cluster is not heard of now, so that all of this is old
+    gangs: int  # all of them; the overview shows a bounded number
+    away: str = ""  # why the cluster cannot be reached, so that the overview is outdated; "" otherwise
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All of it."""
+    """An overview of one cluster."""
 
     site: Site
     fabrics: Sequence[Fabric]
     leaves: Mapping[str, Leaf]  # by id, in the order of Fabric.leaves
     gangs: Sequence[Gang]  # by namespace and name
-    admissions: Sequence[Admission]  # the newest first
+    admissions: Sequence[Admission]  # newest first

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.overview import admissions, members, model
+from railwright.fabric.overview import admissions, model, opted_in_pods
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
@@ -20,25 +20,25 @@ def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
 
 
 def rows(*pods) -> list[model.Admission]:
-    known = members.Members()
+    known = opted_in_pods.OptedInPods()
     known.replace(pods)
     return list(known.admissions.newest())
 
 
 def test_a_record_is_told_in_numbers():
     (row,) = rows(pod("p"))
-    assert (row.outcome, row.rails, row.added, row.kept, row.skipped) == (model.INJECTED, 2, 2, 1, 1)
+    assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (model.INJECTED, 2, 2, 1, 1)
     assert row.message == "mounts: railwright.io/skip"
 
 
 def test_a_role_without_rails_is_left_alone():
-    assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == model.LEFT
+    assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == model.SKIPPED
 
 
 def test_a_pod_that_slipped_through_stands_out():
     (row,) = rows(pod("p", record=None))
-    assert row.outcome == model.UNINJECTED
-    assert "no record" in row.message
+    assert row.outcome == model.MISSED
+    assert "has no annotation" in row.message
 
 
 def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through():
@@ -50,17 +50,17 @@ def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through
 
 
 def test_a_record_that_cannot_be_read_fails_nobody():
-    assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {model.UNINJECTED}
+    assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {model.MISSED}
 
 
 def test_the_newest_stand_first_and_no_more_than_the_bound():
     found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(1000)))
-    assert len(found) == admissions.KEPT
+    assert len(found) == admissions.MAX_ROWS
     assert [row.object for row in found[:2]] == ["a/p-999", "a/p-998"]
 
 
 def test_a_pod_that_did_not_opt_in_is_none_of_ours():
-    known = members.Members()
+    known = opted_in_pods.OptedInPods()
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
     assert not known.gangs
@@ -68,7 +68,7 @@ def test_a_pod_that_did_not_opt_in_is_none_of_ours():
 
 
 def test_of_a_record_only_what_places_a_pod_is_kept():
-    known = members.Members()
+    known = opted_in_pods.OptedInPods()
     known.upsert(pod("p"))
     kept = known.pod("p")
     assert kept is not None
@@ -87,7 +87,7 @@ def event(component, name="e", count=2):
 
 def test_the_webhooks_own_words_are_rows_too_and_nobody_elses():
     found = admissions.Admissions()
-    sink = admissions.Events(found)
+    sink = admissions.EventSink(found)
     sink.replace([event("railwright-webhook"), event("kubelet", name="other")])
     sink.upsert(event("railwright-webhook", count=5))
     (row,) = found.newest()

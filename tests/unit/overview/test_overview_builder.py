@@ -5,7 +5,7 @@ import placing
 import pytest
 
 from railwright.fabric import views
-from railwright.fabric.overview import deltas, members, model, picture
+from railwright.fabric.overview import deltas, model, opted_in_pods, overview_builder
 from railwright.fabric.placement import ledger
 
 POLICY = placing.policy(required=True, oversubscription=[8])
@@ -14,11 +14,11 @@ POLICY = placing.policy(required=True, oversubscription=[8])
 class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
         self.state = placing.fleet_of(nodes, pods, least)
-        self.book = ledger.Ledger(assume_seconds=30)
-        self.known = members.Members()
+        self.assumed = ledger.Ledger(assume_seconds=30)
+        self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.picture = picture.Picture(self.state, self.book, self.known, lambda: self.policy, {})
+        self.builder = overview_builder.OverviewBuilder(self.state, self.assumed, self.known, lambda: self.policy, {})
 
     def add(self, *pods):
         for each in pods:
@@ -27,7 +27,8 @@ class Cluster:
         return self
 
     def seen(self) -> model.Overview:
-        return picture.drawn(self.picture).overview(source="test")
+        self.builder.refresh_fully()
+        return self.builder.overview(source="test")
 
     def gang(self, key="train/g") -> model.Gang:
         return next(each for each in self.seen().gangs if each.key == key)
@@ -77,8 +78,8 @@ def test_what_a_scheduler_announced_is_shown_as_announced():
         requests=next(iter(cluster.state.pods.values())).requests, state=ledger.State.ALLOCATED, since=0.0,
     )  # fmt: skip
     cluster.seen()
-    cluster.book.allocate(entry)
-    assert cluster.node("a-00").pods[0].announced
+    cluster.assumed.allocate(entry)
+    assert cluster.node("a-00").pods[0].assumed
     assert (cluster.gang().placed, cluster.gang().state) == (1, model.STARTING)
 
 
@@ -90,7 +91,7 @@ def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_devic
 
 def test_a_gang_on_one_leaf_is_as_good_as_can_be():
     found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
-    assert (found.state, found.bandwidth, found.best, found.leaves, found.leaves_least) == ("placed", 1.0, 1.0, 1, 1)
+    assert (found.state, found.bandwidth, found.best, found.leaves, found.min_leaves) == ("placed", 1.0, 1.0, 1, 1)
     assert found.why == ()
 
 
@@ -99,8 +100,8 @@ def test_a_gang_spread_over_leaves_is_told_what_it_could_have():
     assert found.bandwidth is not None
     assert found.best is not None
     assert found.bandwidth < found.best == 1.0
-    assert (found.leaves, found.leaves_least) == (2, 1)
-    assert "placed anew it could have 1.00 on 1 leaf" in found.why[0]
+    assert (found.leaves, found.min_leaves) == (2, 1)
+    assert "recreated now, it could have 1.00 on 1 leaf" in found.why[0]
 
 
 def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
@@ -168,7 +169,7 @@ def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
     cluster.policy = placing.policy()
     cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
     cluster.state.upsert_pod(placing.pod("x-0", group="x", label="other", on="a-01"))
-    assert "not in the policy" in cluster.gang("train/x").why[0]
+    assert "not defined in the current policy" in cluster.gang("train/x").why[0]
 
 
 def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
@@ -179,21 +180,21 @@ def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
 def test_a_node_says_why_a_gang_is_not_on_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
-    told = cluster.picture.why("train/g", "a-00")
+    told = cluster.builder.explain("train/g", "a-00")
     assert told is not None
     assert "is busy" in told["refused"]
     assert "held by train/o-0" in told["rails"][0]
-    free = cluster.picture.why("train/g", "b-00")
+    free = cluster.builder.explain("train/g", "b-00")
     assert free is not None
     assert "locality" in free["terms"]
-    assert cluster.picture.why("train/g", "nowhere") is None
-    assert cluster.picture.why("train/none", "a-00") is None
+    assert cluster.builder.explain("train/g", "nowhere") is None
+    assert cluster.builder.explain("train/none", "a-00") is None
 
 
 def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
-    told = cluster.picture.why("train/g", "a-01")
+    told = cluster.builder.explain("train/g", "a-01")
     assert told is not None
     assert (told["pod"], told["here"]) == ("train/g-1", True)
     assert "refused" not in told
@@ -202,32 +203,32 @@ def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
 def test_only_what_changed_is_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
     changes = deltas.Deltas()
-    assert changes.show(cluster.seen())
-    assert not changes.show(cluster.seen())
+    assert changes.update(cluster.seen())
+    assert not changes.update(cluster.seen())
     version = changes.version
     cluster.add(*gang("b-00", name="o"))
-    assert changes.show(cluster.seen())
+    assert changes.update(cluster.seen())
     delta = changes.since(version)
     assert set(delta.sections) == {"site", "fabric/roce", "leaf/roce/s-b/b", "gang/train/o", "admissions"}
-    assert not delta.whole
+    assert not delta.full
 
 
 def test_what_is_gone_is_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
     changes = deltas.Deltas()
-    changes.show(cluster.seen())
+    changes.update(cluster.seen())
     version = changes.version
     cluster.state.remove_node("b-00")
-    changes.show(cluster.seen())
-    assert changes.since(version).gone == ("leaf/roce/s-b/b",)
-    assert changes.since(None).gone == ()
+    changes.update(cluster.seen())
+    assert changes.since(version).removed == ("leaf/roce/s-b/b",)
+    assert changes.since(None).removed == ()
 
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_of_another_life_gets_everything(version):
     changes = deltas.Deltas()
-    changes.show(Cluster(placing.leaves(a=1)).seen())
-    assert changes.since(version).whole
+    changes.update(Cluster(placing.leaves(a=1)).seen())
+    assert changes.since(version).full
     assert "leaf/roce/s-a/a" in changes.since(version).sections
 
 

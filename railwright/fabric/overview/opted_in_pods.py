@@ -1,7 +1,7 @@
-"""The pods that opted in, with as little of each as a question about it needs.
+"""Stores the pods that opted in, reduced to what scheduling requests and explanations read.
 
-Owns which pods those are and what is kept of them; a reducer fed by the same watch as the fleet. Where a pod is and
-what it takes, the fleet knows. What admission did to them goes on to `admissions`.
+A sink of the same watch that feeds the cluster state. The cluster state knows nodes and resources of the pods; results
+of admission go to `admissions`.
 """
 
 from collections import defaultdict
@@ -13,16 +13,16 @@ from railwright.fabric import names, views, workload
 from railwright.fabric.overview import admissions
 from railwright.fabric.placement import ask
 
-_KEPT_SPECS = 4096  # different constraints; the mates of a gang have the same
-_READ = (names.FABRIC, names.INJECTION, names.RAILS, names.VOLCANO_GROUP)
+_MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
+_ANNOTATIONS = (names.FABRIC, names.INJECTION, names.RAILS, names.VOLCANO_GROUP)  # that placement reads
 
 
-class Members:
+class OptedInPods:
     """Opted-in pods by uid and by gang. A sink: replace, upsert, remove."""
 
     def __init__(self) -> None:
         self.admissions = admissions.Admissions()
-        self.generation = 0  # grows with every change
+        self.generation = 0  # increases with every change
         self._pods: dict[str, views.Pod] = {}
         self._gangs: dict[workload.GangKey, dict[str, views.Pod]] = defaultdict(dict)
         self._specs: dict[bytes, views.PodSpec] = {}
@@ -33,34 +33,34 @@ class Members:
         return self._gangs
 
     def pod(self, uid: str) -> views.Pod | None:
-        """What is kept of a pod; None where it did not opt in."""
+        """Return the reduced pod; None if it did not opt in."""
         return self._pods.get(uid)
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
-        """The full list."""
+        """Apply the full list of pods."""
         for uid in self._pods.keys() - {pod.metadata.identity for pod in objects}:
             self._forget(uid)
         for pod in objects:
             self.upsert(pod)
 
     def upsert(self, obj: views.Pod) -> None:
-        """A pod appeared or changed."""
-        if not _opted_in(obj):
+        """Store a pod, or remove it if it is not opted in."""
+        if not _is_opted_in(obj):
             self.remove(obj)
             return
         self.admissions.upsert(obj)
         uid = obj.metadata.identity
-        kept = self._slim(obj)
-        if kept == self._pods.get(uid):
+        reduced = self._reduce(obj)
+        if reduced == self._pods.get(uid):
             return
         self._forget(uid)
-        self._pods[uid] = kept
+        self._pods[uid] = reduced
         if gang := workload.gang_of(obj):
-            self._gangs[gang][uid] = kept
+            self._gangs[gang][uid] = reduced
         self.generation += 1
 
     def remove(self, obj: views.Pod) -> None:
-        """A pod is gone. What admission did to it stays told."""
+        """Remove a pod. Its row in `admissions` stays."""
         self._forget(obj.metadata.identity)
 
     def _forget(self, uid: str) -> None:
@@ -74,11 +74,11 @@ class Members:
             if not self._gangs[gang]:
                 del self._gangs[gang]
 
-    def _slim(self, pod: views.Pod) -> views.Pod:
+    def _reduce(self, pod: views.Pod) -> views.Pod:
         meta = pod.metadata
-        annotations = {key: meta.annotations[key] for key in _READ if key in meta.annotations}
-        if names.INJECTION in annotations:  # kilobytes, of which a placement reads two fields
-            annotations[names.INJECTION] = admissions.brief(annotations[names.INJECTION])
+        annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
+        if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
+            annotations[names.INJECTION] = admissions.shorten_record(annotations[names.INJECTION])
         return views.Pod(
             metadata=views.ObjectMeta(
                 name=meta.name,
@@ -88,17 +88,17 @@ class Members:
                 annotations_or_none=annotations,
                 owner_references_or_none=meta.owner_references_or_none,
             ),
-            spec=self._spec(pod.spec),
+            spec=self._share_spec(pod.spec),
         )
 
-    def _spec(self, spec: views.PodSpec) -> views.PodSpec:
-        """What of a spec places a pod, one object for all that have the same."""
+    def _share_spec(self, spec: views.PodSpec) -> views.PodSpec:
+        """Return the scheduling-relevant part of a spec. Pods with equal parts share one object."""
         slim = ask.slim(spec)
-        if len(self._specs) >= _KEPT_SPECS:
+        if len(self._specs) >= _MAX_SPECS:
             self._specs.clear()
         return self._specs.setdefault(msgspec.json.encode(slim), slim)
 
 
-def _opted_in(pod: views.Pod) -> bool:
-    wanted = pod.metadata.labels.get(names.FABRIC, "")
-    return wanted != names.FABRIC_NONE and bool(wanted or names.INJECTION in pod.metadata.annotations)
+def _is_opted_in(pod: views.Pod) -> bool:
+    fabric = pod.metadata.labels.get(names.FABRIC, "")
+    return fabric != names.FABRIC_NONE and bool(fabric or names.INJECTION in pod.metadata.annotations)

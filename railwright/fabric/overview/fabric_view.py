@@ -1,0 +1,199 @@
+"""Shows one fabric: its leaves, their nodes, and which pods use which rails.
+
+Owns the rows of nodes. It follows the change logs of the cluster state and of assumed pods, so that only changed nodes
+are computed again. If several rails share one resource, the API server does not say which rail a pod got: the view
+assigns them in order.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from railwright.fabric import resources, topology, workload
+from railwright.fabric.overview import model, natural_sort
+from railwright.fabric.placement import fleet, ledger, places
+from railwright.fabric.policy import model as policies
+from railwright.fabric.policy import presets
+
+SLICE = 100  # nodes computed between two pauses of the caller: about two milliseconds
+
+Ranks = Mapping[str, tuple[workload.GangKey, int]]
+"""Pod uid -> its gang and rank."""
+
+
+class FabricView:
+    """The nodes of one fabric."""
+
+    def __init__(  # noqa: PLR0913 - independent parts, given by name
+        self,
+        name: str,
+        fabric: policies.Fabric,
+        *,
+        cluster: fleet.Fleet,
+        assumed: ledger.Ledger,
+        accelerators: Sequence[str],
+        foreign_resources: Collection[str],
+    ) -> None:
+        """`foreign_resources`: rail resources of the other fabrics; a node with only those is not part of this one."""
+        self.name, self.fabric = name, fabric
+        self._cluster, self._assumed = cluster, assumed
+        self._accelerators, self._foreign_resources = accelerators, foreign_resources
+        self._levels = presets.domains(fabric.placement)
+        self._rails = tuple(rail.name for rail in fabric.rails)
+        self._domains = places.Places(cluster, self._levels, self._rails)
+        self._pools = _pools(fabric.rails)
+        self._rows: dict[str, model.Node] = {}
+        self._leaf_by_node: dict[str, topology.Domain] = {}
+        self._nodes_by_leaf: dict[topology.Domain, set[str]] = defaultdict(set)
+        self.leaves: dict[str, model.Leaf] = {}  # by id
+        self.summary = self._summarize()
+
+    def refresh(self, touched: Collection[str] | None, ranks: Ranks) -> Iterator[None]:
+        """Update the nodes in `touched`, or all if None. Yields between slices so that the caller can pause."""
+        self._domains.refresh()
+        changed: set[topology.Domain] = set()
+        nodes = {**self._rows, **self._cluster.nodes} if touched is None else touched
+        for count, name in enumerate(nodes, 1):
+            changed |= self._update_node(name, ranks)
+            if count % SLICE == 0:
+                yield
+        for leaf in changed:
+            self._update_leaf(leaf)
+        if changed:
+            self.summary = self._summarize()
+
+    def _update_node(self, name: str, ranks: Ranks) -> set[topology.Domain]:
+        """Update the row of a node; return the leaves that this changes."""
+        node = self._cluster.nodes.get(name)
+        old_row, old_leaf = self._rows.get(name), self._leaf_by_node.get(name)
+        if node is None or not self._is_part(node):
+            row, leaf = None, None
+        else:
+            row, leaf = self._row(node, ranks), self._domains.leaves.get(name, topology.NOWHERE)
+        if row == old_row and leaf == old_leaf:
+            return set()
+        if old_leaf is not None:
+            self._nodes_by_leaf[old_leaf].discard(name)
+            del self._rows[name], self._leaf_by_node[name]
+        if row is not None and leaf is not None:
+            self._rows[name], self._leaf_by_node[name] = row, leaf
+            self._nodes_by_leaf[leaf].add(name)
+        return {domain for domain in (old_leaf, leaf) if domain is not None}
+
+    def _update_leaf(self, leaf: topology.Domain) -> None:
+        key = self.leaf_id(leaf)
+        if not self._nodes_by_leaf[leaf]:
+            del self._nodes_by_leaf[leaf]
+            self.leaves.pop(key, None)
+            return
+        self.leaves[key] = model.Leaf(
+            fabric=self.name,
+            name=leaf[0] if leaf else "",
+            above=tuple(part for part in leaf[1:] if part),
+            nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=natural_sort.natural_key)),
+        )
+
+    def leaf_id(self, leaf: topology.Domain) -> str:
+        """Return the id of a leaf: the fabric and its full chain of domains."""
+        return "/".join((self.name, *reversed(leaf)))
+
+    def leaf_of(self, node: str) -> topology.Domain:
+        """Return the leaf of a node; NOWHERE if it has none."""
+        return self._leaf_by_node.get(node, topology.NOWHERE)
+
+    def _summarize(self) -> model.Fabric:
+        letters = "".join([row.rails for row in self._rows.values()])
+        dead = letters.count(model.DEAD)
+        busy = sum(_busy_rails(row) for row in self._rows.values())
+        return model.Fabric(
+            name=self.name,
+            transport=self.fabric.transport.value,
+            rails=self._rails,
+            levels=self._levels,
+            leaves=tuple(sorted(self.leaves, key=lambda key: _position(self.leaves[key]))),
+            nodes=len(self._rows),
+            rails_free=max(0, len(letters) - busy - dead - letters.count(model.UNCOUNTED)),
+            rails_busy=busy,
+            rails_dead=dead,
+        )
+
+    # --- one node -------------------------------------------------------------------------------------------
+
+    def _is_part(self, node: fleet.FleetNode) -> bool:
+        """Return whether a node belongs to this fabric, also if its device plugin currently reports nothing."""
+        resource_names = node.capacity.keys() | node.allocatable.keys()
+        if not resource_names.isdisjoint(self._pools):
+            return True
+        if not resource_names.isdisjoint(self._foreign_resources):
+            return False
+        has_leaf = bool(self._domains.leaves.get(node.name)) or any(node.labels.get(key) for key in self._levels)
+        return has_leaf or not resource_names.isdisjoint(self._accelerators)
+
+    def _row(self, node: fleet.FleetNode, ranks: Ranks) -> model.Node:
+        pods = tuple(self._pods(node, ranks))
+        used = {rail for pod in pods for rail in pod.rails}
+        return model.Node(
+            name=node.name,
+            rails="".join(self._letters(node, used)),
+            note="" if node.schedulable else "cordoned or not ready",
+            pods=pods,
+        )
+
+    def _letters(self, node: fleet.FleetNode, used: Collection[int]) -> Iterator[str]:
+        for position, rail in enumerate(self.fabric.rails):
+            if not rail.resource:
+                yield model.UNCOUNTED
+                continue
+            allocatable = node.allocatable.get(rail.resource, 0) // resources.UNIT
+            capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
+            if allocatable <= self._pools[rail.resource].index(position):
+                yield model.DEAD
+            elif allocatable < capacity:
+                yield model.DEGRADED
+            else:
+                yield model.BUSY if position in used else model.FREE
+
+    def _pods(self, node: fleet.FleetNode, ranks: Ranks) -> Iterator[model.Pod]:
+        """Yield the pods that use rails of a node: first bound, then assumed ones."""
+        bound = sorted(self._cluster.on_node(node.name), key=lambda pod: pod.key)
+        uids = {pod.uid for pod in bound}
+        assumed = sorted(
+            (entry for entry in self._assumed.on_node(node.name) if entry.uid not in uids), key=lambda entry: entry.key
+        )
+        devices_used: dict[str, int] = {}
+        pods: tuple[fleet.FleetPod | ledger.Entry, ...] = (*bound, *assumed)
+        for pod in pods:
+            rails = tuple(self._assign_rails(pod.requests, devices_used))
+            if rails:
+                gang, rank = ranks.get(pod.uid, (pod.gang, -1))
+                yield model.Pod(pod=pod.key, rails=rails, gang=gang, rank=rank, assumed=pod.uid not in uids)
+
+    def _assign_rails(self, requests: resources.Amounts, devices_used: dict[str, int]) -> Iterator[int]:
+        """Yield the rails of a pod's devices. `devices_used` counts the rails of each pool that earlier pods got."""
+        for resource, positions in self._pools.items():
+            devices = requests.get(resource, 0) // resources.UNIT
+            if devices <= 0:
+                continue
+            rails = min(len(positions), -(-devices // max(1, self.fabric.devices_per_rail)))
+            first = devices_used.get(resource, 0)
+            devices_used[resource] = first + rails
+            yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))
+
+
+def _busy_rails(row: model.Node) -> int:
+    """Count the rails of a node that pods use and that are not dead."""
+    return sum(row.rails[rail] != model.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
+
+
+def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
+    """Return resource -> positions of the rails that share it."""
+    pools: dict[str, list[int]] = {}
+    for position, rail in enumerate(rails):
+        if rail.resource:
+            pools.setdefault(rail.resource, []).append(position)
+    return pools
+
+
+def _position(leaf: model.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
+    """Return a sort key that groups leaves by spine and puts nodes without a leaf last."""
+    above = [natural_sort.natural_key(part) for part in reversed(leaf.above)]
+    return (not leaf.name, above, natural_sort.natural_key(leaf.name))

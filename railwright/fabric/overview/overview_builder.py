@@ -1,0 +1,253 @@
+"""Builds the overview of one cluster and keeps it current: only what changed is computed again.
+
+Owns the order and the pace of that work. It runs in slices, so that it does not delay a server's requests. It reads the
+cluster state, the assumed pods and the opted-in pods, and needs no clock.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from railwright.fabric import topology, workload
+from railwright.fabric.overview import (
+    fabric_view,
+    gang_assessment,
+    gang_members,
+    model,
+    natural_sort,
+    node_explanation,
+    opted_in_pods,
+)
+from railwright.fabric.placement import ask, decide, fleet, ledger, rails
+from railwright.fabric.policy import model as policies
+
+MAX_RANKS = 4096  # shown of one gang
+_MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
+_MAX_OUTDATED = 2  # other gangs that one refresh assesses again because the cluster changed
+
+Policy = Callable[[], policies.Policy | None]
+
+
+class OverviewBuilder:
+    """The overview of one cluster. Not thread-safe: one event loop owns it."""
+
+    def __init__(
+        self,
+        cluster: fleet.Fleet,
+        assumed: ledger.Ledger,
+        pods: opted_in_pods.OptedInPods,
+        policy: Policy,
+        pools: ask.Pools,
+    ) -> None:
+        """`pools`: the resource of each network, by (namespace, name)."""
+        self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
+        self._engine = decide.Desk(cluster, assumed)
+        self._gang_index = gang_members.GangIndex(cluster, assumed, pods)
+        self._policy_inputs: tuple[object, ...] = ()
+        self._views: dict[str, fabric_view.FabricView] = {}
+        self._positions: tuple[int, int] = (-1, -1)
+        self._assessments: dict[workload.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}  # with its version
+        self._due: dict[workload.GangKey, None] = {}
+        self._gangs: dict[workload.GangKey, model.Gang] = {}
+        self._admissions: tuple[int, Sequence[model.Admission]] = (-1, ())
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def overview(self, *, source: str = "", problems: Sequence[str] = (), away: str = "") -> model.Overview:
+        """Return the overview as of the last refresh."""
+        return model.Overview(
+            site=self.site(source=source, problems=problems, away=away),
+            fabrics=[view.summary for view in self._views.values()],
+            leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
+            gangs=[self._gangs[key] for key in sorted(self._gangs, key=natural_sort.natural_key)],
+            admissions=self._admissions[1],
+        )
+
+    def site(self, *, source: str, problems: Sequence[str], away: str = "") -> model.Site:
+        """Return the sources of the overview."""
+        policy = self._policy()
+        return model.Site(
+            source=source,
+            policy=policy.digest if policy else "",
+            problems=tuple(problems),
+            fabrics=tuple(self._views),
+            gangs=self._gang_index.total,
+            away=away,
+        )
+
+    def explain(self, subject: str, node: str) -> dict[str, Any] | None:
+        """Explain a node to a gang (by key) or a pod (namespace/name); None if either is unknown.
+
+        For a gang, the explanation is for the member on that node, else the first that waits, else the first.
+        """
+        pod = self._find_pod(workload.GangKey(subject), node)
+        request = self._request(pod) if pod is not None else None
+        if pod is None or request is None or node not in self._cluster.nodes:
+            return None
+        decision = self._engine.decide(request)
+        row = decision.row(node)
+        explanation = node_explanation.describe(decision.wording.verdict(row), row)
+        return {"pod": pod.key, "here": pod.node == node, **explanation}
+
+    def _find_pod(self, subject: workload.GangKey, node: str) -> fleet.FleetPod | None:
+        gang = self._gang_index.gangs.get(subject)
+        if gang is None:
+            return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
+        chosen = min(gang.members, key=lambda member: (member.node != node, bool(member.node), member.rank))
+        return self._cluster.pods.get(chosen.uid)
+
+    # --- keeping current --------------------------------------------------------------------------------------
+
+    def refresh(self) -> Iterator[None]:
+        """Update the overview. Yields where the caller may run other work. Do not run two refreshes at once."""
+        everything = self._reload_policy()
+        changed = self._gang_index.refresh()
+        yield
+        touched = self._list_touched_nodes(changed, everything=everything)
+        for view in self._views.values():
+            yield from view.refresh(touched, self._gang_index.ranks)
+        assessed: dict[workload.GangKey, None] = {}
+        for key in self._assess_gangs(changed, everything=everything):
+            assessed[key] = None
+            yield
+        nodes_changed = touched is None or bool(touched)  # then the leaf of any member may have changed
+        yield
+        self._update_gangs(self._gang_index.gangs if nodes_changed else (*changed, *assessed))
+        if self._admissions[0] != self._pods.admissions.generation:
+            self._admissions = (self._pods.admissions.generation, self._pods.admissions.newest())
+
+    def refresh_fully(self) -> None:
+        """Refresh until all gangs are assessed. For callers without other work."""
+        while True:
+            for _ in self.refresh():
+                pass
+            if self.is_settled:
+                return
+
+    def _reload_policy(self) -> bool:
+        """Create the views again if the policy or the resources of networks changed; return whether they did."""
+        policy = self._policy()
+        fabrics = {} if policy is None else policy.document.fabrics
+        counted = {name: rails.counted(fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails}
+        inputs = (policy.digest if policy else "", counted)
+        if inputs == self._policy_inputs:
+            return False
+        self._policy_inputs = inputs
+        own = {name: {rail.resource for rail in fabric.rails if rail.resource} for name, fabric in counted.items()}
+        self._views = {
+            name: fabric_view.FabricView(
+                name,
+                fabric,
+                cluster=self._cluster,
+                assumed=self._assumed,
+                accelerators=policy.document.accelerators if policy else (),
+                foreign_resources=set().union(*own.values()) - own[name],
+            )
+            for name, fabric in counted.items()
+        }
+        return True
+
+    def _list_touched_nodes(self, changed: Collection[workload.GangKey], *, everything: bool) -> Collection[str] | None:
+        """Return the nodes that may have changed since the last refresh; None means all."""
+        journals = (self._cluster.journal, self._assumed.journal)
+        since = [journal.since(position) for journal, position in zip(journals, self._positions, strict=True)]
+        self._positions = (journals[0].position, journals[1].position)
+        if everything or None in since:
+            return None
+        touched = {name: None for names in since if names is not None for name in names}
+        for key in changed:  # the ranks of its members may have changed
+            for member in self._gang_index.gangs[key].members if key in self._gang_index.gangs else ():
+                if member.node:
+                    touched[member.node] = None
+        return touched
+
+    # --- gangs ------------------------------------------------------------------------------------------------
+
+    @property
+    def _version(self) -> int:
+        return self._cluster.generation + self._assumed.journal.position
+
+    def _assess_gangs(self, changed: Collection[workload.GangKey], *, everything: bool) -> Iterator[workload.GangKey]:
+        """Assess changed gangs, then some outdated ones; yield each. The others keep their assessment."""
+        gangs = self._gang_index.gangs
+        for key in [key for key in self._assessments if key not in gangs]:
+            del self._assessments[key]
+        self._due = {key: None for key in (*self._due, *(gangs if everything else changed)) if key in gangs}
+        now = self._version
+        outdated = sorted(
+            (version, key) for key, (version, _) in self._assessments.items() if version != now and key not in self._due
+        )
+        for key in (*[*self._due][:_MAX_CHANGED], *(key for _, key in outdated[:_MAX_OUTDATED])):
+            self._due.pop(key, None)
+            self._assessments[key] = (now, self._assess(gangs[key]))
+            yield key
+
+    def _update_gangs(self, keys: Collection[workload.GangKey]) -> None:
+        gangs = self._gang_index.gangs
+        for key in [key for key in self._gangs if key not in gangs]:
+            del self._gangs[key]
+        for key in keys:
+            if key in gangs and (gang := self._describe_gang(gangs[key])) != self._gangs.get(key):
+                self._gangs[key] = gang  # an equal one stays, so that `deltas` finds the same object
+
+    @property
+    def is_settled(self) -> bool:
+        """True if every gang is assessed for the present cluster state."""
+        now = self._version
+        return not self._due and all(version == now for version, _ in self._assessments.values())
+
+    def _assess(self, gang: gang_members.GangMembers) -> gang_assessment.GangAssessment:
+        waiting = [member for member in gang.members if not member.node]
+        pods = self._cluster.pods
+        candidates = [pods[member.uid] for member in waiting or gang.members if member.uid in pods]
+        largest = max(candidates, key=self._count_devices, default=None)
+        request = self._request(largest) if largest is not None else None
+        return gang_assessment.assess(gang, request, self._engine, self._cluster)
+
+    def _count_devices(self, pod: fleet.FleetPod) -> int:
+        policy = self._policy()
+        return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
+
+    def _request(self, pod: fleet.FleetPod) -> ask.Ask | None:
+        view = self._pods.pod(pod.uid)
+        if view is None:
+            return None
+        return ask.of_pod(view, self._policy(), self._pools, tuple(self._cluster.nodes), requests=pod.requests)
+
+    def _describe_gang(self, gang: gang_members.GangMembers) -> model.Gang:
+        namespace, _, name = gang.key.partition("/")
+        fabric = self._fabric(gang)
+        view = self._views.get(fabric)
+        _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
+        is_unplaceable = assessment.state == model.UNPLACEABLE and gang.state != model.PLACED
+        return model.Gang(
+            key=gang.key,
+            name=name,
+            namespace=namespace,
+            fabric=fabric,
+            colour=self._gang_index.colours[gang.key],
+            state=assessment.state if is_unplaceable else gang.state,
+            size=gang.size,
+            placed=gang.placed,
+            ranks=tuple(_describe_rank(member, view) for member in gang.members[:MAX_RANKS]),
+            bandwidth=assessment.bandwidth,
+            best=assessment.best,
+            leaves=assessment.leaves,
+            min_leaves=assessment.min_leaves,
+            why=assessment.why,
+        )
+
+    def _fabric(self, gang: gang_members.GangMembers) -> str:
+        policy = self._policy()
+        view = next((pod for member in gang.members if (pod := self._pods.pod(member.uid))), None)
+        return rails.fabric_of(view, policy.document)[0] if view is not None and policy is not None else ""
+
+
+def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> model.Rank:
+    leaf = view.leaf_of(member.node) if view is not None and member.node else topology.NOWHERE
+    return model.Rank(
+        rank=member.rank,
+        pod=member.key.partition("/")[2],
+        node=member.node,
+        leaf=topology.name_of(leaf) if leaf else "",
+        assumed=member.assumed,
+    )
