@@ -1,4 +1,4 @@
-"""What is published of real job streams: sizes, GPU time, durations. Data and its sources, nothing else.
+"""Lists published data of real job streams: sizes, GPU time, durations, with their sources.
 
 Sizes and GPU time: read from the figures and `data/cluster_summary.csv` of InternLM/AcmeTrace ("Characterization of
 Large Language Model Development in the Datacenter", NSDI 2024), accurate to 0.1-0.5 points; durations likewise.
@@ -58,7 +58,7 @@ TRACES: Mapping[str, Trace] = {
     ),
 }
 
-LONGEST = 30 * 86400.0  # seconds; no job is taken to run longer: no maximum is published
+LONGEST = 30 * 86400.0  # seconds; no maximum is published, so jobs are assumed to run no longer
 FAILED = 0.40
-"""Share of jobs that die early: Kalos, 40 % of jobs with 8 % of GPU time; for lack of others taken for every trace."""
+"""Share of jobs that fail early: Kalos, 40 % of jobs with 8 % of GPU time. Used for every trace."""
 FAILED_GPU_TIME = 0.08

@@ -1,9 +1,9 @@
-"""The best placement of one gang on what is free: the most modelled bandwidth, then the fewest leaves.
+"""Finds the best placement of one gang on what is free: the most modelled bandwidth, then the fewest leaves.
 
-Exact, and independent of the planner's code, so that it can be the denominator. It tries bandwidths from the highest:
-for each, the nodes that can give as much and the domains whose exit can carry as much are known, and in a tree it is
-then a matter of counting whether the gang fits below some domain. Pods of a gang are equal; ranks are laid out domain
-by domain, so each domain used has one ring edge out, which no other order can undercut.
+Exact, and independent of the planner's code, so that it can be the reference. It tries bandwidths from the highest
+down. For each, the nodes and the domains' uplinks that can provide it are known, and in a tree it remains to count
+whether the gang fits below some domain. Pods of a gang are equal. Ranks are laid out domain by domain, so each domain
+used has one ring edge out, and no other order has fewer.
 """
 
 import itertools
@@ -12,163 +12,180 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import kubelet, model, world
+from railwright.simulator import bandwidth_model, cluster, kubelet
+
+Leaf = tuple[int, ...]
+"""The full chain of domains of a leaf, closest first."""
 
 
-class Best(msgspec.Struct, frozen=True):
-    """The optimum of a gang."""
+class Optimum(msgspec.Struct, frozen=True):
+    """The best placement of a gang."""
 
     value: float  # modelled bandwidth, 0..1
     hosts: tuple[int, ...]  # of each rank
     leaves: int
 
 
-class Rooms(msgspec.Struct, frozen=True):
-    """How many pods each host holds that are worth a bandwidth, and the sum of each leaf."""
+class Slots(msgspec.Struct, frozen=True):
+    """The pods that each host fits at a minimum bandwidth, and their sum for each leaf."""
 
     hosts: Mapping[int, int]
-    leaves: Mapping[tuple[int, ...], int]  # whole chain of a leaf -> pods
+    leaves: Mapping[Leaf, int]
 
 
-def best(on: world.World, free: world.Free, pods: int) -> Best | None:
-    """The optimum for a gang of so many pods; None when it does not fit. Of equals, one without NUMA splits."""
-    found = _best(on, free, pods)
-    if found is None or not any(grant.split for _, grant in model.from_free(free, found.hosts)):
-        return found
-    tidy = _best(on, _unsplit(free), pods)
-    return tidy if tidy and tidy.value >= found.value and tidy.leaves <= found.leaves else found
+def find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
+    """Return the optimum for a gang; None if it does not fit. Among equals, prefer one without NUMA splits."""
+    best = _find_best(sim_cluster, free, pods)
+    if best is None or not any(grant.split for _, grant in bandwidth_model.grant_ranks(free, best.hosts)):
+        return best
+    unsplit = _find_best(sim_cluster, _without_splits(free), pods)
+    return unsplit if unsplit and unsplit.value >= best.value and unsplit.leaves <= best.leaves else best
 
 
-def _best(on: world.World, free: world.Free, pods: int) -> Best | None:
+def _find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
     if free.total < pods:
         return None
-    found: Best | None = None
+    best: Optimum | None = None
     for rails in _rail_sets(free):
-        for least in _thresholds(on, free, rails):
-            if found is not None and least <= found.value:
+        for minimum in _thresholds(sim_cluster, free, rails):
+            if best is not None and minimum <= best.value:
                 break
-            rooms = rooms_for(on, free, least, rails)
-            chosen = _fewest(on, free.demand, rooms, pods, least)
-            if chosen is not None:
-                found = _laid_out(on, free, rooms, chosen, pods)
+            slots = count_slots(sim_cluster, free, minimum, rails)
+            leaves = _fewest_leaves(sim_cluster, free.demand, slots, pods, minimum)
+            if leaves is not None:
+                best = _lay_out(sim_cluster, free, slots, leaves, pods)
                 break
-    return found
+    return best
 
 
-def rooms_for(on: world.World, free: world.Free, least: float, rails: frozenset[int] | None = None) -> Rooms:
-    """Where pods that give at least so much can go."""
+def count_slots(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, minimum: float, rails: frozenset[int] | None = None
+) -> Slots:
+    """Return the slots for pods with at least this bandwidth."""
     hosts: dict[int, int] = {}
-    leaves: dict[tuple[int, ...], int] = defaultdict(int)
-    counts: dict[int, int] = {}  # grants are shared by equal hosts in equal states
+    leaves: dict[Leaf, int] = defaultdict(int)
+    counts: dict[int, int] = {}  # by identity: equal hosts in equal states share their grants
     for index, grants in enumerate(free.grants):
         if not grants:
             continue
-        room = counts.get(id(grants))
-        if room is None:
-            room = counts[id(grants)] = _prefix(grants, free.demand, least, rails)
-        if room:
-            hosts[index] = room
-            leaves[on.hosts[index].chain] += room
-    return Rooms(hosts, leaves)
+        slots = counts.get(id(grants))
+        if slots is None:
+            slots = counts[id(grants)] = _count_grants(grants, free.demand, minimum, rails)
+        if slots:
+            hosts[index] = slots
+            leaves[sim_cluster.hosts[index].chain] += slots
+    return Slots(hosts, leaves)
 
 
-def fewest_leaves(on: world.World, free: world.Free, pods: int) -> int:
-    """The fewest leaves that hold a gang, whatever bandwidth that gives."""
-    return _count(sorted(rooms_for(on, free, 0.0).leaves.values(), reverse=True), pods)
+def min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> int:
+    """Return the fewest leaves with enough slots for a gang, at any bandwidth."""
+    return _count_leaves(sorted(count_slots(sim_cluster, free, 0.0).leaves.values(), reverse=True), pods)
 
 
-def holds_in_one_leaf(on: world.World, free: world.Free, pods: int, least: float) -> bool:
-    """True when one leaf has room for the whole gang at no less than this bandwidth."""
-    return any(room >= pods for rails in _rail_sets(free) for room in rooms_for(on, free, least, rails).leaves.values())
+def fits_one_leaf(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, minimum: float) -> bool:
+    """Return whether one leaf has enough slots for the gang at no less than this bandwidth."""
+    return any(
+        slots >= pods
+        for rails in _rail_sets(free)
+        for slots in count_slots(sim_cluster, free, minimum, rails).leaves.values()
+    )
 
 
-def unsplit(on: world.World, free: world.Free, pods: int, value: float, leaves: int) -> bool:
-    """True when no pod need be over NUMA nodes without need, at no less bandwidth and on no more leaves."""
-    found = _best(on, _unsplit(free), pods)
-    return found is not None and found.value >= value and found.leaves <= leaves
+def fits_unsplit(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, value: float, leaves: int
+) -> bool:
+    """Return whether the gang fits without avoidable NUMA splits, at no less bandwidth and on no more leaves."""
+    best = _find_best(sim_cluster, _without_splits(free), pods)
+    return best is not None and best.value >= value and best.leaves <= leaves
 
 
-def _unsplit(free: world.Free) -> world.Free:
-    """The same moment without the grants from which on pods are split."""
-    short = {id(each): tuple(itertools.takewhile(lambda grant: not grant.split, each)) for each in free.grants}
-    grants = [short[id(each)] for each in free.grants]
-    return world.Free(free.demand, grants, sum(map(len, grants)))
+def _without_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
+    """Remove, on each host, the grants from the first split one on."""
+    unsplit = {id(grants): tuple(itertools.takewhile(lambda grant: not grant.split, grants)) for grants in free.grants}
+    remaining = [unsplit[id(grants)] for grants in free.grants]
+    return cluster.FreeCapacity(free.demand, remaining, sum(map(len, remaining)))
 
 
-def _prefix(grants: Sequence[kubelet.Grant], demand: kubelet.Demand, least: float, rails: frozenset[int] | None) -> int:
-    """Pods a host takes before one is worth less: kubelet's order cannot be chosen."""
+def _count_grants(
+    grants: Sequence[kubelet.Grant], demand: kubelet.Demand, minimum: float, rails: frozenset[int] | None
+) -> int:
+    """Count the pods that a host fits before one is too slow: kubelet's order is fixed."""
     for count, grant in enumerate(grants):
         if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
             return count
-        if model.over(grants[: count + 1], rails, demand) < least:
+        if bandwidth_model.slowest_on_host(grants[: count + 1], rails, demand) < minimum:
             return count
     return len(grants)
 
 
-def _rail_sets(free: world.Free) -> Sequence[frozenset[int] | None]:
-    """The sets of rails that a gang may have in common: what hosts give, and what those share; None where any do."""
+def _rail_sets(free: cluster.FreeCapacity) -> Sequence[frozenset[int] | None]:
+    """Return the sets of rails that a gang may have in common; None means any rails of a pool."""
     if not free.demand.named:
         return (None,)
-    given = {frozenset(rail for rail, _ in grant.uses) for grants in set(free.grants) for grant in grants}
-    closed = set(given)
-    fresh = given
+    granted = {frozenset(rail for rail, _ in grant.uses) for grants in set(free.grants) for grant in grants}
+    closed = set(granted)
+    fresh = granted
     while fresh:
-        fresh = {one & other for one in fresh for other in given} - closed
+        fresh = {one & other for one in fresh for other in granted} - closed
         closed |= fresh
     return sorted(closed, key=lambda rails: (-len(rails), sorted(rails)))
 
 
-def _thresholds(on: world.World, free: world.Free, rails: frozenset[int] | None) -> Sequence[float]:
-    """Every value a gang can have: a node's or a domain's exit's; the highest first."""
+def _thresholds(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, rails: frozenset[int] | None
+) -> Sequence[float]:
+    """Return all bandwidths that a gang can have, of a host or of a domain's uplinks; highest first."""
     values = {
-        model.over(grants[:count], rails, free.demand)
+        bandwidth_model.slowest_on_host(grants[:count], rails, free.demand)
         for grants in set(free.grants)
         for count in range(1, len(grants) + 1)
     }
-    values |= {model.exit_of(on, free.demand, number) for number in range(len(on.domains))}
+    domains = range(len(sim_cluster.domains))
+    values |= {bandwidth_model.uplink_bandwidth(sim_cluster, free.demand, number) for number in domains}
     return sorted(values, reverse=True)
 
 
-def _fewest(
-    on: world.World, demand: kubelet.Demand, rooms: Rooms, pods: int, least: float
-) -> Sequence[tuple[int, ...]] | None:
-    """The fewest leaves below one domain whose exits all carry `least`; None where no domain holds the gang so."""
+def _fewest_leaves(
+    sim_cluster: cluster.Cluster, demand: kubelet.Demand, slots: Slots, pods: int, minimum: float
+) -> Sequence[Leaf] | None:
+    """Return the fewest leaves below one domain whose uplinks all carry `minimum`; None if there are none."""
     options = []
-    for closeness, leaves in _options(on, demand, rooms, least):
-        if sum(rooms.leaves[leaf] for leaf in leaves) >= pods:
-            options.append((_cost(rooms, leaves, pods), closeness, leaves))
+    for level, leaves in _list_options(sim_cluster, demand, slots, minimum):
+        if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
+            options.append((_cost(slots, leaves, pods), level, leaves))
     if not options:
         return None
     _, _, leaves = min(options)
-    return _tightest(rooms, leaves, pods)
+    return _tightest_leaves(slots, leaves, pods)
 
 
-def _options(
-    on: world.World, demand: kubelet.Demand, rooms: Rooms, least: float
-) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
-    """(levels climbed, leaves) for every domain the gang may stay within, and for the whole fabric."""
-    for leaf in rooms.leaves:
+def _list_options(
+    sim_cluster: cluster.Cluster, demand: kubelet.Demand, slots: Slots, minimum: float
+) -> Iterator[tuple[int, Sequence[Leaf]]]:
+    """Yield (levels above the leaf, leaves) for every domain the gang may stay in, and for the whole fabric."""
+    for leaf in slots.leaves:
         yield 0, [leaf]
-    for level in range(1, len(on.levels) + 1):
-        groups: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
-        for leaf in rooms.leaves:
-            if all(model.exit_of(on, demand, domain) >= least for domain in leaf[:level]):
+    for level in range(1, len(sim_cluster.levels) + 1):
+        groups: dict[tuple[int, ...], list[Leaf]] = defaultdict(list)
+        for leaf in slots.leaves:
+            uplinks = (bandwidth_model.uplink_bandwidth(sim_cluster, demand, domain) for domain in leaf[:level])
+            if all(uplink >= minimum for uplink in uplinks):
                 groups[leaf[level:]].append(leaf)
         for leaves in groups.values():
             yield level, leaves
 
 
-def _cost(rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int) -> tuple[int, int]:
-    """(leaves needed, room left over in them): fewest first, then the tightest."""
-    sizes = sorted((rooms.leaves[leaf] for leaf in leaves), reverse=True)
-    count = _count(sizes, pods)
+def _cost(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
+    """Return (leaves needed, slots left over in them): fewest first, then the tightest."""
+    sizes = sorted((slots.leaves[leaf] for leaf in leaves), reverse=True)
+    count = _count_leaves(sizes, pods)
     missing = pods - sum(sizes[: count - 1])
     last = min(size for size in sizes[count - 1 :] if size >= missing)
     return count, last - missing
 
 
-def _count(sizes: Sequence[int], pods: int) -> int:
-    """Leaves that hold so many pods, the largest first; 0 when all of them do not."""
+def _count_leaves(sizes: Sequence[int], pods: int) -> int:
+    """Return how many leaves, largest first, have enough slots; 0 if all together have too few."""
     for count, size in enumerate(sizes, 1):
         pods -= size
         if pods <= 0:
@@ -176,30 +193,31 @@ def _count(sizes: Sequence[int], pods: int) -> int:
     return 0
 
 
-def _tightest(rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int) -> Sequence[tuple[int, ...]]:
-    order = sorted(leaves, key=lambda leaf: (-rooms.leaves[leaf], leaf))
-    count = _count([rooms.leaves[leaf] for leaf in order], pods)
-    missing = pods - sum(rooms.leaves[leaf] for leaf in order[: count - 1])
-    last = min((leaf for leaf in order[count - 1 :] if rooms.leaves[leaf] >= missing), key=lambda x: rooms.leaves[x])
-    return [*order[: count - 1], last]
+def _tightest_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
+    """Return the fewest leaves with enough slots; the last is the smallest one that suffices."""
+    order = sorted(leaves, key=lambda leaf: (-slots.leaves[leaf], leaf))
+    count = _count_leaves([slots.leaves[leaf] for leaf in order], pods)
+    missing = pods - sum(slots.leaves[leaf] for leaf in order[: count - 1])
+    sufficient = (leaf for leaf in order[count - 1 :] if slots.leaves[leaf] >= missing)
+    return [*order[: count - 1], min(sufficient, key=lambda leaf: slots.leaves[leaf])]
 
 
-def _laid_out(on: world.World, free: world.Free, rooms: Rooms, leaves: Sequence[tuple[int, ...]], pods: int) -> Best:
-    """Ranks over the leaves domain by domain; in a leaf the nodes that hold most of the gang, then the fullest."""
+def _lay_out(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, slots: Slots, leaves: Sequence[Leaf], pods: int
+) -> Optimum:
+    """Assign ranks to hosts, domain by domain; within a leaf the fullest hosts come first."""
     chosen = set(leaves)
-    inside: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for host in rooms.hosts:
-        leaf = on.hosts[host].chain
+    hosts_by_leaf: dict[Leaf, list[int]] = defaultdict(list)
+    for host in slots.hosts:
+        leaf = sim_cluster.hosts[host].chain
         if leaf in chosen:
-            inside[leaf].append(host)
+            hosts_by_leaf[leaf].append(host)
     hosts: list[int] = []
-    filling = sorted(leaves, key=lambda leaf: tuple(reversed(leaf)))
-    keep = min(leaves, key=lambda leaf: rooms.leaves[leaf])  # the last one taken: all others are filled
-    spare = sum(rooms.leaves[leaf] for leaf in leaves) - pods
-    for leaf in filling:
-        take = rooms.leaves[leaf] - (spare if leaf == keep else 0)
-        order = sorted(inside[leaf], key=lambda host: (sum(on.states[host][0]), host))
-        slots = [host for host in order for _ in range(rooms.hosts[host])]
-        hosts.extend(slots[:take])
-    value = model.of_gang(on, free.demand, model.from_free(free, hosts))
-    return Best(value.total, tuple(hosts), value.leaves)
+    partly_used = min(leaves, key=lambda leaf: slots.leaves[leaf])  # all other leaves are filled
+    spare = sum(slots.leaves[leaf] for leaf in leaves) - pods
+    for leaf in sorted(leaves, key=lambda leaf: tuple(reversed(leaf))):
+        count = slots.leaves[leaf] - (spare if leaf == partly_used else 0)
+        order = sorted(hosts_by_leaf[leaf], key=lambda host: (sum(sim_cluster.states[host][0]), host))
+        hosts.extend([host for host in order for _ in range(slots.hosts[host])][:count])
+    value = bandwidth_model.assess_gang(sim_cluster, free.demand, bandwidth_model.grant_ranks(free, hosts))
+    return Optimum(value.total, tuple(hosts), value.leaves)

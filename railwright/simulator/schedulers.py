@@ -1,4 +1,4 @@
-"""The schedulers' own part of a choice: which nodes they offer, what they think of them, how they add our points.
+"""Models the schedulers' part of a choice: which nodes they offer, their own scores, and how they add the extender's.
 
 Sources: volcano-sh/volcano pkg/scheduler/util/scheduler_helper.go and plugins/nodeorder; kubernetes
 pkg/scheduler/schedule_one.go and extender.go. Knows no policy and no gang.
@@ -10,95 +10,101 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric.placement import priorities
-from railwright.simulator import kubelet, world
+from railwright.simulator import cluster, kubelet
 
-LEAST_OFFERED, LEAST_PERCENT, BASE_PERCENT, NODES_A_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
-CORES, CORES_A_GPU = 128.0, 12.0  # of a node, and what training pods ask of them
-MEMORY, MEMORY_A_GPU = 2048.0, 200.0  # GiB
-AGENTS_CORES, AGENTS_MEMORY = 24.0, 64.0  # daemons of uneven size on every node take up to this: the noise
-KUBE_WEIGHT = 5  # as in our example configuration
-_KUBE_POINTS = 10  # MaxNodeScore / MaxExtenderPriority
+MIN_FEASIBLE, MIN_PERCENT, BASE_PERCENT, NODES_PER_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
+CORES, CORES_PER_GPU = 128.0, 12.0  # of a node, and requested by training pods
+MEMORY, MEMORY_PER_GPU = 2048.0, 200.0  # GiB
+AGENT_CORES, AGENT_MEMORY = 24.0, 64.0  # upper bound of other pods of uneven size on every node, the noise
+KUBE_WEIGHT = 5  # as in the example configuration of manifests/
+_KUBE_SCALE = 10  # MaxNodeScore / MaxExtenderPriority
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a run's scheduler works."""
+    """The settings of a run's scheduler."""
 
     kind: str = "volcano"  # or kube
     sample_all: bool = True
     seed: int = 1
-    reports: bool = True  # NodeResourceTopology objects are there, up to date; else NUMA is inferred from node shapes
+    reports: bool = True  # current NodeResourceTopology objects exist; else NUMA is inferred from node shapes
 
 
 class Scheduler:
-    """Offers nodes and weighs them; one for a run."""
+    """Offers and chooses hosts. One for each run."""
 
-    def __init__(self, on: world.World, settings: Settings) -> None:
+    def __init__(self, sim_cluster: cluster.Cluster, settings: Settings) -> None:
         self.settings = settings
-        self._on = on
+        self._cluster = sim_cluster
         self._start = 0
-        self._chance = random.Random(settings.seed)  # noqa: S311 - a simulation has to repeat
+        self._rng = random.Random(settings.seed)  # noqa: S311 - a simulation has to be repeatable
         self._agents = [
-            (self._chance.uniform(0, AGENTS_CORES) / CORES, self._chance.uniform(0, AGENTS_MEMORY) / MEMORY)
-            for _ in on.hosts
+            (self._rng.uniform(0, AGENT_CORES) / CORES, self._rng.uniform(0, AGENT_MEMORY) / MEMORY)
+            for _ in sim_cluster.hosts
         ]
-        self._own: dict[int, list[float]] = {}  # GPUs of the pod -> own points of each host
-        on.watchers.append(self._renew)
+        self._scores: dict[int, list[float]] = {}  # GPUs of the pod -> own score of each host
+        sim_cluster.listeners.append(self._update_scores)
 
-    def offered(self, book: world.Book) -> list[int]:
-        """The feasible hosts, or the sample of them that the scheduler looks at."""
-        rooms = book.rooms
-        wanted = len(rooms) if self.settings.sample_all else to_find(len(rooms))
-        if wanted >= len(rooms):
-            return [host for host, room in enumerate(rooms) if room]
-        found = []
-        for step in range(len(rooms)):
-            host = (self._start + step) % len(rooms)
-            if rooms[host]:
-                found.append(host)
-                if len(found) == wanted:
-                    self._start = (host + 1) % len(rooms)
+    def offer_hosts(self, capacity: cluster.CapacityIndex) -> list[int]:
+        """Return the feasible hosts, or the sample of them that the scheduler would find."""
+        slots = capacity.slots
+        limit = len(slots) if self.settings.sample_all else num_feasible_nodes_to_find(len(slots))
+        if limit >= len(slots):
+            return [host for host, count in enumerate(slots) if count]
+        feasible = []
+        for step in range(len(slots)):
+            host = (self._start + step) % len(slots)
+            if slots[host]:
+                feasible.append(host)
+                if len(feasible) == limit:
+                    self._start = (host + 1) % len(slots)
                     break
-        return found
+        return feasible
 
-    def chosen(self, offered: Sequence[int], points: Sequence[float | None], gpus: int, scale: float) -> int | None:
-        """The host with most points in all; None where all are refused. `points`: 0..100, None for a refused host."""
-        own = self._points(gpus)
+    def choose_host(
+        self, offered: Sequence[int], scores: Sequence[float | None], gpus: int, scale: float
+    ) -> int | None:
+        """Return the host with the highest total; None if all are filtered.
+
+        `scores`: the extender's, 0..100, None for a filtered host.
+        """
+        own_scores = self._own_scores(gpus)
         if self.settings.kind == "kube":
-            step = KUBE_WEIGHT * _KUBE_POINTS
-            whole = priorities.Priorities(best=max((point for point in points if point is not None), default=0.0))
+            step = KUBE_WEIGHT * _KUBE_SCALE
+            by_score = priorities.Priorities(best=max((score for score in scores if score is not None), default=0.0))
             totals = [
-                -1.0 if point is None else whole[point] * step + own[host]
-                for host, point in zip(offered, points, strict=True)
+                -1.0 if score is None else by_score[score] * step + own_scores[host]
+                for host, score in zip(offered, scores, strict=True)
             ]
         else:
-            totals = [(point or 0.0) * scale + own[host] for host, point in zip(offered, points, strict=True)]
-        most = max(totals)
-        if most < 0:
+            totals = [(score or 0.0) * scale + own_scores[host] for host, score in zip(offered, scores, strict=True)]
+        highest = max(totals)
+        if highest < 0:
             return None
-        ties = [host for host, total in zip(offered, totals, strict=True) if total == most]
-        return ties[0] if len(ties) == 1 else self._chance.choice(ties)
+        ties = [host for host, total in zip(offered, totals, strict=True) if total == highest]
+        return ties[0] if len(ties) == 1 else self._rng.choice(ties)
 
-    def _points(self, gpus: int) -> list[float]:
-        found = self._own.get(gpus)
-        if found is None:
-            found = self._own[gpus] = [self._of(host, state, gpus) for host, state in enumerate(self._on.states)]
-        return found
+    def _own_scores(self, gpus: int) -> list[float]:
+        scores = self._scores.get(gpus)
+        if scores is None:
+            scores = [self._own_score(host, state, gpus) for host, state in enumerate(self._cluster.states)]
+            self._scores[gpus] = scores
+        return scores
 
-    def _renew(self, host: int, state: kubelet.State) -> None:
-        for gpus, points in self._own.items():
-            points[host] = self._of(host, state, gpus)
+    def _update_scores(self, host: int, state: kubelet.State) -> None:
+        for gpus, scores in self._scores.items():
+            scores[host] = self._own_score(host, state, gpus)
 
-    def _of(self, host: int, state: kubelet.State, gpus: int) -> float:
-        """LeastAllocated and BalancedAllocation, weight 1 each, of processors and memory with the pod there: 0..200."""
-        busy = sum(self._on.hosts[host].hardware.gpus) - sum(state[0]) + gpus
-        cores = self._agents[host][0] + busy * CORES_A_GPU / CORES
-        memory = self._agents[host][1] + busy * MEMORY_A_GPU / MEMORY
+    def _own_score(self, host: int, state: kubelet.State, gpus: int) -> float:
+        """Return LeastAllocated plus BalancedAllocation of CPU and memory with the pod on the host: 0..200."""
+        gpus_in_use = sum(self._cluster.hosts[host].hardware.gpus) - sum(state[0]) + gpus
+        cores = self._agents[host][0] + gpus_in_use * CORES_PER_GPU / CORES
+        memory = self._agents[host][1] + gpus_in_use * MEMORY_PER_GPU / MEMORY
         return 100 * (1 - (cores + memory) / 2) + 100 * (1 - abs(cores - memory) / 2)
 
 
-def to_find(nodes: int) -> int:
-    """Feasible nodes after which both schedulers stop looking, by default."""
-    if nodes <= LEAST_OFFERED:
+def num_feasible_nodes_to_find(nodes: int) -> int:
+    """Return the number of feasible nodes after which both schedulers stop searching, by default."""
+    if nodes <= MIN_FEASIBLE:
         return nodes
-    percent = max(LEAST_PERCENT, BASE_PERCENT - nodes // NODES_A_PERCENT)
-    return max(LEAST_OFFERED, nodes * percent // 100)
+    percent = max(MIN_PERCENT, BASE_PERCENT - nodes // NODES_PER_PERCENT)
+    return max(MIN_FEASIBLE, nodes * percent // 100)

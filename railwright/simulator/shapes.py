@@ -1,6 +1,6 @@
-"""Cluster shapes as Kubernetes objects: nodes with GPUs and rails in a tree of domains, partly taken.
+"""Builds Kubernetes objects of a cluster: nodes with GPUs and rails in a tree of domains, and pods of other jobs.
 
-Owns published shapes and how they become v1 objects for `--snapshot`. Knows no scheduler and no policy.
+Owns published shapes and the objects for `--snapshot`. Knows no scheduler and no policy.
 """
 
 import random
@@ -17,39 +17,39 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Leaf sizes under each spine, and the hardware of every node."""
+    """The leaf sizes under each spine, and the hardware of every node."""
 
     spines: Mapping[str, Sequence[int]]
     gpus: int
-    rails: Mapping[str, int]  # resource -> devices a node
+    rails: Mapping[str, int]  # resource -> devices per node
     source: str
     product: str = ""  # value of the label that a policy's node shapes match
 
     @property
     def size(self) -> int:
-        """Nodes in all."""
+        """Number of nodes."""
         return sum(sum(leaves) for leaves in self.spines.values())
 
 
 UNEVEN_64 = Shape(
     spines={"superpod-a": (1, 2, 2, 3, 3, 5, 5, 6, 6, 8), "superpod-b": (1, 2, 3, 6, 11)},
     gpus=8,
-    rails={f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)},  # network-operator's shared plugin: 100 a rail
+    rails={f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)},  # network-operator's shared plugin: 100 per rail
     source="64 H100 nodes in 15 leaf groups under two superpods (marin-community/marin issue 6950)",
 )
 
 
-def nodes(shape: Shape, first_leaf: int = 0) -> Iterator[Tree]:
-    """The nodes, named by their leaf; leaves are numbered from `first_leaf`."""
+def build_nodes(shape: Shape, first_leaf: int = 0) -> Iterator[Tree]:
+    """Yield the nodes, named by their leaf; leaves are numbered from `first_leaf`."""
     leaf = first_leaf
     for spine, sizes in shape.spines.items():
         for size in sizes:
             for index in range(size):
-                yield _node(f"gpu-{leaf:02}-{index:02}", f"leaf-{leaf:02}", spine, shape)
+                yield _build_node(f"gpu-{leaf:02}-{index:02}", f"leaf-{leaf:02}", spine, shape)
             leaf += 1
 
 
-def _node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
+def _build_node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
     amounts = {
         "cpu": "128",
         "memory": "2Ti",
@@ -79,24 +79,24 @@ def _node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
     }
 
 
-def busy(trees: Sequence[Tree], share: float, shape: Shape, *, seed: int) -> Iterator[Tree]:
-    """Pods of other jobs that take `share` of the nodes whole, chosen by chance from the seed."""
-    chance = random.Random(seed)  # noqa: S311 - a simulation has to repeat, not to be secret
-    for index, node in enumerate(chance.sample(list(trees), round(share * len(trees)))):
-        wanted = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1"), "cpu": "32"}
-        yield pod(f"other-{index}", "research", node["metadata"]["name"], wanted)
+def build_busy_pods(trees: Sequence[Tree], share: float, shape: Shape, *, seed: int) -> Iterator[Tree]:
+    """Yield pods of other jobs that fill `share` of the nodes, chosen at random from the seed."""
+    rng = random.Random(seed)  # noqa: S311 - a simulation has to be repeatable, not secret
+    for index, node in enumerate(rng.sample(list(trees), round(share * len(trees)))):
+        requests = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1"), "cpu": "32"}
+        yield build_pod(f"other-{index}", "research", node["metadata"]["name"], requests)
 
 
-def idle_services(trees: Sequence[Tree], *, seed: int) -> Iterator[Tree]:
-    """CPU-only pods of uneven size on every node, as any cluster has: they steer schedulers that count CPU."""
-    chance = random.Random(seed)  # noqa: S311 - as above
+def build_background_pods(trees: Sequence[Tree], *, seed: int) -> Iterator[Tree]:
+    """Yield a CPU-only pod of uneven size for every node: such pods influence schedulers that count CPU."""
+    rng = random.Random(seed)  # noqa: S311 - as above
     for node in trees:
         name = node["metadata"]["name"]
-        yield pod(f"agent-{name}", "monitoring", name, {"cpu": f"{chance.randrange(1, 24)}", "memory": "4Gi"})
+        yield build_pod(f"agent-{name}", "monitoring", name, {"cpu": f"{rng.randrange(1, 24)}", "memory": "4Gi"})
 
 
-def pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:
-    """A pod bound to a node."""
+def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:
+    """Return a pod bound to a node."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -109,8 +109,8 @@ def pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tr
     }
 
 
-def volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
-    """The pods Volcano's job controller creates for a Job (pkg/controllers/job), as far as placement reads them."""
+def build_volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
+    """Yield the pods that Volcano's job controller creates for a Job (pkg/controllers/job), reduced for placement."""
     name, namespace = job["metadata"]["name"], job["metadata"].get("namespace", "default")
     for task in job["spec"]["tasks"]:
         template = task["template"]

@@ -1,8 +1,8 @@
-"""Volcano's plain gang path as a model: what it offers, what it thinks of nodes itself, what it sends.
+"""Models a Volcano session: the nodes it offers, its own scores, and the requests of its extender plugin.
 
-Owns the loop's state (who sits where in this session) and the JSON its extender plugin would send. Speaks to nobody.
+Owns the state of a session (which pod is on which node) and the JSON of the extender plugin. Opens no connection.
 Sources: volcano-sh/volcano pkg/scheduler/actions/allocate, plugins/nodeorder (leastrequested 1, balanced 1; its other
-terms are equal on every node here), plugins/extender. A model, and called one wherever its result is shown.
+terms are equal on every node here), plugins/extender. Results are labelled as modelled wherever they are shown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ import msgspec
 from railwright.fabric import names, resources, views
 
 Tree = dict[str, Any]
-_COUNTED = ("cpu", "memory")  # what leastrequested and balanced look at (NodeResources defaults)
+_COUNTED = ("cpu", "memory")  # resources that leastrequested and balanced count (NodeResources defaults)
 _PENDING, _ALLOCATED, _RUNNING = 1, 2, 32  # api.TaskStatus
 _NO_RESOURCE: Mapping[str, Any] = {"MilliCPU": 0, "Memory": 0, "ScalarResources": None, "MaxTaskNum": 0}
 
 
 class Session:
-    """One scheduling session: nodes, what is on them, and what this session has placed."""
+    """One scheduling session: nodes, their pods, and the pods that this session has placed."""
 
     def __init__(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> None:
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
@@ -29,30 +29,33 @@ class Session:
         self._idle = {name: dict(amounts) for name, amounts in self._allocatable.items()}
         self._tasks: dict[str, dict[str, Tree]] = {name: {} for name in self._nodes}
         for pod in pods:
-            self.put(pod, pod["spec"]["nodeName"], _RUNNING)
+            self.add_pod(pod, pod["spec"]["nodeName"], _RUNNING)
 
-    def put(self, pod: Tree, node: str, status: int = _ALLOCATED) -> Tree:
-        """A pod takes its place on a node; returns its TaskInfo."""
-        for name, amount in requested(pod).items():
+    def add_pod(self, pod: Tree, node: str, status: int = _ALLOCATED) -> Tree:
+        """Place a pod on a node; return its TaskInfo."""
+        for name, amount in requests_of(pod).items():
             self._idle[node][name] = self._idle[node].get(name, 0) - amount
-        info = task_info(pod, node=node, status=status)
+        info = build_task_info(pod, node=node, status=status)
         metadata = pod["metadata"]
         self._tasks[node][f"{metadata['namespace']}/{metadata['name']}"] = info
         return info
 
-    def feasible(self, pod: Tree) -> list[str]:
-        """Nodes that hold what the pod asks, as the predicates plugin would offer them."""
-        wanted = requested(pod)
-        return [name for name, idle in self._idle.items() if resources.fits(idle, wanted)]
+    def list_feasible(self, pod: Tree) -> list[str]:
+        """Return the nodes with enough idle resources, as the predicates plugin would."""
+        requests = requests_of(pod)
+        return [name for name, idle in self._idle.items() if resources.fits(idle, requests)]
 
-    def request(self, pod: Tree, offered: Sequence[str]) -> Tree:
-        """The body of the extender's prioritize call."""
-        return {"task": task_info(pod, node="", status=_PENDING), "nodes": [self._node_info(name) for name in offered]}
+    def build_request(self, pod: Tree, offered: Sequence[str]) -> Tree:
+        """Return the body of a prioritize request."""
+        return {
+            "task": build_task_info(pod, node="", status=_PENDING),
+            "nodes": [self._node_info(name) for name in offered],
+        }
 
-    def own_score(self, pod: Tree, node: str) -> float:
-        """Points the node gets from Volcano's default plugins: emptier and evenly used is better; 0..200."""
-        wanted, idle, total = requested(pod), self._idle[node], self._allocatable[node]
-        shares = [1 - (idle.get(each, 0) - wanted.get(each, 0)) / total[each] for each in _COUNTED if total.get(each)]
+    def score(self, pod: Tree, node: str) -> float:
+        """Return the score of Volcano's default plugins, 0..200: higher for emptier and evenly used nodes."""
+        requests, idle, total = requests_of(pod), self._idle[node], self._allocatable[node]
+        shares = [1 - (idle.get(name, 0) - requests.get(name, 0)) / total[name] for name in _COUNTED if total.get(name)]
         if not shares:
             return 0.0
         least_requested = 100 * (1 - sum(shares) / len(shares))
@@ -60,7 +63,7 @@ class Session:
 
     def _node_info(self, name: str) -> Tree:
         idle, total = self._idle[name], self._allocatable[name]
-        used = {each: total[each] - idle.get(each, 0) for each in total}
+        used = {name: total[name] - idle.get(name, 0) for name in total}
         return {
             "Name": name,
             "Node": self._nodes[name],
@@ -78,16 +81,16 @@ class Session:
         }
 
 
-def requested(pod: Tree) -> resources.Amounts:
-    """What a pod takes of its node, milli-units."""
+def requests_of(pod: Tree) -> resources.Amounts:
+    """Return a pod's requests in milli-units."""
     return resources.requests_of(msgspec.convert(pod["spec"], views.PodSpec))
 
 
-def task_info(pod: Tree, *, node: str, status: int) -> Tree:
-    """A pod as Volcano's TaskInfo."""
+def build_task_info(pod: Tree, *, node: str, status: int) -> Tree:
+    """Return a pod as Volcano's TaskInfo."""
     metadata = pod["metadata"]
     group = metadata.get("annotations", {}).get(names.VOLCANO_GROUP)
-    amounts = _resource(requested(pod))
+    amounts = _resource(requests_of(pod))
     return {
         "UID": metadata["uid"],
         "Job": f"{metadata['namespace']}/{group}" if group else "",
@@ -106,7 +109,7 @@ def task_info(pod: Tree, *, node: str, status: int) -> Tree:
 
 
 def _resource(amounts: resources.Amounts) -> Tree:
-    """api.Resource: milli-cores, bytes, milli-units of every scalar but pods."""
+    """Return an api.Resource: milli-cores, bytes, milli-units of every scalar but pods."""
     scalars = {name: amount for name, amount in amounts.items() if name not in _COUNTED}
     if resources.PODS in scalars:
         scalars[resources.PODS] //= resources.UNIT

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from railwright.simulator import schedulers, sites, studies, world
+from railwright.simulator import cluster, cluster_specs, experiments, schedulers
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
 WEEK_SECONDS = 300.0
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     ratio: float
     pod_gpus: int
     stream: str
-    result: studies.Result
+    result: experiments.Result
 
     @property
     def missed(self) -> Sequence[str]:
@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
         faults = {
             f"busbw below {LEAST_SHARE}": it.modelled_busbw_of_optimum < LEAST_SHARE,
             "avoidable crossings": it.avoidable_crossings > 0,
-            "rank order": it.disordered > 0,
+            "rank order": it.rank_order_crossings > 0,
             "NUMA splits": it.avoidable_splits > 0,
         }
         return [name for name, there in faults.items() if there]
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True):
             it.worst_gang,
             it.leaves_of_fewest,
             it.avoidable_crossings,
-            it.disordered,
+            it.rank_order_crossings,
             it.avoidable_splits,
             each,
             "misses " + ", ".join(self.missed) if self.missed else "ok",
@@ -89,23 +89,23 @@ def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argparse.Namespace) -> Row:
-    question = studies.Question(
-        site=sites.published(shape, (ratio,)),
+    question = experiments.Experiment(
+        spec=cluster_specs.from_catalogue(shape, (ratio,)),
         stream=stream,
         load=arguments.load,
         jobs=arguments.jobs,
         pod_gpus=pod_gpus,
         settings=schedulers.Settings(seed=arguments.seed),
     )
-    return Row(shape, ratio, pod_gpus, stream, studies.run(question, "railwright", studies.drawn(question)))
+    return Row(shape, ratio, pod_gpus, stream, experiments.run(question, "railwright", experiments.draw_jobs(question)))
 
 
 def _week() -> bool:
-    question = studies.Question(site=sites.published("lingjun", (7.0,)), jobs=WEEK_JOBS)
+    question = experiments.Experiment(spec=cluster_specs.from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
     started = time.process_time()
-    result = studies.run(question, "railwright", studies.drawn(question))
+    result = experiments.run(question, "railwright", experiments.draw_jobs(question))
     seconds = time.process_time() - started
-    hosts = len(world.World(question.site).hosts)
+    hosts = len(cluster.Cluster(question.spec).hosts)
     fine = seconds < WEEK_SECONDS
     print(
         f"{WEEK_JOBS} Seren jobs on {hosts} hosts: {seconds:.0f} CPU s, of them {result.decision_seconds:.0f} in "
@@ -117,7 +117,7 @@ def _week() -> bool:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", default=",".join(sites.CATALOGUE))
+    parser.add_argument("--shapes", default=",".join(cluster_specs.CATALOGUE))
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=1)

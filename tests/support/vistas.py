@@ -46,7 +46,7 @@ class Vista:
 
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
-        self.nodes = list(shapes.nodes(shape(spines, leaves, nodes)))
+        self.nodes = list(shapes.build_nodes(shape(spines, leaves, nodes)))
         self.names = [each["metadata"]["name"] for each in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
@@ -125,7 +125,7 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     wanted = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made = shapes.pod(f"{group}-worker-{rank}", namespace, node, wanted)
+    made = shapes.build_pod(f"{group}-worker-{rank}", namespace, node, wanted)
     made["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",

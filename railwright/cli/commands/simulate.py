@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from railwright.cli import output
 
 if TYPE_CHECKING:  # slow to import, and `railwright --help` does not need them
-    from railwright.simulator import sites, studies
+    from railwright.simulator import cluster_specs, experiments
 
 NAME = "simulate"
 HELP = "place a job stream on a cluster with and without railwright, and compare the modelled bandwidth"
@@ -81,14 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
     policies = _policies(arguments.policies)
     drawer = _drawer(arguments.plot)
     from railwright.cli.simulation import progress, report  # noqa: PLC0415 - see above
-    from railwright.simulator import studies  # noqa: PLC0415
+    from railwright.simulator import experiments  # noqa: PLC0415
 
-    jobs = studies.drawn(question)
-    if not any(not job.before for job in jobs):
+    jobs = experiments.draw_jobs(question)
+    if not any(not job.is_initial for job in jobs):
         raise output.UnreadableError("simulate: no job arrives within --days; raise --days or --load")
     with progress.shown(len(jobs), len(policies), quiet=arguments.output == "json") as telling:
         results = [
-            studies.run(question, policy, jobs, telling(number, policy)) for number, policy in enumerate(policies)
+            experiments.run(question, policy, jobs, telling(number, policy)) for number, policy in enumerate(policies)
         ]
     if arguments.output == "json":
         output.print_json(report.as_json(question, results))
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     return output.OK
 
 
-def _question(arguments: argparse.Namespace) -> "studies.Question":
-    from railwright.simulator import distributions, schedulers, studies  # noqa: PLC0415 - see above
+def _question(arguments: argparse.Namespace) -> "experiments.Experiment":
+    from railwright.simulator import distributions, experiments, schedulers  # noqa: PLC0415 - see above
 
     if arguments.stream not in distributions.TRACES:
         raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(distributions.TRACES)}")
@@ -108,8 +108,8 @@ def _question(arguments: argparse.Namespace) -> "studies.Question":
         raise output.UnreadableError(f"--jobs {arguments.jobs}: must be 1 or more")
     if arguments.days is not None and not 0 < arguments.days < math.inf:
         raise output.UnreadableError(f"--days {arguments.days}: must be above 0")
-    return studies.Question(
-        site=_site(arguments),
+    return experiments.Experiment(
+        spec=_spec(arguments),
         stream=arguments.stream,
         load=None if arguments.load == "published" else _number("--load", arguments.load, above=0.0),
         jobs=_DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
@@ -124,8 +124,8 @@ def _question(arguments: argparse.Namespace) -> "studies.Question":
     )
 
 
-def _site(arguments: argparse.Namespace) -> "sites.Site":
-    from railwright.simulator import sites  # noqa: PLC0415 - see above
+def _spec(arguments: argparse.Namespace) -> "cluster_specs.ClusterSpec":
+    from railwright.simulator import cluster_specs  # noqa: PLC0415 - see above
 
     ratios: tuple[float, ...] = ()
     if arguments.oversubscription is not None:
@@ -134,16 +134,16 @@ def _site(arguments: argparse.Namespace) -> "sites.Site":
             for part in arguments.oversubscription.split(",")
         )
     if arguments.nodes is None:
-        if arguments.shape not in sites.CATALOGUE:
-            raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(sites.CATALOGUE)}")
-        return sites.published(arguments.shape, ratios or (_OVERSUBSCRIPTION,))
+        if arguments.shape not in cluster_specs.CATALOGUE:
+            raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(cluster_specs.CATALOGUE)}")
+        return cluster_specs.from_catalogue(arguments.shape, ratios or (_OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     from railwright.cli.simulation import real  # noqa: PLC0415 - see above
 
     try:
-        return sites.oversubscribed(real.read(arguments.nodes, arguments.policy), ratios)
-    except sites.SiteError as error:
+        return cluster_specs.with_oversubscription(real.read(arguments.nodes, arguments.policy), ratios)
+    except cluster_specs.ClusterSpecError as error:
         raise output.UnreadableError(f"{arguments.nodes}: {error}") from None
 
 
@@ -165,7 +165,9 @@ def _number(option: str, text: str, *, above: float, hint: str = "") -> float:
     return number
 
 
-def _drawer(folder: pathlib.Path | None) -> "Callable[[studies.Question, Sequence[studies.Result]], None] | None":
+def _drawer(
+    folder: pathlib.Path | None,
+) -> "Callable[[experiments.Experiment, Sequence[experiments.Result]], None] | None":
     """Return a function that writes plots to the folder. Raise UnreadableError now rather than after the simulation."""
     if folder is None:
         return None
@@ -182,7 +184,7 @@ def _drawer(folder: pathlib.Path | None) -> "Callable[[studies.Question, Sequenc
     except OSError as error:
         raise output.UnreadableError(f"--plot {folder}: {error.strerror or error}") from None
 
-    def draw(question: "studies.Question", results: "Sequence[studies.Result]") -> None:
+    def draw(question: "experiments.Experiment", results: "Sequence[experiments.Result]") -> None:
         for path in plots.draw(folder, question, results):
             print(f"wrote {path}", file=sys.stderr)
 
@@ -204,9 +206,11 @@ def _parameters(form: str) -> int:
 
 
 def _shapes(form: str) -> int:
-    from railwright.simulator import sites  # noqa: PLC0415 - see above
+    from railwright.simulator import cluster_specs  # noqa: PLC0415 - see above
 
-    rows = [(name, sum(part.size for part in entry.parts), entry.source) for name, entry in sites.CATALOGUE.items()]
+    rows = [
+        (name, sum(part.size for part in entry.parts), entry.source) for name, entry in cluster_specs.CATALOGUE.items()
+    ]
     if form == "json":
         output.print_json([{"name": name, "nodes": nodes, "source": source} for name, nodes, source in rows])
         return output.OK

@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True):
 async def run(stage: stages.Stage) -> Outcome:
     """Admit, place with us, place without us, bind."""
     uid = str(uuid.UUID(int=1))  # the job's uid: fixed, so that the demo shows the same names every time
-    pods = list(shapes.volcano_pods(stage.job, uid=uid))
+    pods = list(shapes.build_volcano_pods(stage.job, uid=uid))
     async with aiohttp.ClientSession() as session:
         admitted = [await _admit(session, stage, pod) for pod in pods]
         ready = [each.after for each in admitted]
@@ -136,11 +136,11 @@ async def _place(session: aiohttp.ClientSession, stage: stages.Stage, pods: Sequ
     state, chance = volcano.Session(stage.nodes, stage.pods), random.Random(stages.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
-        offered = state.feasible(pod)
-        answer = await _post_verb(session, stage, "prioritize", state.request(pod, offered))
-        scores = {name: state.own_score(pod, name) + answer["nodeScore"].get(name, 0.0) for name in offered}
+        offered = state.list_feasible(pod)
+        answer = await _post_verb(session, stage, "prioritize", state.build_request(pod, offered))
+        scores = {name: state.score(pod, name) + answer["nodeScore"].get(name, 0.0) for name in offered}
         node = _best(scores, chance)
-        await _post_verb(session, stage, "allocate", {"task": state.put(pod, node)})
+        await _post_verb(session, stage, "allocate", {"task": state.add_pod(pod, node)})
         placed.append(_placed(stage, pod, node))
     await _post_verb(session, stage, "session-close", {})
     return placed
@@ -151,8 +151,8 @@ def _place_alone(stage: stages.Stage, pods: Sequence[Tree]) -> list[Placed]:
     state, chance = volcano.Session(stage.nodes, stage.pods), random.Random(stages.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
-        node = _best({name: state.own_score(pod, name) for name in state.feasible(pod)}, chance)
-        state.put(pod, node)
+        node = _best({name: state.score(pod, name) for name in state.list_feasible(pod)}, chance)
+        state.add_pod(pod, node)
         placed.append(_placed(stage, pod, node))
     return placed
 
@@ -180,7 +180,7 @@ def _placed(stage: stages.Stage, pod: Tree, node: str) -> Placed:
 def _free_by_leaf(stage: stages.Stage, pod: Tree) -> dict[str, int]:
     state = volcano.Session(stage.nodes, stage.pods)
     free = dict.fromkeys((node["metadata"]["labels"][shapes.LEAF_LABEL] for node in stage.nodes), 0)
-    for node in state.feasible(pod):
+    for node in state.list_feasible(pod):
         free[_placed(stage, pod, node).leaf] += 1
     return free
 

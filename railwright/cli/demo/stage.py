@@ -70,10 +70,10 @@ def data(name: str) -> str:
 async def opened(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Stage]:
     """Both servers, with more `options`, over a snapshot of the fabric; stopped by process id whatever happened."""
     policy, job = data("policy.yaml"), data("job.yaml")
-    nodes = list(shapes.nodes(shapes.UNEVEN_64))
+    nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
     pods = [
-        *shapes.busy(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
-        *shapes.idle_services(nodes, seed=SEED),
+        *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
+        *shapes.build_background_pods(nodes, seed=SEED),
     ]
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
     items = [*nodes, *pods, *_namespaces("prod", "research", "monitoring"), *map(_network, NETWORKS)]

@@ -10,24 +10,26 @@ mpl.use("Agg")  # files only; no screen is asked for
 from matplotlib import figure
 
 from railwright.cli.simulation import report
-from railwright.simulator import metrics, studies
+from railwright.simulator import experiments, metrics
 
 _SIZE = (8.0, 4.5)  # inches
 _DOTS = 150  # an inch, in PNG
 _OURS, _OTHERS = "#d1495b", ("#8d99ae", "#b8a9c9", "#7fb069", "#2b2d42")
 
 
-def draw(folder: pathlib.Path, question: studies.Question, results: Sequence[studies.Result]) -> Iterator[pathlib.Path]:
+def draw(
+    folder: pathlib.Path, question: experiments.Experiment, results: Sequence[experiments.Result]
+) -> Iterator[pathlib.Path]:
     """Write all pictures into the folder; yields each path written."""
-    title = f"{question.site.name}, {question.stream}, oversubscription {report.ratios(question)}"
+    title = f"{question.spec.name}, {question.stream}, oversubscription {report.ratios(question)}"
     for name, picture in (("busbw", _bars(title, results)), ("busbw-cdf", _spread(title, results))):
         for suffix in ("png", "svg"):
-            path = folder / f"{question.site.name}-{name}.{suffix}"
+            path = folder / f"{question.spec.name}-{name}.{suffix}"
             picture.savefig(path, dpi=_DOTS, metadata={"Date": None} if suffix == "svg" else None)
             yield path
 
 
-def _bars(title: str, results: Sequence[studies.Result]) -> figure.Figure:
+def _bars(title: str, results: Sequence[experiments.Result]) -> figure.Figure:
     picture = figure.Figure(figsize=_SIZE, layout="constrained")
     axes = picture.subplots()
     values = [result.summary.modelled_busbw_of_optimum for result in results]
@@ -39,11 +41,11 @@ def _bars(title: str, results: Sequence[studies.Result]) -> figure.Figure:
     return picture
 
 
-def _spread(title: str, results: Sequence[studies.Result]) -> figure.Figure:
+def _spread(title: str, results: Sequence[experiments.Result]) -> figure.Figure:
     picture = figure.Figure(figsize=_SIZE, layout="constrained")
     axes = picture.subplots()
     for result, colour in zip(results, _colours(results), strict=True):
-        gangs = [each for each in result.outcome.placed if each.pods > 1 and not each.before]
+        gangs = [each for each in result.outcome.placed if each.pods > 1 and not each.is_initial]
         shares, times = _cumulated(gangs)
         axes.step(shares, times, where="post", label=report.name_of(result.policy), color=colour)
     axes.set_xlabel("modelled busbw of the gang's optimum")
@@ -53,7 +55,7 @@ def _spread(title: str, results: Sequence[studies.Result]) -> figure.Figure:
     return picture
 
 
-def _cumulated(gangs: Sequence[metrics.Placed]) -> tuple[list[float], list[float]]:
+def _cumulated(gangs: Sequence[metrics.PlacedJob]) -> tuple[list[float], list[float]]:
     """(share of the optimum, share of GPU time up to it), ascending."""
     total, so_far = sum(each.gpus * each.duration for each in gangs), 0.0
     shares, times = [0.0], [0.0]
@@ -64,6 +66,6 @@ def _cumulated(gangs: Sequence[metrics.Placed]) -> tuple[list[float], list[float
     return shares, times
 
 
-def _colours(results: Sequence[studies.Result]) -> list[str]:
+def _colours(results: Sequence[experiments.Result]) -> list[str]:
     others = iter(_OTHERS * len(results))
     return [_OURS if result.policy == "railwright" else next(others) for result in results]

@@ -3,10 +3,10 @@
 from railwright.cli import output, snapshot_files
 from railwright.cluster import manifests, policies
 from railwright.fabric import views
-from railwright.simulator import sites
+from railwright.simulator import cluster_specs
 
 
-def read(nodes_path: str, policy_path: str) -> sites.Site:
+def read(nodes_path: str, policy_path: str) -> cluster_specs.ClusterSpec:
     """The site. Raises UnreadableError, and SiteError where the nodes make no simulation."""
     policy = manifests.read(output.read_text(policy_path))
     if isinstance(policy, policies.Rejected):
@@ -15,4 +15,4 @@ def read(nodes_path: str, policy_path: str) -> sites.Site:
         told = ": ".join(filter(None, (place, first.path, first.message)))
         raise output.UnreadableError(f"{told}; `railwright policy validate {policy_path}` shows all errors")
     found: list[views.Node] = snapshot_files.read(nodes_path, "--nodes", needs="Node")["Node"]
-    return sites.given(found, policy.document, f"nodes of {output.visible(nodes_path)}")
+    return cluster_specs.from_nodes(found, policy.document, f"nodes of {output.visible(nodes_path)}")

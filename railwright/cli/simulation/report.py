@@ -7,12 +7,12 @@ import msgspec
 from rich import box, console, table
 
 from railwright.cli import output, tables
-from railwright.simulator import studies, world
+from railwright.simulator import cluster, experiments
 
 _NAMES = {
     "none": "no extender",
     "binpack": "binpack",
-    "greedy": "greedy with mates",
+    "greedy": "greedy near peers",
     "railwright": "railwright",
     "optimum": "exact optimum",
 }
@@ -30,12 +30,12 @@ _COLUMNS = (
 )
 
 
-def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
+def show(question: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
     """The study on stdout."""
     screen = console.Console(highlight=False)
     first = results[0].summary
     screen.print(f"[bold]{_title(question)}[/bold]", soft_wrap=True)
-    screen.print(f"{question.site.source}", soft_wrap=True, style="dim", markup=False)
+    screen.print(f"{question.spec.source}", soft_wrap=True, style="dim", markup=False)
     screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
     tables.show(
         _COLUMNS,
@@ -49,8 +49,10 @@ def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
             screen.print(
                 f"railwright: {result.decisions} decisions, {each:.2f} ms each on this machine.", soft_wrap=True
             )
-        if result.outcome.refused:
-            screen.print(f"{result.policy}: {result.outcome.refused} jobs no empty cluster could hold.", soft_wrap=True)
+        if result.outcome.rejected:
+            screen.print(
+                f"{result.policy}: {result.outcome.rejected} jobs no empty cluster could hold.", soft_wrap=True
+            )
     screen.print(
         "Modelled, not measured: `railwright simulate --parameters` lists every number and its source. Bandwidths and "
         "leaves are of gangs, weighted by GPU time; the optimum is each gang's own, on what was free as it was placed.",
@@ -58,16 +60,16 @@ def show(question: studies.Question, results: Sequence[studies.Result]) -> None:
     )
 
 
-def as_json(question: studies.Question, results: Sequence[studies.Result]) -> Any:
+def as_json(question: experiments.Experiment, results: Sequence[experiments.Result]) -> Any:
     """The study as one JSON value."""
-    site, settings = question.site, question.settings
+    spec, settings = question.spec, question.settings
     return {
         "modelled": True,
         "site": {
-            "name": site.name,
-            "source": site.source,
-            "nodes": len(site.nodes),
-            "oversubscription": list(site.fabric.placement.oversubscription),
+            "name": spec.name,
+            "source": spec.source,
+            "nodes": len(spec.nodes),
+            "oversubscription": list(spec.fabric.placement.oversubscription),
         },
         "stream": question.stream,
         "load": question.load,
@@ -79,7 +81,7 @@ def as_json(question: studies.Question, results: Sequence[studies.Result]) -> An
         "policies": {
             result.policy: msgspec.to_builtins(result.summary)
             | {
-                "refused": result.outcome.refused,
+                "rejected": result.outcome.rejected,
                 "decisions": result.decisions,
                 "decision_seconds": round(result.decision_seconds, 3),
             }
@@ -107,21 +109,21 @@ def name_of(policy: str) -> str:
     return _NAMES.get(policy, policy)
 
 
-def ratios(question: studies.Question) -> str:
+def ratios(question: experiments.Experiment) -> str:
     """The oversubscription of each level, leaf first."""
-    return ", ".join(f"{ratio:g}:1" for ratio in world.ratios(question.site))
+    return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(question.spec))
 
 
-def _title(question: studies.Question) -> str:
+def _title(question: experiments.Experiment) -> str:
     load = "as many jobs a day as published" if question.load is None else f"load {question.load:g}"
     sample = "all nodes" if question.settings.sample_all else "the default sample of nodes"
     return (
-        f"{question.site.name}: {len(question.site.nodes)} nodes, oversubscription {ratios(question)}; "
+        f"{question.spec.name}: {len(question.spec.nodes)} nodes, oversubscription {ratios(question)}; "
         f"{question.stream}, {load}; {question.settings.kind}, {sample}"
     )
 
 
-def _row(result: studies.Result) -> Sequence[str]:
+def _row(result: experiments.Result) -> Sequence[str]:
     it = result.summary
     return (
         name_of(result.policy),
@@ -130,7 +132,7 @@ def _row(result: studies.Result) -> Sequence[str]:
         f"{it.worst_gang:.2f}",
         f"{it.leaves_of_fewest:.2f}",
         f"{it.avoidable_crossings}",
-        f"{it.disordered}",
+        f"{it.rank_order_crossings}",
         f"{it.avoidable_splits}",
         f"{it.mean_wait:.0f} s",
         f"{it.utilisation:.1%}",

@@ -152,7 +152,9 @@ def _after_members(evaluation: standing.Standing, members: int) -> standing.Stan
 def _capacity_without_gang(places: Sequence[landing.Place], index: board.Board, request: ask.Ask) -> planner.Supply:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
     leaves = dict(index.supply)
-    first_places = {place.node: place for place in reversed(places)}
+    first_places: dict[str, landing.Place] = {}
+    for place in places:
+        first_places.setdefault(place.node, place)
     for node, place in first_places.items():
         old_class = index.kinds.get(node)
         if place.stands is None or old_class is None:

@@ -15,7 +15,7 @@ import yaml
 from railwright.cli import __main__ as command_line
 from railwright.cli import output
 from railwright.fabric.policy import model
-from railwright.simulator import parameters, shapes, sites
+from railwright.simulator import cluster_specs, parameters, shapes
 
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
@@ -71,21 +71,23 @@ def test_an_option_that_cannot_be_used_is_named_with_its_value(options, word, ca
 
 
 def a_cluster(folder, count):
-    shape = shapes.Shape({"a": (count,)}, 8, {sites.POOL: 8}, "a test", product="8x8")
+    shape = shapes.Shape({"a": (count,)}, 8, {cluster_specs.POOL: 8}, "a test", product="8x8")
     (folder / "nodes.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.nodes(shape)]})
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.build_nodes(shape)]})
     )
-    document = msgspec.to_builtins(msgspec.convert(sites._document(mixed=False), model.FabricPolicy))
+    document = msgspec.to_builtins(msgspec.convert(cluster_specs.build_policy(mixed=False), model.FabricPolicy))
     (folder / "policy.yaml").write_text(yaml.safe_dump(without_defaults(document)))
     return ["--nodes", str(folder / "nodes.json"), "--policy", str(folder / "policy.yaml")]
 
 
 def without_defaults(document):
-    fabric = document["fabrics"][sites.FABRIC]
+    fabric = document["fabrics"][cluster_specs.FABRIC]
     kept = {key: fabric[key] for key in ("transport", "railsPerPod", "gpusPerNode")}
     kept["rails"] = [{"name": rail["name"], "resource": rail["resource"]} for rail in fabric["rails"]]
     kept["placement"] = {"domains": list(fabric["placement"]["domains"])}
-    return {key: document[key] for key in ("apiVersion", "kind", "defaultFabric")} | {"fabrics": {sites.FABRIC: kept}}
+    return {key: document[key] for key in ("apiVersion", "kind", "defaultFabric")} | {
+        "fabrics": {cluster_specs.FABRIC: kept}
+    }
 
 
 def test_a_real_clusters_nodes_are_read_from_a_file(tmp_path, capsys):
@@ -136,7 +138,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
-NAMES = ("no extender", "binpack", "greedy with mates", "railwright", "exact optimum")
+NAMES = ("no extender", "binpack", "greedy near peers", "railwright", "exact optimum")
 HEADS = (
     "policy", "modelled busbw of optimum", "per gang", "worst", "leaves x fewest", "avoidable crossings",
     "by rank order", "avoidable NUMA splits", "mean wait", "utilisation",
@@ -174,6 +176,9 @@ def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policie
 
 @pytest.mark.parametrize("columns", [60, 100, 160])
 def test_parameters_and_shapes_have_whole_names_on_a_terminal(columns):
-    for option, names in (("--shapes", sites.CATALOGUE), ("--parameters", [row.name for row in parameters.table()])):
+    for option, names in (
+        ("--shapes", cluster_specs.CATALOGUE),
+        ("--parameters", [row.name for row in parameters.table()]),
+    ):
         _, shown = terminals.run(["simulate", option], columns, NO_COLOR="1")
         assert all(name in shown for name in names)

@@ -81,7 +81,7 @@ def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
     assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
     assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
     assert by["none"].leaves > by["greedy"].leaves
-    assert set(by["railwright"].hosts).isdisjoint(placement.busy_nodes(placement.SHOWN))
+    assert set(by["railwright"].hosts).isdisjoint(placement.busy_nodes(placement.DRAWN))
     assert len(set(by["railwright"].hosts)) == placement.GANG
     assert placement.mean("railwright") == placement.mean("optimum"), "nor does the choice of the draw flatter it"
 

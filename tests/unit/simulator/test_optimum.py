@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towns import fill, mixed_nodes, town
 
-from railwright.simulator import model, optimum
+from railwright.simulator import bandwidth_model, optimum
 
 
 @st.composite
@@ -19,23 +19,23 @@ def situations(draw):
     on = town(spines, over)
     for host in range(len(on.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
-            if on.book(on.demand(gpus)).rooms[host]:
+            if on.capacity(on.demand(gpus)).slots[host]:
                 fill(on, host, gpus)
     return on, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
 
 
 def every_placement(on, book, pods):
-    free = book.free()
-    for hosts in itertools.product([host for host, room in enumerate(book.rooms) if room], repeat=pods):
-        if all(hosts.count(host) <= book.rooms[host] for host in set(hosts)):
-            yield model.of_gang(on, book.demand, model.from_free(free, hosts))
+    free = book.snapshot()
+    for hosts in itertools.product([host for host, room in enumerate(book.slots) if room], repeat=pods):
+        if all(hosts.count(host) <= book.slots[host] for host in set(hosts)):
+            yield bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(free, hosts))
 
 
 @given(situations())
 def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situation):
     on, pods, gpus = situation
-    book = on.book(on.demand(gpus))
-    found = optimum.best(on, book.free(), pods)
+    book = on.capacity(on.demand(gpus))
+    found = optimum.find_best(on, book.snapshot(), pods)
     tried = list(every_placement(on, book, pods))
     if not tried:
         assert found is None
@@ -44,18 +44,21 @@ def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situatio
     assert found is not None
     assert found.value == most
     assert found.leaves == min(value.leaves for value in tried if value.total == most)
-    assert model.of_gang(on, book.demand, model.from_free(book.free(), found.hosts)).total == found.value
-    assert optimum.fewest_leaves(on, book.free(), pods) == min(value.leaves for value in tried)
+    assert (
+        bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), found.hosts)).total
+        == found.value
+    )
+    assert optimum.min_leaves(on, book.snapshot(), pods) == min(value.leaves for value in tried)
     alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.holds_in_one_leaf(on, book.free(), pods, most) == alone
+    assert optimum.fits_one_leaf(on, book.snapshot(), pods, most) == alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
     on = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
-    free = on.book(on.demand(8)).free()
-    assert optimum.best(on, free, 2).value == 1.0
-    assert set(optimum.best(on, free, 2).hosts) == {0, 2}
-    assert optimum.best(on, free, 3).value == 0.5
+    free = on.capacity(on.demand(8)).snapshot()
+    assert optimum.find_best(on, free, 2).value == 1.0
+    assert set(optimum.find_best(on, free, 2).hosts) == {0, 2}
+    assert optimum.find_best(on, free, 3).value == 0.5
 
 
 def renamed(trees, suffix):
@@ -68,7 +71,7 @@ def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
     on = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
         fill(on, host, 8)
-    found = optimum.best(on, on.book(on.demand(8)).free(), 9)
+    found = optimum.find_best(on, on.capacity(on.demand(8)).snapshot(), 9)
     assert found.value == 1.0
     assert {on.hosts[host].chain[0] for host in found.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
 
@@ -77,8 +80,8 @@ def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
     on = town({"s": (3,)})
     fill(on, 0, 2, 4, 1)  # (1, 0) left
     fill(on, 1, 2)
-    grant = on.take(1, on.demand(4))
-    on.take(1, on.demand(1))
-    on.give_back(1, grant)
-    free = on.book(on.demand(4)).free()
-    assert all(not grant.split for _, grant in model.from_free(free, optimum.best(on, free, 2).hosts))
+    grant = on.start_pod(1, on.demand(4))
+    on.start_pod(1, on.demand(1))
+    on.end_pod(1, grant)
+    free = on.capacity(on.demand(4)).snapshot()
+    assert all(not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(on, free, 2).hosts))

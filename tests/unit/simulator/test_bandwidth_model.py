@@ -4,14 +4,14 @@ import pytest
 from towns import fill, mixed_nodes, town
 
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import kubelet, model, parameters, world
+from railwright.simulator import bandwidth_model, cluster, kubelet, parameters
 
 NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 
 
-def placed(on: world.World, hosts, gpus=8) -> model.Value:
-    book = on.book(on.demand(gpus))
-    return model.of_gang(on, book.demand, model.from_free(book.free(), hosts))
+def placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
+    book = on.capacity(on.demand(gpus))
+    return bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), hosts))
 
 
 def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
@@ -35,7 +35,7 @@ def test_ranks_out_of_order_share_the_uplinks_and_are_counted():
     assert placed(on, [0, 1, 4, 5]).total == pytest.approx(4 / 7)
     mixed_up = placed(on, [0, 4, 1, 5])
     assert mixed_up.total == pytest.approx(4 / 14)
-    assert (mixed_up.crossings, mixed_up.disordered) == (4, 2)
+    assert (mixed_up.crossings, mixed_up.rank_order_crossings) == (4, 2)
 
 
 def test_a_spine_is_crossed_at_its_own_oversubscription():
@@ -45,9 +45,9 @@ def test_a_spine_is_crossed_at_its_own_oversubscription():
 
 def test_ranks_that_come_back_to_a_spine_are_out_of_order():
     on = town({"a": (1, 1), "b": (1,)})
-    assert placed(on, [0, 2, 1]).disordered == 0  # the ring closes from the second leaf of a to the first
+    assert placed(on, [0, 2, 1]).rank_order_crossings == 0  # the ring closes from the second leaf of a to the first
     on = town({"a": (1, 1), "b": (1, 1)})
-    assert placed(on, [0, 2, 1, 3]).disordered == 2
+    assert placed(on, [0, 2, 1, 3]).rank_order_crossings == 2
 
 
 def test_a_gang_runs_over_the_rails_that_all_its_members_have():
@@ -61,13 +61,13 @@ def test_rails_that_only_some_members_have_do_not_count():
     demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
     left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
     right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [kubelet.sequence(each, each.empty, demand)[0] for each in (left, right)]
+    grants = [kubelet.list_grants(each, each.empty, demand)[0] for each in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
-    assert model.weakest(list(enumerate(grants)), demand) == 0.0
+    assert bandwidth_model.slowest_member(list(enumerate(grants)), demand) == 0.0
 
 
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
-    first, second = kubelet.sequence(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
+    first, second = kubelet.list_grants(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
     assert not first.split
     assert first.value == second.value == 1.0
@@ -75,14 +75,14 @@ def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
 
 def test_a_pod_on_what_is_left_of_two_numa_nodes_is_split():
     left = ((2, 2), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.sequence(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
     assert only.split
     assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
 
 
 def test_rails_of_the_other_numa_node_give_less():
     left = ((4, 0), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.sequence(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
     assert only.misaligned == 2
     assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
 
@@ -90,37 +90,40 @@ def test_rails_of_the_other_numa_node_give_less():
 def test_pods_on_one_nic_divide_it_whether_they_are_mates_or_not():
     shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
     demand = kubelet.Demand(gpus=2, rails=2, named=True)
-    mates = kubelet.sequence(shared, shared.empty, demand)
-    assert [model.over(mates[:count], None, demand) for count in (1, 2, 4)] == [1.0, 1 / 2, 1 / 4]
-    assert model.weakest([(0, mates[0]), (1, mates[0])], demand) == 1.0
-    others = kubelet.sequence(shared, mates[0].after, demand)
-    assert [model.over(others[:count], None, demand) for count in (1, 2)] == [1 / 2, pytest.approx(1 / 3)]
+    mates = kubelet.list_grants(shared, shared.empty, demand)
+    assert [bandwidth_model.slowest_on_host(mates[:count], None, demand) for count in (1, 2, 4)] == [1.0, 1 / 2, 1 / 4]
+    assert bandwidth_model.slowest_member([(0, mates[0]), (1, mates[0])], demand) == 1.0
+    others = kubelet.list_grants(shared, mates[0].after, demand)
+    assert [bandwidth_model.slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
+        1 / 2,
+        pytest.approx(1 / 3),
+    ]
 
 
 def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_by_rail():
     on = town({"s": (4, 4)}, (7.0, 1.0))
     assert placed(on, [0, 4]).total == pytest.approx(4 / 7)
     assert placed(on, [0, 4], gpus=4).total == 1.0
-    on.bundled = False
+    on.is_bundled = False
     assert placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
 
 
 def test_what_a_pod_took_is_free_again_when_it_is_gone():
     on = town({"s": (2,)})
     before = list(on.states)
-    grant = on.take(1, on.demand(4))
+    grant = on.start_pod(1, on.demand(4))
     assert on.states != before
-    on.give_back(1, grant)
+    on.end_pod(1, grant)
     assert on.states == before
-    assert on.book(on.demand(4)).total == 4
+    assert on.capacity(on.demand(4)).total == 4
 
 
 def test_the_book_counts_what_still_fits():
     on = town({"s": (2,)})
-    book = on.book(on.demand(8))
-    assert (book.total, book.rooms) == (2, [1, 1])
+    book = on.capacity(on.demand(8))
+    assert (book.total, book.slots) == (2, [1, 1])
     fill(on, 0, 1)
-    assert (book.total, book.rooms) == (1, [0, 1])
+    assert (book.total, book.slots) == (1, [0, 1])
 
 
 def test_every_parameter_has_a_source():

@@ -4,18 +4,31 @@ import msgspec
 import pytest
 from towns import site, town
 
-from railwright.simulator import choosers, loops, ours, schedulers, shapes, sites, streams, studies, world
+from railwright.simulator import (
+    cluster,
+    cluster_specs,
+    experiments,
+    job_stream,
+    policies,
+    railwright_policy,
+    schedulers,
+    shapes,
+    simulation,
+)
 
 SETTINGS = schedulers.Settings()
 
 
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
-    return streams.Job(number, arrival, duration, pods, gpus, died=False)
+    return job_stream.Job(number, arrival, duration, pods, gpus, failed=False)
 
 
 def play(on, jobs, policy="greedy", settings=SETTINGS):
-    made = {**choosers.RIVALS, "railwright": lambda of: ours.Railwright(of, announced=settings.kind == "volcano")}
-    return loops.Run(on, made[policy], settings).play(jobs)
+    made = {
+        **policies.BASELINES,
+        "railwright": lambda of: railwright_policy.RailwrightPolicy(of, has_events=settings.kind == "volcano"),
+    }
+    return simulation.Simulation(on, made[policy], settings).run(jobs)
 
 
 @pytest.mark.parametrize(
@@ -29,22 +42,22 @@ def play(on, jobs, policy="greedy", settings=SETTINGS):
     ],
 )
 def test_the_published_shapes_have_their_published_sizes(name, nodes, leaves):
-    on = world.World(sites.published(name))
+    on = cluster.Cluster(cluster_specs.from_catalogue(name))
     assert len(on.hosts) == nodes
     assert sum(domain.level == 0 for domain in on.domains) == leaves
     assert on.gpus == 8 * nodes
 
 
 def test_lingjun_has_the_published_groups():
-    on = world.World(sites.published("lingjun"))
+    on = cluster.Cluster(cluster_specs.from_catalogue("lingjun"))
     assert sorted(domain.size for domain in on.domains if domain.level == 1) == [179, 306, 362]
     sizes = [domain.size for domain in on.domains if domain.level == 0]
     assert {size: sizes.count(size) for size in set(sizes)} == {8: 68, 7: 23, 6: 15, 5: 7, 4: 2, 3: 1, 2: 3}
 
 
 def test_one_oversubscription_counts_for_every_level():
-    assert world.World(sites.published("coreweave", (7.0,))).oversubscription == (7.0, 7.0)
-    assert world.World(sites.published("coreweave", (1.0, 7.0))).oversubscription == (1.0, 7.0)
+    assert cluster.Cluster(cluster_specs.from_catalogue("coreweave", (7.0,))).oversubscription == (7.0, 7.0)
+    assert cluster.Cluster(cluster_specs.from_catalogue("coreweave", (1.0, 7.0))).oversubscription == (1.0, 7.0)
 
 
 def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
@@ -55,74 +68,86 @@ def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
 
 def test_a_job_no_empty_cluster_holds_is_refused():
     outcome = play(site({"s": (2,)}), [job(0, 3), job(1, 2)])
-    assert (outcome.refused, [each.job for each in outcome.placed]) == (1, [1])
+    assert (outcome.rejected, [each.job for each in outcome.placed]) == (1, [1])
 
 
 def test_nothing_is_given_twice_and_everything_comes_back():
-    run = loops.Run(sites.published("coreweave"), choosers.RIVALS["greedy"], SETTINGS)
-    of = streams.stream("seren", largest=256)
-    run.play(streams.jobs(of, seed=2, rate=streams.rate_for(of, 1.2, 512), count=300))
-    assert run.world.states == [host.hardware.empty for host in run.world.hosts]
+    run = simulation.Simulation(cluster_specs.from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS)
+    of = job_stream.build("seren", largest=256)
+    run.run(job_stream.draw_arrivals(of, seed=2, rate=job_stream.rate_for_load(of, 1.2, 512), count=300))
+    assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
-class Moody(choosers.Silent):
+class Moody(policies.NoExtender):
     """Refuses every node for the third rank of its first attempt."""
 
     def __init__(self, on):
         super().__init__(on)
         self.seen, self.undone_ranks = 0, []
 
-    def points(self, _, offered):
+    def score(self, _, offered):
         self.seen += 1
         return [None] * len(offered) if self.seen == 3 else [1.0] * len(offered)
 
-    def undone(self, task):
+    def on_forget(self, task):
         self.undone_ranks.append(task.rank)
 
 
 def test_an_incomplete_gang_is_taken_back_in_reverse_and_tried_again():
-    run = loops.Run(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
-    outcome = run.play([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
-    assert run.chooser.undone_ranks == [0]
+    run = simulation.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
+    outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
+    assert run.policy.undone_ranks == [0]
     assert {each.job: each.start for each in outcome.placed} == {0: 0.0, 1: 5.0}
-    assert run.world.states == [host.hardware.empty for host in run.world.hosts]
+    assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
 def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [schedulers.to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [64, 100, 372, 420, 750, 500]
+    assert [schedulers.num_feasible_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
+        64,
+        100,
+        372,
+        420,
+        750,
+        500,
+    ]
     on = town({"s": (200,)})
     scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
-    book = on.book(on.demand(8))
-    assert scheduler.offered(book) == list(range(100))
-    assert scheduler.offered(book) == list(range(100, 200))
+    book = on.capacity(on.demand(8))
+    assert scheduler.offer_hosts(book) == list(range(100))
+    assert scheduler.offer_hosts(book) == list(range(100, 200))
 
 
 @pytest.mark.parametrize("kind", ["volcano", "kube"])
 def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind):
-    on = sites.published("coreweave", (7.0,))
-    of = streams.stream("seren", largest=256)
-    rate = streams.rate_for(of, 0.9, 512)
-    jobs = [*streams.running(of, seed=4, rate=rate), *streams.jobs(of, seed=4, rate=rate, count=400)]
+    on = cluster_specs.from_catalogue("coreweave", (7.0,))
+    of = job_stream.build("seren", largest=256)
+    rate = job_stream.rate_for_load(of, 0.9, 512)
+    jobs = [
+        *job_stream.draw_running(of, seed=4, rate=rate),
+        *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
+    ]
     settings = schedulers.Settings(kind)
     found = {policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")}
     assert found["optimum"].modelled_busbw_of_optimum == 1.0
     assert found["railwright"].modelled_busbw_of_optimum >= 0.98
-    assert found["railwright"].avoidable_crossings == found["railwright"].disordered == 0
+    assert found["railwright"].avoidable_crossings == found["railwright"].rank_order_crossings == 0
     assert found["none"].modelled_busbw_of_optimum < 0.98 > found["greedy"].modelled_busbw_of_optimum
-    assert found["none"].disordered > 0
+    assert found["none"].rank_order_crossings > 0
 
 
 def test_railwright_knows_nothing_of_a_job_that_is_gone():
     made = []
 
     def make(on):
-        made.append(ours.Railwright(on, announced=True))
+        made.append(railwright_policy.RailwrightPolicy(on, has_events=True))
         return made[0]
 
-    loops.Run(site({"s": (4,)}), make, SETTINGS).play([job(0, 2), job(1, 4, arrival=50.0), job(2, 1, 4, arrival=60.0)])
+    simulation.Simulation(site({"s": (4,)}), make, SETTINGS).run(
+        [job(0, 2), job(1, 4, arrival=50.0), job(2, 1, 4, arrival=60.0)]
+    )
     (chooser,) = made
-    assert len(chooser.fleet.pods) == len(chooser.ledger) == 0
-    assert chooser.fleet.gang_size("train/job-1", seen=0) == 1
+    assert len(chooser.state.pods) == len(chooser.assumed) == 0
+    assert chooser.state.gang_size("train/job-1", seen=0) == 1
 
 
 def test_a_placement_that_could_be_better_comes_with_its_case():
@@ -135,30 +160,30 @@ def test_a_placement_that_could_be_better_comes_with_its_case():
 
 
 def test_the_jobs_of_a_study_are_the_same_for_all_policies():
-    question = studies.Question(site=sites.published("superpod-2"), jobs=60)
-    jobs = studies.drawn(question)
-    results = [studies.run(question, policy, jobs) for policy in studies.POLICIES]
+    question = experiments.Experiment(spec=cluster_specs.from_catalogue("superpod-2"), jobs=60)
+    jobs = experiments.draw_jobs(question)
+    results = [experiments.run(question, policy, jobs) for policy in experiments.POLICIES]
     assert {result.summary.jobs for result in results} == {60}
     assert results[3].decisions > 0
 
 
 def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
     shape = shapes.UNEVEN_64  # shared rails, 100 devices each, and no node shape
-    trees = list(shapes.nodes(shape))
+    trees = list(shapes.build_nodes(shape))
     policy = msgspec.structs.replace(
-        sites.published("mixed").policy,
-        fabrics={"roce": msgspec.structs.replace(sites.published("mixed").fabric, rails=rails_of(shape))},
+        cluster_specs.from_catalogue("mixed").policy,
+        fabrics={"roce": msgspec.structs.replace(cluster_specs.from_catalogue("mixed").fabric, rails=rails_of(shape))},
         default_fabric="roce",
     )
     from railwright.fabric import views
 
-    given = sites.given(msgspec.convert(trees, list[views.Node]), policy, "a test")
-    on = world.World(given)
+    given = cluster_specs.from_nodes(msgspec.convert(trees, list[views.Node]), policy, "a test")
+    on = cluster.Cluster(given)
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
     assert on.hosts[0].hardware.devices == (100,) * 4
     assert play(given, [job(0, 8)], "railwright").placed[0].value == 1.0
-    with pytest.raises(sites.SiteError, match=r"no node has allocatable nvidia\.com/gpu"):
-        sites.given([], policy, "a test")
+    with pytest.raises(cluster_specs.ClusterSpecError, match=r"no node has allocatable nvidia\.com/gpu"):
+        cluster_specs.from_nodes([], policy, "a test")
 
 
 def rails_of(shape):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from railwright.simulator import distributions, streams
+from railwright.simulator import distributions, job_stream
 
 MANY = 60_000
 
 
 @pytest.fixture(scope="module", params=sorted(distributions.TRACES))
 def drawn(request):
-    of = streams.stream(request.param, largest=4096)
-    return distributions.TRACES[request.param], of, list(streams.jobs(of, seed=3, rate=1.0, count=MANY))
+    of = job_stream.build(request.param, largest=4096)
+    return distributions.TRACES[request.param], of, list(job_stream.draw_arrivals(of, seed=3, rate=1.0, count=MANY))
 
 
 def cumulated(jobs, weight, limits, measure):
@@ -42,39 +42,39 @@ def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
 
 def test_four_jobs_in_ten_die_early(drawn):
     _, _, jobs = drawn
-    assert sum(job.died for job in jobs) / MANY == pytest.approx(distributions.FAILED, abs=0.02)
-    dead = sum(job.gpu_seconds for job in jobs if job.died) / sum(job.gpu_seconds for job in jobs)
+    assert sum(job.failed for job in jobs) / MANY == pytest.approx(distributions.FAILED, abs=0.02)
+    dead = sum(job.gpu_seconds for job in jobs if job.failed) / sum(job.gpu_seconds for job in jobs)
     assert dead == pytest.approx(distributions.FAILED_GPU_TIME, abs=0.03)
 
 
 def test_arrivals_offer_the_load_that_was_asked_for(drawn):
     _, of, _ = drawn
-    jobs = list(streams.jobs(of, seed=5, rate=streams.rate_for(of, 0.5, 800), count=MANY))
+    jobs = list(job_stream.draw_arrivals(of, seed=5, rate=job_stream.rate_for_load(of, 0.5, 800), count=MANY))
     assert sum(job.gpu_seconds for job in jobs) / (jobs[-1].arrival * 800) == pytest.approx(0.5, rel=0.3)
 
 
 def test_a_run_begins_with_the_jobs_that_would_be_running(drawn):
     _, of, _ = drawn
-    running = streams.running(of, seed=5, rate=streams.rate_for(of, 0.5, 40_000))
+    running = job_stream.draw_running(of, seed=5, rate=job_stream.rate_for_load(of, 0.5, 40_000))
     assert sum(job.size for job in running) / 40_000 == pytest.approx(0.5, rel=0.3)
-    assert all(job.before and job.arrival == 0 for job in running)
+    assert all(job.is_initial and job.arrival == 0 for job in running)
 
 
 def test_equal_seeds_give_equal_jobs_and_others_do_not():
-    of = streams.stream("seren", largest=64)
-    one, same, other = (list(streams.jobs(of, seed=seed, rate=1.0, count=50)) for seed in (1, 1, 2))
+    of = job_stream.build("seren", largest=64)
+    one, same, other = (list(job_stream.draw_arrivals(of, seed=seed, rate=1.0, count=50)) for seed in (1, 1, 2))
     assert one == same != other
 
 
 def test_no_job_is_larger_than_asked_for_and_large_ones_are_gangs_of_whole_nodes():
-    of = streams.stream("seren", largest=64)
-    jobs = list(streams.jobs(of, seed=1, rate=1.0, count=5000))
+    of = job_stream.build("seren", largest=64)
+    jobs = list(job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000))
     assert max(job.size for job in jobs) == 64
     assert {(job.pods, job.gpus) for job in jobs if job.size > 8} == {(2, 8), (4, 8), (8, 8)}
-    halves = streams.jobs(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
+    halves = job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
     assert {(job.pods, job.gpus) for job in halves if job.size > 8} == {(4, 4), (8, 4), (16, 4)}
 
 
 def test_a_stream_ends_at_the_time_asked_for():
-    of = streams.stream("seren", largest=64)
-    assert all(job.arrival <= 100 for job in streams.jobs(of, seed=1, rate=1.0, until=100.0))
+    of = job_stream.build("seren", largest=64)
+    assert all(job.arrival <= 100 for job in job_stream.draw_arrivals(of, seed=1, rate=1.0, until=100.0))

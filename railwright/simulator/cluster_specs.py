@@ -1,0 +1,184 @@
+"""Defines the clusters that a simulation runs on: their nodes and a policy for them, each with its source.
+
+Owns the published shapes as data, and combines nodes of a real cluster with a policy. Knows no scheduler and no job.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.fabric import views
+from railwright.fabric.policy import model
+from railwright.simulator import shapes
+
+Tree = dict[str, Any]
+
+GPU, POOL, RAIL = "nvidia.com/gpu", "rdma/rail", "rdma/rail{}"  # one pool of equal rails, or a resource a rail
+RAILS, GPUS = 8, 8
+FABRIC = "simulated"
+
+
+class ClusterSpecError(ValueError):
+    """Nodes and policy do not suffice for a simulation; the message says what is missing."""
+
+
+class CatalogueEntry(msgspec.Struct, frozen=True):
+    """A published cluster. Its parts differ in hardware. In a mixed one, each rail has its own resource."""
+
+    parts: tuple[shapes.Shape, ...]
+    source: str
+    mixed: bool = False
+
+
+class ClusterSpec(msgspec.Struct, frozen=True):
+    """Nodes and a policy for them."""
+
+    name: str
+    nodes: tuple[views.Node, ...]
+    policy: model.FabricPolicy
+    fabric_name: str
+    source: str
+
+    @property
+    def fabric(self) -> model.Fabric:
+        """The fabric that all simulated jobs use."""
+        return self.policy.fabrics[self.fabric_name]
+
+
+def _expand_sizes(*counts: tuple[int, int]) -> tuple[int, ...]:
+    """Return leaf sizes from (size, count) pairs."""
+    return tuple(size for size, count in counts for _ in range(count))
+
+
+def rail_resources(count: int, *, mixed: bool = False) -> Mapping[str, int]:
+    """Return resource -> devices per node: one pool, or in a mixed cluster a resource for each rail."""
+    return {RAIL.format(rail): 1 for rail in range(count)} if mixed else {POOL: count}
+
+
+def _superpod(units: int) -> CatalogueEntry:
+    source = f"DGX SuperPOD reference architecture: {units} scalable units of 32 nodes, one leaf per rail and unit"
+    spines = {"core": (32,) * units}
+    return CatalogueEntry((shapes.Shape(spines, GPUS, rail_resources(RAILS), source, product="8x8"),), source)
+
+
+_UNEVEN = shapes.UNEVEN_64
+_LINGJUN = (
+    "alibaba-lingjun-dataset-2023 topo.csv: 847 hosts, 119 ToR groups, aggregation groups of 362, 306 and 179; "
+    "the parent of each ToR group is not published: they are distributed in proportion"
+)
+_MIXED = (
+    "assumed: 64 nodes of 8 rails in units of 16 and 32 nodes of 4 rails in units of 8, as clusters grow by purchases"
+)
+
+CATALOGUE: Mapping[str, CatalogueEntry] = {
+    "superpod-2": _superpod(2),
+    "superpod-4": _superpod(4),
+    "superpod-8": _superpod(8),
+    "coreweave": CatalogueEntry(
+        (shapes.Shape(_UNEVEN.spines, GPUS, rail_resources(RAILS), _UNEVEN.source, product="8x8"),), _UNEVEN.source
+    ),
+    "lingjun": CatalogueEntry(
+        (
+            shapes.Shape(
+                {
+                    "aggregation-a": _expand_sizes((8, 30), (7, 10), (6, 6), (5, 2), (4, 1), (2, 1)),
+                    "aggregation-b": _expand_sizes((8, 24), (7, 9), (6, 6), (5, 2), (3, 1), (2, 1)),
+                    "aggregation-c": _expand_sizes((8, 14), (7, 4), (6, 3), (5, 3), (4, 1), (2, 1)),
+                },
+                GPUS,
+                rail_resources(RAILS),
+                _LINGJUN,
+                product="8x8",
+            ),
+        ),
+        _LINGJUN,
+    ),
+    "mixed": CatalogueEntry(
+        (
+            shapes.Shape({"hall-a": (16,) * 4}, GPUS, rail_resources(8, mixed=True), _MIXED, product="8x8"),
+            shapes.Shape({"hall-b": (8,) * 4}, GPUS, rail_resources(4, mixed=True), _MIXED, product="8x4"),
+        ),
+        _MIXED,
+        mixed=True,
+    ),
+}
+
+
+def from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) -> ClusterSpec:
+    """Return a cluster of the catalogue. A single oversubscription applies to all levels."""
+    entry = CATALOGUE[name]
+    first_leaf = 0
+    nodes: list[Tree] = []
+    for part in entry.parts:
+        nodes.extend(shapes.build_nodes(part, first_leaf))
+        first_leaf += sum(map(len, part.spines.values()))
+    policy = msgspec.convert(build_policy(mixed=entry.mixed), model.FabricPolicy)
+    spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[views.Node])), policy, FABRIC, entry.source)
+    return with_oversubscription(spec, oversubscription)
+
+
+def from_nodes(nodes: Sequence[views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
+    """Return a spec of a real cluster's nodes and its policy. Raises ClusterSpecError if they do not suffice."""
+    name = policy.default_fabric or next(iter(policy.fabrics), "")
+    if name not in policy.fabrics or not policy.fabrics[name].rails:
+        raise ClusterSpecError(
+            "the policy has no default fabric with rails: set defaultFabric to a fabric that has rails"
+        )
+    usable = tuple(node for node in nodes if _is_usable(node, policy))
+    if not usable:
+        raise ClusterSpecError(f"no node has allocatable {' or '.join(policy.accelerators)}")
+    return ClusterSpec("nodes", usable, policy, name, source)
+
+
+def with_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterSpec:
+    """Return the spec with these ratios at its levels; the last one applies to all levels above. () changes nothing."""
+    if not ratios:
+        return spec
+    placement = spec.fabric.placement
+    levels = max(1, len(placement.domains))
+    filled = (*ratios, *(ratios[-1],) * levels)[:levels]
+    changed = msgspec.structs.replace(placement, oversubscription=filled)
+    fabric = msgspec.structs.replace(spec.fabric, placement=changed)
+    fabrics = {**spec.policy.fabrics, spec.fabric_name: fabric}
+    return msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, fabrics=fabrics))
+
+
+def _is_usable(node: views.Node, policy: model.FabricPolicy) -> bool:
+    return any(node.status.allocatable.get(name) for name in policy.accelerators) and not node.spec.unschedulable
+
+
+def build_policy(*, mixed: bool) -> Tree:
+    """Return the policy of a cluster of the catalogue."""
+    rails = [{"name": f"rail{k}", "resource": RAIL.format(k) if mixed else POOL} for k in range(RAILS)]
+    return {
+        "apiVersion": "railwright.io/v1alpha1",
+        "kind": "FabricPolicy",
+        "defaultFabric": FABRIC,
+        "accelerators": [GPU],
+        "fabrics": {
+            FABRIC: {
+                "transport": "roce",
+                "rails": rails,
+                "railsPerPod": "proportional",
+                "gpusPerNode": GPUS,
+                "placement": {
+                    "rails": "preferred" if mixed else "required",
+                    "numa": "preferred",
+                    "domains": [shapes.LEAF_LABEL, shapes.SPINE_LABEL],
+                },
+            }
+        },
+        "nodeShapes": [
+            {"name": f"8x{count}", "match": {shapes.PRODUCT_LABEL: f"8x{count}"}, "numa": list(_numa_nodes(count))}
+            for count in (8, 4)
+        ],
+    }
+
+
+def _numa_nodes(rails: int) -> Iterator[Tree]:
+    """Yield two NUMA nodes, each with half the GPUs and half the rails."""
+    for node in range(2):
+        gpus = range(node * GPUS // 2, (node + 1) * GPUS // 2)
+        half = range(node * rails // 2, (node + 1) * rails // 2)
+        yield {"node": node, "gpus": list(gpus), "rails": [f"rail{rail}" for rail in half]}

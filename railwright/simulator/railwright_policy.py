@@ -1,0 +1,193 @@
+"""Runs railwright's real placement engine as a policy of the simulation.
+
+Owns how the simulated cluster is reported to the engine, as the extender's watches and scheduler events would. Makes no
+decision.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+
+from railwright.fabric import names, resources, views, workload
+from railwright.fabric.placement import ask, decide, fleet, ledger, rails, size_kinds
+from railwright.fabric.policy import presets
+from railwright.simulator import cluster, job_stream, kubelet, node_topologies, policies
+
+_NAMESPACE = "train"
+_DIGEST = "sha256:simulated"  # of the policy, constant during a run
+
+
+class RailwrightPolicy:
+    """Railwright's extender as a policy of the simulation."""
+
+    def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool, has_reports: bool = True) -> None:
+        """`has_events`: the scheduler reports assumed pods (Volcano); otherwise only bindings are seen.
+
+        `has_reports`: every node has a current NodeResourceTopology.
+        """
+        self._cluster = sim_cluster
+        self._has_events = has_events
+        self.state = fleet.Fleet()
+        self.state.replace_nodes(sim_cluster.spec.nodes)
+        self.assumed = ledger.Ledger(assume_seconds=float("inf"))
+        self.scale = sim_cluster.spec.fabric.placement.scale
+        self.seconds, self.decisions = 0.0, 0
+        self._domains = presets.domains(sim_cluster.spec.fabric.placement)
+        self._engine = decide.Desk(self.state, self.assumed)
+        self._names = [host.name for host in sim_cluster.hosts]
+        self._pods: dict[int, list[views.Pod]] = {}
+        if has_reports:
+            sim_cluster.listeners.append(self._on_host_change)
+        self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
+        self._rail_needs: dict[int, tuple[resources.Amounts, tuple[rails.Need, ...]]] = {}
+
+    def on_submit(self, job: job_stream.Job) -> None:
+        """Add the pods and their PodGroup to the cluster state."""
+        self.state.upsert_pod_group(_build_pod_group(job))
+        pods = self._pods[job.number] = [self._build_pod(job, rank) for rank in range(job.pods)]
+        for pod in pods:
+            self.state.upsert_pod(pod)
+
+    def score(self, task: policies.Task, offered: Sequence[int]) -> Sequence[float | None] | None:
+        """Return the engine's scores; None for a filtered host."""
+        started = time.process_time()
+        scores: list[float | None]
+        request = self._request(task, offered)
+        # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
+        feasible = request.nodes if self._has_events else self._engine.screen(request).kept
+        by_node = self._engine.decide(request).scores
+        scores = [by_node[name] for name in request.nodes]
+        if len(feasible) < len(scores):
+            names_that_fit = set(feasible)
+            scores = [
+                score if name in names_that_fit else None for name, score in zip(request.nodes, scores, strict=True)
+            ]
+        self.seconds += time.process_time() - started
+        self.decisions += 1
+        return scores
+
+    def on_assume(self, task: policies.Task, host: int) -> None:
+        """Report an assumed pod (Volcano's event), or a bound one (kube-scheduler, seen by the watch)."""
+        pod = self._pods[task.job.number][task.rank]
+        if not self._has_events:
+            self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
+            self._report_hosts()
+            return
+        self.assumed.allocate(
+            ledger.Entry(
+                uid=pod.metadata.uid,
+                key=f"{_NAMESPACE}/{pod.metadata.name}",
+                gang=workload.gang_of(pod),
+                rank=workload.rank_of(pod),
+                node=self._cluster.hosts[host].name,
+                requests=self._requests_and_needs(task.job, pod)[0],
+                state=ledger.State.ALLOCATED,
+                since=0.0,
+            )
+        )
+
+    def on_forget(self, task: policies.Task) -> None:
+        """Report that the scheduler rolled the pod back."""
+        pod = self._pods[task.job.number][task.rank]
+        if self._has_events:
+            self.assumed.deallocate(pod.metadata.uid)
+        else:
+            self.state.upsert_pod(pod)
+
+    def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
+        """Report the bound pods, as the watch would."""
+        if self._has_events:
+            for pod, host in zip(self._pods[job.number], hosts, strict=True):
+                self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
+                self.assumed.confirm(pod.metadata.uid)
+        self._report_hosts()
+
+    def on_end(self, job: job_stream.Job) -> None:
+        """Remove the pods and their PodGroup."""
+        for pod in self._pods.pop(job.number):
+            self.state.remove_pod(pod.metadata.uid)
+        self._report_hosts()
+        self.state.remove_size(size_kinds.VOLCANO_POD_GROUPS, _build_pod_group(job))
+
+    def place_gang(
+        self,
+        job: job_stream.Job,  # noqa: ARG002 - a protocol
+        free: cluster.FreeCapacity,  # noqa: ARG002 - a protocol
+    ) -> Sequence[int] | None:
+        """Return None: the scheduler places pods one by one."""
+        return None
+
+    def _on_host_change(self, host: int, state: kubelet.State) -> None:
+        del state  # the NodeResourceTopology is written together with the pods that the watch shows
+        self._unreported[host] = None
+
+    def _report_hosts(self) -> None:
+        for host in self._unreported:
+            self.state.upsert_topology(node_topologies.build(self._cluster, host))
+        self._unreported.clear()
+
+    def _request(self, task: policies.Task, offered: Sequence[int]) -> ask.Ask:
+        pod, spec = self._pods[task.job.number][task.rank], self._cluster.spec
+        requests, needs = self._requests_and_needs(task.job, pod)
+        return ask.Ask(
+            uid=pod.metadata.uid,
+            namespace=_NAMESPACE,
+            name=pod.metadata.name,
+            spec=pod.spec,
+            gang=workload.gang_of(pod),
+            rank=workload.rank_of(pod),
+            requests=requests,
+            fabric_name=spec.fabric_name,
+            fabric=spec.fabric,
+            domains=self._domains,
+            needs=needs,
+            accelerators=spec.policy.accelerators,
+            nodes=[self._names[host] for host in offered],
+            shapes=spec.policy.node_shapes,
+            policy=_DIGEST,
+        )
+
+    def _requests_and_needs(
+        self, job: job_stream.Job, pod: views.Pod
+    ) -> tuple[resources.Amounts, tuple[rails.Need, ...]]:
+        """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
+        cached = self._rail_needs.get(job.gpus)
+        if cached is None:
+            requests = resources.requests_of(pod.spec)
+            cached = requests, rails.needs_of(pod, requests, self._cluster.spec.fabric)
+            self._rail_needs[job.gpus] = cached
+        return cached
+
+    def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
+        """Return a pod as it is after admission."""
+        spec, demand = self._cluster.spec, self._cluster.demand(job.gpus)
+        requests: dict[str, views.Written] = {spec.policy.accelerators[0]: job.gpus}
+        chosen = spec.fabric.rails[: demand.rails]
+        if demand.counted:
+            for rail in chosen:
+                if rail.resource:
+                    requests[rail.resource] = int(requests.get(rail.resource, 0)) + 1
+        record = {"fabric": spec.fabric_name, "rails": [rail.name for rail in chosen]}
+        meta = views.ObjectMeta(
+            name=f"{_group_name(job)}-worker-{rank}",
+            namespace=_NAMESPACE,
+            uid=f"{job.number}/{rank}",
+            labels_or_none={names.FABRIC: spec.fabric_name, names.VOLCANO_TASK_INDEX: str(rank)},
+            annotations_or_none={names.VOLCANO_GROUP: _group_name(job), names.INJECTION: json.dumps(record)},
+        )
+        container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
+        return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))
+
+
+def _bind(pod: views.Pod, node: str) -> views.Pod:
+    spec = views.PodSpec(containers_or_none=pod.spec.containers_or_none, node_name=node)
+    return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
+
+
+def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
+    meta = views.ObjectMeta(name=_group_name(job), namespace=_NAMESPACE)
+    return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
+
+
+def _group_name(job: job_stream.Job) -> str:
+    return f"job-{job.number}"
