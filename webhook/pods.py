@@ -6,7 +6,7 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 from collections.abc import Callable
 from typing import NamedTuple
 
-from railwright.fabric import names, views
+from railwright.fabric import admission, names, views
 from railwright.fabric.injection import facts, model, opt_in, plan
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, response_cache, wire
@@ -103,7 +103,7 @@ def _build_response(pod: views.Pod, injection: model.Injection) -> response_cach
     )
 
 
-UNTRACED = Steps(decode=_READER.read, plan=plan.plan, patch=_build_response)
+UNTRACED = Steps(decode=_READER.read, plan=admission.plan, patch=_build_response)
 
 
 def _handle_without_policy(

@@ -1,13 +1,13 @@
 """Caches responses for equal pods, so that the later pods of a gang cost a look-up instead of a plan.
 
 A response is reused for the same policy, the same networks and nodes, and an equal key of
-`railwright.fabric.injection.likeness`. Rejections are not cached, because their messages name the pod.
+`railwright.fabric.injection.plan_cache_key`. Rejections are not cached, because their messages name the pod.
 """
 
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.injection import facts, likeness
+from railwright.fabric.injection import facts, plan_cache_key
 from railwright.fabric.policy import model as policies
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the gangs, roles and sizes that start within minutes
@@ -43,8 +43,8 @@ class ResponseCache:
         if policy is not self._policy or cluster_facts.version != self._version:
             self._responses.clear()
             self._policy, self._version = policy, cluster_facts.version
-            self._rank_names = likeness.ranks(policy.document)
-        return likeness.key(pod, cluster_facts, self._rank_names)
+            self._rank_names = plan_cache_key.find_rank_variables(policy.document)
+        return plan_cache_key.build_key(pod, cluster_facts, self._rank_names)
 
     def find(self, key: bytes) -> CachedResponse | None:
         """Return the response to an earlier pod with this key."""

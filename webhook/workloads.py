@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names
+from railwright.fabric import admission, names
 from railwright.fabric.injection import facts, keys, kinds, model, opt_in, stored_templates, template_plan, templates
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, wire
@@ -59,7 +59,7 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
-        outcome = template_plan.plan_for(template, policy, cluster_facts, review.title)
+        outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, model.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)

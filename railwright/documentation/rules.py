@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric.lint import engine, model
 
-_OWN = {"title", "settings", "site"}  # fields of Ranks that are formatted separately
+_OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def overview() -> str:
@@ -38,9 +38,9 @@ def _format_rule(rule: model.Rule) -> str:
 def _format_examples(word: str, examples: Iterable[model.Example], rule: model.Rule) -> Iterator[str]:
     """Yield each example: its settings, the context of its ranks, and the messages of the rule."""
     for example in examples:
-        context = "; ".join(_list_context(example.ranks))
-        messages = "".join(f"\n# {rule.code} {violation.message}" for violation in rule.check(example.ranks))
-        lines = "\n".join(_format_setting(setting) for setting in example.ranks.settings) or "(no settings)"
+        context = "; ".join(_list_context(example.context))
+        messages = "".join(f"\n# {rule.code} {violation.message}" for violation in rule.check(example.context))
+        lines = "\n".join(_format_setting(setting) for setting in example.context.settings) or "(no settings)"
         title = f"{word} {_escape(example.title)}{f' ({context})' if context else ''}"
         yield f"{title}:\n\n```text\n{lines}{messages}\n```"
 
@@ -50,15 +50,15 @@ def _format_setting(setting: model.Setting) -> str:
     return f"{setting.name}={'(from elsewhere)' if setting.value is None else setting.value}{origin}"
 
 
-def _list_context(ranks: model.Ranks) -> Iterator[str]:
+def _list_context(ranks: model.RankContext) -> Iterator[str]:
     """Yield the fields of an example that differ from their defaults."""
-    plain = msgspec.structs.asdict(model.Ranks(""))
+    plain = msgspec.structs.asdict(model.RankContext(""))
     for key, value in msgspec.structs.asdict(ranks).items():
         if key not in _OWN and value != plain[key]:
             written = ".".join(map(str, value)) if key == "nccl" else value  # a release
             yield f"{key.replace('_', ' ')} {_format_value(written)}"
-    blank = msgspec.structs.asdict(model.Site())
-    for key, value in msgspec.structs.asdict(ranks.site).items():
+    blank = msgspec.structs.asdict(model.FabricContext())
+    for key, value in msgspec.structs.asdict(ranks.fabric_context).items():
         if value != blank[key] and key != "fabric":
             yield f"{key.replace('_', ' ')} {_format_value(value)}"
 

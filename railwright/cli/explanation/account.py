@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.cli import output, snapshot_files
 from railwright.cli.explanation import manifests, templates
-from railwright.fabric import names, views
+from railwright.fabric import admission, names, views
 from railwright.fabric.injection import model, plan
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, pods, state, wire
@@ -96,7 +96,7 @@ def give(template: templates.Template, policy: policies.Policy, caches: state.St
     response = msgspec.json.decode(given.body)["response"]
     operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
     after = jsonpatch.apply_patch(template.pod, operations)
-    planned = plan.plan(pod, policy, facts)
+    planned = admission.plan(pod, policy, facts)
     record = _record(after) if isinstance(planned, model.Injection) else {}
     return Account(
         object=template.owner,

@@ -10,11 +10,10 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.linting import places
 from railwright.cluster import documents, nodes
-from railwright.fabric import names, views
-from railwright.fabric.injection import applied, facts, plan, user_options
-from railwright.fabric.injection import context as injection_context
+from railwright.fabric import admission, names, views
+from railwright.fabric.injection import facts, plan
 from railwright.fabric.injection import model as injection
-from railwright.fabric.lint import engine, model, sites, subjects, workloads
+from railwright.fabric.lint import engine, fabric_context, model, rank_contexts, workloads
 from railwright.fabric.policy import model as policies
 
 _CONF = "nccl.conf"
@@ -103,8 +102,8 @@ def _looks_like_conf(text: str) -> bool:
 
 
 def _of_conf(path: str, text: str, context: Context) -> Report:
-    ranks = model.Ranks(
-        path, subjects.file_settings(text), sites.of_fabric(_default_ground(context)), nccl=context.nccl
+    ranks = model.RankContext(
+        path, rank_contexts.read_file(text), fabric_context.build(_default_use(context)), nccl=context.nccl
     )
     located = []
     for finding in engine.check(ranks):
@@ -113,13 +112,17 @@ def _of_conf(path: str, text: str, context: Context) -> Report:
     return Report(tuple(located), 1, templates=1)
 
 
-def _default_ground(context: Context) -> sites.Ground:
+def _default_use(context: Context) -> fabric_context.FabricUse:
     """The only fabric of the policy, or its default: a file says of no fabric that it is meant for it."""
     document = context.policy.document if context.policy else None
     if document is None:
-        return sites.Ground()
+        return fabric_context.FabricUse()
     only = next(iter(document.fabrics)) if len(document.fabrics) == 1 else document.default_fabric
-    return sites.whole(document, document.fabrics[only]) if only in document.fabrics else sites.Ground(document)
+    return (
+        fabric_context.use_all_rails(document, document.fabrics[only])
+        if only in document.fabrics
+        else fabric_context.FabricUse(document)
+    )
 
 
 def _of_document(path: str, root: nodes.Node, context: Context) -> Report:
@@ -141,7 +144,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 
     template: workloads.Template
     pod: views.Pod  # after injection
-    ground: sites.Ground
+    use: fabric_context.FabricUse
     injected: frozenset[tuple[int, str]]  # container and name of what the policy set
     indexes: tuple[int, ...]
 
@@ -151,12 +154,12 @@ def _of_workload(path: str, document: documents.Document, workload: workloads.Wo
     prepared = [_prepared(each, workload, context, notes) for each in workload.templates]
     located: list[Located] = []
     looked_at = 0
-    launchers = [each for each in prepared if subjects.launches(each.pod)]
+    launchers = [each for each in prepared if rank_contexts.starts_ranks(each.pod)]
     for each in prepared:
         others = [launcher for launcher in launchers if launcher is not each]
         for index in each.indexes:
             looked_at += 1
-            ranks = subjects.ranks(each.pod, index, _around(each, prepared, others, workload, context))
+            ranks = rank_contexts.build(each.pod, index, _job_context(each, prepared, others, workload, context))
             starting = [container for other in others for container in _containers(other)]
             located += [
                 Located(path, _line(document, each, index, starting, finding), ranks.title, _told(finding, each, index))
@@ -165,22 +168,24 @@ def _of_workload(path: str, document: documents.Document, workload: workloads.Wo
     return Report(tuple(located), looked_at, tuple(f"{path}: {note}" for note in notes), len(prepared))
 
 
-def _around(
+def _job_context(
     each: _Prepared,
     prepared: Sequence[_Prepared],
     others: Sequence[_Prepared],
     workload: workloads.Workload,
     context: Context,
-) -> subjects.Around:
-    computing = any(subjects.accelerated(container, each.ground.accelerators) for container in each.pod.spec.containers)
+) -> rank_contexts.JobContext:
+    computing = any(
+        rank_contexts.count_accelerators(container, each.use.accelerators) for container in each.pod.spec.containers
+    )
     counts = [one.template.count for one in prepared]
     job = sum(count * _processes(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
-    return subjects.Around(
-        ground=each.ground,
+    return rank_contexts.JobContext(
+        use=each.use,
         namespace=workload.namespace,
         title=" ".join(filter(None, (workload.title, each.template.part))),
         passed=tuple(_renamed(setting) for other in others for setting in _passed(other)),
-        hosts=computing or len(prepared) == 1,
+        has_own_ranks=computing or len(prepared) == 1,
         count=each.template.count,
         job=job if None not in counts else None,
         images=frozenset(_images(prepared)),
@@ -190,20 +195,20 @@ def _around(
 
 def _processes(one: _Prepared) -> int:
     """Ranks of a pod: one for each accelerator, and none in a launcher beside its workers."""
-    computing = sum(subjects.accelerated(each, one.ground.accelerators) for each in one.pod.spec.containers)
-    return computing or (0 if subjects.launches(one.pod) else 1)
+    computing = sum(rank_contexts.count_accelerators(each, one.use.accelerators) for each in one.pod.spec.containers)
+    return computing or (0 if rank_contexts.starts_ranks(one.pod) else 1)
 
 
 def _images(prepared: Sequence[_Prepared]) -> Iterator[str]:
     for one in prepared:
         for container in one.pod.spec.containers:
-            if container.image and subjects.accelerated(container, one.ground.accelerators):
+            if container.image and rank_contexts.count_accelerators(container, one.use.accelerators):
                 yield container.image
 
 
 def _passed(launcher: _Prepared) -> Iterator[model.Setting]:
     for index in range(len(launcher.pod.spec.containers)):
-        yield from subjects.passed(launcher.pod, index)
+        yield from rank_contexts.list_passed(launcher.pod, index)
 
 
 def _renamed(setting: model.Setting) -> model.Setting:
@@ -237,28 +242,24 @@ def _told(finding: model.Finding, each: _Prepared, index: int) -> model.Finding:
 def _prepared(
     template: workloads.Template, workload: workloads.Workload, context: Context, notes: list[str]
 ) -> _Prepared:
-    pod = template.pod
-    ground, changes = _ground(pod, workload, context, notes)
-    after = applied.apply(pod, changes)
+    pod, use, changes = _injected(template.pod, workload, context, notes)
     injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
-    return _Prepared(template, after, ground, injected, subjects.indexes(after, ground.accelerators))
+    return _Prepared(template, pod, use, injected, rank_contexts.select_containers(pod, use.accelerators))
 
 
-def _ground(
+def _injected(
     pod: views.Pod, workload: workloads.Workload, context: Context, notes: list[str]
-) -> tuple[sites.Ground, tuple[injection.AnyChange, ...]]:
-    """The fabric of a template and what the webhook would do to its pods."""
+) -> tuple[views.Pod, fabric_context.FabricUse, tuple[injection.AnyChange, ...]]:
+    """Return a template's pod after injection, its use of the fabric, and the changes."""
     if context.policy is None:
-        return sites.Ground(), ()
+        return pod, fabric_context.FabricUse(), ()
     document = context.policy.document
-    known = facts.Facts(workload.namespace)
-    outcome = plan.plan(pod, context.policy, known)
+    outcome = plan.plan(pod, context.policy, facts.Facts(workload.namespace))
     if isinstance(outcome, injection.NotOptedIn):
-        return sites.Ground(document), ()
+        return pod, fabric_context.FabricUse(document), ()
     if isinstance(outcome, injection.Refusal):
         notes.append(f"{workload.title} would be refused: {outcome.message}")
-        wanted = document.fabrics.get(pod.metadata.labels.get(names.FABRIC, ""))
-        return (sites.whole(document, wanted) if wanted else sites.Ground(document)), ()
-    ctx = injection_context.build(pod, context.policy, known, outcome.fabric, user_options.read(pod))
-    ground = sites.whole(document, ctx.fabric) if not ctx.role.rails else sites.Ground(document, ctx.fabric, ctx.rails)
-    return ground, outcome.changes
+        fabric = document.fabrics.get(pod.metadata.labels.get(names.FABRIC, ""))
+        use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
+        return pod, use, ()
+    return outcome.pod, admission.find_use(outcome, document), outcome.changes

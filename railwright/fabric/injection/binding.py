@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, quantity, resources, topology, views
-from railwright.fabric.injection import context, delivery, env_tables, facts, model, rails, record, shapes
+from railwright.fabric import device_names, names, quantity, resources, topology, views
+from railwright.fabric.injection import context, delivery, env_tables, facts, model, rails, record
 from railwright.fabric.nccl import conf
 from railwright.fabric.placement import rails as placement_rails
 from railwright.fabric.policy import model as policies
@@ -107,7 +107,7 @@ def _format_node_file(
     route = delivery.build_route(ctx)
     if not route.per_node:
         return None
-    devices = shapes.resolve_on_node(ctx.document, policy_rails, labels)
+    devices = device_names.resolve_on_node(ctx.document, policy_rails, labels)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
         ctx.fabric_name, policy_rails, devices, host_network=ctx.host_network
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from railwright.fabric import names, views
-from railwright.fabric.injection import container_env, context, env_tables, model, mounts, roles, shapes
+from railwright.fabric import device_names, names, views
+from railwright.fabric.injection import container_env, context, env_tables, model, mounts, roles
 from railwright.fabric.policy import model as policies
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
@@ -29,12 +29,12 @@ class Route(msgspec.Struct, frozen=True):
 def build_route(ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = [rail.rail for rail in ctx.rails]
-    device_names = shapes.resolve_before_binding(ctx.pod, ctx.document, rails)
+    devices = device_names.resolve_before_binding(ctx.pod, ctx.document, rails)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
-        ctx.fabric_name, rails, device_names.devices, host_network=ctx.host_network
+        ctx.fabric_name, rails, devices.devices, host_network=ctx.host_network
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
-    per_node = device_names.per_node and _depends_on_node(ctx, rails, settings)
+    per_node = devices.per_node and _depends_on_node(ctx, rails, settings)
     everywhere = mode != "env" or roles.is_started_by_ssh(ctx.pod)
     with_env_from = tuple(
         [

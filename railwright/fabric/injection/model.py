@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from railwright.fabric import views
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it."""
@@ -158,6 +160,10 @@ class Injection(msgspec.Struct, frozen=True):
     rails: tuple[str, ...]
     changes: tuple[AnyChange, ...]
     warnings: tuple[str, ...]
+    pod: views.Pod  # after all changes
+    targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
+    has_rails: bool  # False for a role without rails
+    resources: frozenset[str]  # of the rails
 
 
 class Refusal(msgspec.Struct, frozen=True):

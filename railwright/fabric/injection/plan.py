@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from railwright.fabric import names, views
 from railwright.fabric.injection import (
     accelerators,
+    apply,
     attachments,
     context,
     devices,
@@ -24,7 +25,6 @@ from railwright.fabric.injection import (
     security,
     user_options,
 )
-from railwright.fabric.lint import admission
 from railwright.fabric.policy import model as policies
 
 _ORDER: Mapping[type[model.Change], int] = {  # the pod first, then its containers
@@ -91,15 +91,19 @@ def _build_injection(ctx: context.InjectionContext) -> model.Injection:
             _explain_no_rails(ctx),
         )
     )
-    lint_warnings = admission.warnings(ctx, contribution.changes)
     record_changes, record_warnings = record.write(ctx, contribution)
+    changes = (*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes)
     return model.Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
         containers=tuple(ctx.container(index).name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
-        changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
-        warnings=keys.check_pod(ctx.pod.metadata) + contribution.warnings + record_warnings + lint_warnings,
+        changes=changes,
+        warnings=keys.check_pod(ctx.pod.metadata) + contribution.warnings + record_warnings,
+        pod=apply.apply(ctx.pod, changes),
+        targets=ctx.targets,
+        has_rails=ctx.role.rails,
+        resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
     )
 
 

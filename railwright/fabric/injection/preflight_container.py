@@ -9,8 +9,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from railwright.fabric import names, networks, quantity, views
-from railwright.fabric.injection import accelerators, context, env_tables, model, mounts, shapes
+from railwright.fabric import device_names, names, networks, quantity, views
+from railwright.fabric.injection import accelerators, context, env_tables, model, mounts
 
 ChangeType = TypeVar("ChangeType", bound=model.Change)
 PROGRAM = ("railwright", "preflight")
@@ -61,7 +61,7 @@ def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
 def _build_arguments(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
-    devices = shapes.resolve_before_binding(ctx.pod, ctx.document, rails).devices or ("",) * len(rails)
+    devices = device_names.resolve_before_binding(ctx.pod, ctx.document, rails).devices or ("",) * len(rails)
     interfaces = _assign_interfaces(ctx, selections)
     for rail, device, interface in zip(rails, devices, interfaces, strict=True):
         options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")

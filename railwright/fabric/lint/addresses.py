@@ -23,9 +23,9 @@ def network(text: str) -> Network | None:
         return None
 
 
-def find_family(ranks: model.Ranks) -> int | None:
+def find_family(ctx: model.RankContext) -> int | None:
     """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
-    setting = ranks.setting(FAMILY)
+    setting = ctx.setting(FAMILY)
     if setting is None:
         return 4
     return None if setting.value is None else _version(setting.value)
@@ -36,9 +36,9 @@ def word(version: int) -> str:
     return "AF_INET6" if version == 6 else "AF_INET"
 
 
-def rails(ranks: model.Ranks) -> tuple[Network, ...]:
+def rails(ctx: model.RankContext) -> tuple[Network, ...]:
     """Return the known subnets of the rails."""
-    subnets = (network(text) for text in ranks.site.rail_subnets or ())
+    subnets = (network(text) for text in ctx.fabric_context.rail_subnets or ())
     return tuple(subnet for subnet in subnets if subnet is not None)
 
 

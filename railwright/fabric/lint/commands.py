@@ -1,7 +1,7 @@
-"""Settings on command lines: what mpirun passes to its ranks, and what a shell script exports.
+"""Reads settings from command lines: those that mpirun passes to its ranks, and those that a shell script exports.
 
-Owns the reading of `command` and `args`, of scripts behind `bash -c`, and of mpirun's options. Tolerant: what cannot be
-read is skipped, nothing is executed, and a value that a shell would compute is not known. Refuses to know pods.
+Reads `command` and `args`, scripts after `bash -c`, and the options of mpirun. Unreadable parts are skipped, nothing is
+executed, and a value that a shell would compute is unknown.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.fabric.lint import model
 
-# What some rule or the catalogue looks at; an entrypoint's other variables are none of our business.
+# Prefixes of the variables that a rule or the catalogue reads
 RELEVANT = (
     "NCCL_",
     "nccl_",
@@ -46,129 +46,132 @@ _MCA: Mapping[str, str] = {
     "pmixmca": "PMIX_MCA_",
     "gpmixmca": "PMIX_MCA_",
 }
-_WHERE = "command"  # how findings name the place
-_DEEPEST = 4  # scripts inside scripts
-LONGEST = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
+_WHERE = "command"  # place of a setting in findings
+_MAX_DEPTH = 4  # scripts inside scripts
+MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
 
 
 class Commands(msgspec.Struct, frozen=True):
-    """`exported`: of the processes the script starts. `passed`: what mpirun gives its ranks, wherever they run."""
+    """The settings of a command line.
+
+    `exported` are those of the processes that the script starts, `passed` those that mpirun passes to its ranks.
+    """
 
     exported: tuple[model.Setting, ...] = ()
     passed: tuple[model.Setting, ...] = ()
-    launches: bool = False  # there is an mpirun at all
+    launches: bool = False  # it runs mpirun
 
 
 _NOTHING = Commands()
 
 
-def relevant(name: str) -> bool:
-    """True for a variable that lint looks at."""
+def is_relevant(name: str) -> bool:
+    """True for a variable that lint checks."""
     return name.startswith(RELEVANT)
 
 
-def read(words: Sequence[str], longest: int = LONGEST) -> Commands:
-    """The settings in a container's command line; none in one of more than `longest` characters. Never raises."""
-    if sum(map(len, words)) > longest or not any(hint in word for word in words for hint in _HINTS):
+def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
+    """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
+    if sum(map(len, words)) > max_length or not any(hint in word for word in words for hint in _HINTS):
         return _NOTHING
-    reading = _Reading()
-    reading.words(list(words), 0)
-    return Commands(tuple(reading.exported), tuple(reading.passed), reading.launches)
+    parser = _Parser()
+    parser.parse_command(list(words), 0)
+    return Commands(tuple(parser.exported), tuple(parser.passed), parser.launches)
 
 
-class _Reading:
-    """One walk over a command line; collects what it finds."""
+class _Parser:
+    """Collects the settings of one command line."""
 
     def __init__(self) -> None:
         self.exported: list[model.Setting] = []
         self.passed: list[model.Setting] = []
         self.launches = False
 
-    def words(self, words: list[str], depth: int) -> None:
-        """One simple command."""
-        if depth > _DEEPEST:
+    def parse_command(self, words: list[str], depth: int) -> None:
+        """Parse a simple command."""
+        if depth > _MAX_DEPTH:
             return
-        launcher = next((at for at, word in enumerate(words) if _program(word) in _LAUNCHERS), None)
-        self._assignments(words[:launcher])
+        launcher = next((at for at, word in enumerate(words) if _get_program(word) in _LAUNCHERS), None)
+        self._parse_assignments(words[:launcher])
         for at, word in enumerate(words[:-1]):
-            if _program(word) in _SHELLS:
+            if _get_program(word) in _SHELLS:
                 before = len(self.exported)
-                self._shell(words[at + 1 :], depth)
+                self._parse_shell(words[at + 1 :], depth)
                 if launcher is not None and at > launcher:  # every rank runs this script
                     self.passed += self.exported[before:]
                     del self.exported[before:]
                 break
         if launcher is not None:
             self.launches = True
-            self._options(words[launcher + 1 :])
+            self._parse_options(words[launcher + 1 :])
 
-    def _shell(self, options: list[str], depth: int) -> None:
+    def _parse_shell(self, options: list[str], depth: int) -> None:
         for option, script in itertools.pairwise(options):
             if option.startswith("-") and option.endswith("c") and not option.startswith("--"):
-                for command in _simple_commands(script):
-                    self.words(command, depth + 1)
+                for command in _split_commands(script):
+                    self.parse_command(command, depth + 1)
                 return
             if not option.startswith(("-", "+")):
-                return  # a script's file, then its arguments
+                return  # a script file and its arguments follow
 
-    def _assignments(self, words: list[str]) -> None:
-        """NAME=VALUE in front of a command, behind env, or exported."""
-        how = _WHERE
+    def _parse_assignments(self, words: list[str]) -> None:
+        """Parse NAME=VALUE before a command, after `env`, or exported."""
+        where = _WHERE
         for word in words:
-            found = _ASSIGNMENT.fullmatch(word)
-            if found is not None and relevant(found[1]):
-                self.exported.append(model.Setting(found[1], _known(found[2]), how))
-            elif _program(word) in _EXPORTS:
-                how = f"{_WHERE}: {word}"
-            elif found is None and not word.startswith("-") and how == _WHERE:
-                return  # the command itself: what follows are its arguments
+            match = _ASSIGNMENT.fullmatch(word)
+            if match is not None and is_relevant(match[1]):
+                self.exported.append(model.Setting(match[1], _get_literal(match[2]), where))
+            elif _get_program(word) in _EXPORTS:
+                where = f"{_WHERE}: {word}"
+            elif match is None and not word.startswith("-") and where == _WHERE:
+                return  # the command itself; its arguments follow
 
-    def _options(self, words: list[str]) -> None:
+    def _parse_options(self, words: list[str]) -> None:
         for at, word in enumerate(words):
             following = words[at + 1 : at + 3]
             if word == "-x" and following:
-                self._exports(following[0], word)
+                self._parse_export(following[0], word)
             elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
                 setting = model.Setting(
-                    f"{prefix}{following[0]}", _known(following[1]), f"{_WHERE}: {word}", model.Origin.MPIRUN
+                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_WHERE}: {word}", model.Origin.MPIRUN
                 )
                 self.passed.append(setting)
 
-    def _exports(self, text: str, option: str) -> None:
-        """-x NAME=VALUE or -x NAME; several in one, separated by commas, as older releases take them without values."""
-        found = _ASSIGNMENT.fullmatch(text)
-        pairs = [(found[1], _known(found[2]))] if found else [(name, None) for name in text.split(",")]
+    def _parse_export(self, text: str, option: str) -> None:
+        """Parse the argument of -x: NAME=VALUE, NAME, or several names with commas, as older releases accept them."""
+        match = _ASSIGNMENT.fullmatch(text)
+        pairs = [(match[1], _get_literal(match[2]))] if match else [(name, None) for name in text.split(",")]
         for name, value in pairs:
-            if _NAME.fullmatch(name) and relevant(name):
+            if _NAME.fullmatch(name) and is_relevant(name):
                 self.passed.append(model.Setting(name, value, f"{_WHERE}: {option}", model.Origin.MPIRUN))
 
 
-def _program(word: str) -> str:
+def _get_program(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _known(value: str) -> str | None:
-    """None where a shell or the kubelet would put something in."""
+def _get_literal(value: str) -> str | None:
+    """Return the value, or None if a shell or kubelet would expand it."""
     return None if "$" in value or "`" in value else value
 
 
-def _simple_commands(script: str) -> Iterator[list[str]]:
-    """The commands of a script, each as its words; lines without anything for us are not read."""
+def _split_commands(script: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a script. Lines without a relevant word are skipped."""
     for line in script.replace("\\\n", " ").split("\n"):
         if any(hint in line for hint in _HINTS):
-            yield from _parted(_tokens(line))
+            yield from _split_tokens(_tokenize(line))
 
 
-def _tokens(line: str) -> list[str]:
+def _tokenize(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars="".join(sorted(_SEPARATORS)))
     lexer.whitespace_split = True
     try:
         return list(lexer)
-    except ValueError:  # a quotation that goes on in the next line
+    except ValueError:  # a quotation that continues on the next line
         return line.replace('"', " ").replace("'", " ").split()
 
 
-def _parted(tokens: Sequence[str]) -> Iterator[list[str]]:
+def _split_tokens(tokens: Sequence[str]) -> Iterator[list[str]]:
     command: list[str] = []
     for token in tokens:
         if set(token) <= _SEPARATORS:

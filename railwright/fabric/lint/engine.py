@@ -24,9 +24,9 @@ def every() -> tuple[model.Rule, ...]:
     return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names)
 
 
-def check(ranks: model.Ranks) -> tuple[model.Finding, ...]:
+def check(ctx: model.RankContext) -> tuple[model.Finding, ...]:
     """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
-    findings = dict.fromkeys(_run_rules(ranks))
+    findings = dict.fromkeys(_run_rules(ctx))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
@@ -52,11 +52,11 @@ def limit_warnings(messages: Sequence[str]) -> tuple[str, ...]:
     return (*map(_truncate, first), f"{more} more findings about NCCL settings; `railwright lint FILE` shows them all")
 
 
-def _run_rules(ranks: model.Ranks) -> Iterator[model.Finding]:
+def _run_rules(ctx: model.RankContext) -> Iterator[model.Finding]:
     for rule in every():
-        complaints: Iterable[model.Complaint] = rule.check(ranks)
-        for complaint in complaints:
-            yield model.Finding(rule.code, rule.severity, complaint.name, complaint.where, complaint.message)
+        violations: Iterable[model.Violation] = rule.check(ctx)
+        for violation in violations:
+            yield model.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
 
 
 def _format_finding(finding: model.Finding) -> str:

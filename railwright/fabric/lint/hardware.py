@@ -16,11 +16,11 @@ _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
 
 
-def rdma(ranks: model.Ranks) -> Mapping[str, int]:
+def rdma(ctx: model.RankContext) -> Mapping[str, int]:
     """Return the requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
-    fabric = ranks.site.fabric
+    fabric = ctx.fabric_context.fabric
     rails = {rail.resource for rail in fabric.rails} if fabric else set()
-    return {name: amount for name, amount in ranks.devices.items() if name in rails or is_rdma(name)}
+    return {name: amount for name, amount in ctx.devices.items() if name in rails or is_rdma(name)}
 
 
 @functools.lru_cache(maxsize=256)

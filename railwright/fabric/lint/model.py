@@ -5,6 +5,7 @@ Each file in `rules/` is a rule. `None` means unknown, and a rule that needs an 
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
     origin: Origin = Origin.ENV
 
 
-class Site(msgspec.Struct, frozen=True):
+class FabricContext(msgspec.Struct, frozen=True):
     """The known properties of the fabric that the ranks use. Without a policy, most are None."""
 
     transport: policies.Transport | None = None
@@ -49,12 +50,12 @@ class Site(msgspec.Struct, frozen=True):
     rail_subnets: tuple[str, ...] | None = None  # CIDRs of the rails from the networks' IPAM
 
 
-class Ranks(msgspec.Struct, frozen=True):
+class RankContext(msgspec.Struct, frozen=True):
     """A container of a pod template, with the settings and context of all processes in it."""
 
     title: str  # "Job prod/llm task worker container pytorch"
     settings: tuple[Setting, ...] = ()  # in NCCL's order of precedence: the first of each name is effective
-    site: Site = Site()
+    fabric_context: FabricContext = FabricContext()
     count: int | None = None  # pods created from the template
     job: int | None = None  # ranks of the job, from all its templates
     accelerators: int = 0  # requested by the container
@@ -92,7 +93,7 @@ class Finding(msgspec.Struct, frozen=True):
     message: str  # one or two sentences with the key, the value and the fix
 
 
-class Complaint(msgspec.Struct, frozen=True):
+class Violation(msgspec.Struct, frozen=True):
     """A violation as a rule's check returns it. The engine adds the rule's code and severity."""
 
     message: str
@@ -104,11 +105,21 @@ class Example(msgspec.Struct, frozen=True):
     """Ranks that comply with a rule or violate it. The documentation shows them, and tests run them."""
 
     title: str
-    ranks: Ranks
+    context: RankContext
+
+
+def example(
+    title: str,
+    settings: tuple[Setting, ...] = (),
+    fabric_context: FabricContext = FabricContext(),  # noqa: B008 - frozen
+    **fields: Any,
+) -> Example:
+    """Return an example of one rank. `fields` are those of RankContext."""
+    return Example(title, RankContext("a rank", settings, fabric_context, **fields))
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule. `check` returns a complaint for each violation, in the order of the settings."""
+    """A rule. `check` returns each violation, in the order of the settings."""
 
     code: str  # N01
     name: str  # unknown-variable
@@ -118,4 +129,4 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # public source of the fact
     good: tuple[Example, ...]
     bad: tuple[Example, ...]
-    check: Callable[[Ranks], Iterable[Complaint]]
+    check: Callable[[RankContext], Iterable[Violation]]

@@ -15,33 +15,33 @@ def env(**values: str | None) -> tuple[model.Setting, ...]:
     return tuple(model.Setting(name, value, f"env[{index}]") for index, (name, value) in enumerate(values.items()))
 
 
-def effective(ranks: model.Ranks) -> Iterator[model.Setting]:
+def effective(ctx: model.RankContext) -> Iterator[model.Setting]:
     """Yield the effective setting of each name, which is the first one, in order."""
     earlier_names = set()
-    for setting in ranks.settings:
+    for setting in ctx.settings:
         if setting.name not in earlier_names:
             earlier_names.add(setting.name)
             yield setting
 
 
-def list_values(ranks: model.Ranks) -> Iterator[tuple[model.Setting, str]]:
+def list_values(ctx: model.RankContext) -> Iterator[tuple[model.Setting, str]]:
     """Yield the effective settings that have a known value, with the value."""
-    for setting in effective(ranks):
+    for setting in effective(ctx):
         if setting.value is not None:
             yield setting, setting.value
 
 
-def rows(ranks: model.Ranks) -> Iterator[tuple[model.Setting, catalogue.Variable]]:
+def rows(ctx: model.RankContext) -> Iterator[tuple[model.Setting, catalogue.Variable]]:
     """Yield the effective settings that are in the catalogue, with their rows."""
-    for setting in effective(ranks):
+    for setting in effective(ctx):
         row = catalogue.find(setting.name)
         if row is not None:
             yield setting, row
 
 
-def values(ranks: model.Ranks) -> Iterator[tuple[model.Setting, str, catalogue.Variable]]:
+def values(ctx: model.RankContext) -> Iterator[tuple[model.Setting, str, catalogue.Variable]]:
     """Yield the effective settings that NCCL reads and that have a known value, with value and row."""
-    for setting, row in rows(ranks):
+    for setting, row in rows(ctx):
         if setting.value is not None and row.status in _READ:
             yield setting, setting.value, row
 
@@ -71,6 +71,6 @@ def format_setting(setting: model.Setting) -> str:
     return f"{quote(setting.name)}={value!r}" if ends else f"{quote(setting.name)}={value}"
 
 
-def complaint(setting: model.Setting, message: str) -> model.Complaint:
+def violation(setting: model.Setting, message: str) -> model.Violation:
     """Return a complaint about a setting. Its message begins with NAME=VALUE."""
-    return model.Complaint(f"{format_setting(setting)}: {message}", setting.name, setting.where)
+    return model.Violation(f"{format_setting(setting)}: {message}", setting.name, setting.where)

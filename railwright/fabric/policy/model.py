@@ -4,7 +4,9 @@
 """
 
 import enum
-from typing import Literal
+import functools
+from collections.abc import Callable
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +24,7 @@ class Transport(enum.StrEnum):
 
 GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"]
 AddressFamily = Literal["AF_INET", "AF_INET6"]
+T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -181,8 +184,19 @@ class FabricPolicy(Section, frozen=True):
     roles: Roles = Roles()
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, dict=True):
     """A valid document, and the digest that identifies it in injection records and metrics."""
 
     document: FabricPolicy
     digest: str  # "sha256:" and 64 hexadecimal digits, of the document's text
+
+    @functools.cached_property
+    def _compiled(self) -> dict[Callable[[FabricPolicy], object], object]:
+        return {}
+
+    def compile_once(self, build: Callable[[FabricPolicy], T]) -> T:
+        """Return `build(document)`. It is built at most once for this version of the policy, and kept with it."""
+        compiled = self._compiled
+        if build not in compiled:
+            compiled[build] = build(self.document)
+        return cast("T", compiled[build])

@@ -9,7 +9,7 @@ import admitting
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.lint import commands, engine, model, sites, subjects
+from railwright.fabric.lint import commands, engine, fabric_context, model, rank_contexts
 from railwright.fabric.nccl import conf
 
 EXECUTIONS = 1_500  # every rule looks at every input
@@ -22,7 +22,7 @@ TOKENS = (
     *(b"$(X)", b"`x`", b"\\\n", b'"', b"'", b"\x00", b"\n", b"#", b"=", b" ", b"\r", b"\xe2\x80\xa8", b"\x1b[31m"),
 )
 _GROUNDS = tuple(
-    sites.whole(by.document, by.document.fabrics["f"])
+    fabric_context.use_all_rails(by.document, by.document.fabrics["f"])
     for by in (admitting.fabric(), admitting.fabric(transport="infiniband"), admitting.fabric(transport="tcp"))
 )
 _GPU = {"nvidia.com/gpu": "8"}
@@ -55,27 +55,27 @@ def check(data: bytes) -> None:
     pod = msgspec.convert(
         {"metadata": metadata, "spec": {"containers": [{**container, "volumeMounts": [mount]}]}}, views.Pod
     )
-    for ground in (sites.Ground(), _GROUNDS[chosen % len(_GROUNDS)]):
-        passed = subjects.passed(pod, 0) if chosen & 4 else ()
-        around = subjects.Around(ground, "prod", "t", passed, count=chosen, job=chosen, everything=bool(chosen & 8))
-        _check_findings(subjects.ranks(pod, 0, around))
+    for ground in (fabric_context.FabricUse(), _GROUNDS[chosen % len(_GROUNDS)]):
+        passed = rank_contexts.list_passed(pod, 0) if chosen & 4 else ()
+        around = rank_contexts.JobContext(ground, "prod", "t", passed, count=chosen, job=chosen, limited=not chosen & 8)
+        _check_findings(rank_contexts.build(pod, 0, around))
 
 
 def _check_file(text: str) -> None:
-    found = subjects.file_settings(text)
+    found = rank_contexts.read_file(text)
     assert {each.name: each.value for each in reversed(found)} == dict(conf.parse(text))
 
 
 def _check_words(words: list[str]) -> None:
     found = commands.read(words)
-    short = commands.read(words, subjects.SHORT)
+    short = commands.read(words, rank_contexts.MAX_COMMAND)
     assert short in (found, commands.Commands())
     for each in found.exported + found.passed:
-        assert commands.relevant(each.name), each
+        assert commands.is_relevant(each.name), each
         assert each.value is None or not {"$", "`"} & set(each.value), each
 
 
-def _check_findings(ranks: model.Ranks) -> None:
+def _check_findings(ranks: model.RankContext) -> None:
     findings = list(engine.check(ranks))
     assert findings == list(engine.check(ranks))
     for each in findings:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import views
-from railwright.fabric.lint import subjects
+from railwright.fabric.lint import rank_contexts
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
 BY = fabric(
@@ -87,7 +87,7 @@ def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_writte
 def test_lint_reads_paths_the_same_way():
     container = views.Container(volume_mounts_or_none=[views.VolumeMount(name="own", mount_path="/dev//shm/")])
     tree = views.Pod(spec=views.PodSpec(containers_or_none=[container]))
-    assert list(subjects.ranks(tree, 0, subjects.Around()).mounts) == [SHM]
+    assert list(rank_contexts.build(tree, 0, rank_contexts.JobContext()).mounts) == [SHM]
 
 
 @given(st.text("/.ab", max_size=8))

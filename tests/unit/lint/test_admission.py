@@ -11,25 +11,24 @@ import twins
 import yaml
 from admitting import variables
 
-from railwright.fabric import views
-from railwright.fabric.injection import applied, context, model, plan, user_options
-from railwright.fabric.lint import admission, engine, sites, subjects
+from railwright.fabric import admission, views
+from railwright.fabric.injection import apply, model, plan
+from railwright.fabric.lint import admission as lint_admission
+from railwright.fabric.lint import engine, rank_contexts
 from railwright.fabric.lint import model as lint
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 from webhook import patch
 
 
-def aim_of(tree, by, at=None):
-    pod = admitting.view(tree)
-    name = tree["metadata"]["labels"]["railwright.io/fabric"]
-    return context.build(pod, by, at or admitting.known(), name, user_options.read(pod))
+def injected(tree, by, at=None):
+    found = plan.plan(admitting.view(tree), by, at or admitting.known())
+    assert isinstance(found, model.Injection), found
+    return found
 
 
 def warned(tree, by, at=None):
-    found = plan.plan(admitting.view(tree), by, at or admitting.known())
-    assert isinstance(found, model.Injection), found
-    return admission.warnings(aim_of(tree, by, at), found.changes)
+    return admission.lint_injected(injected(tree, by, at), by, (at or admitting.known()).namespace)
 
 
 def gpus(*entries, **more):
@@ -101,10 +100,18 @@ def test_a_value_from_elsewhere_is_not_guessed():
 
 
 def test_a_rule_that_breaks_costs_nobody_a_pod():
-    aim = aim_of(admitting.pod(), admitting.fabric())
-    broken = (model.SetEnv(entry="", reason="", container=7, name="X", value="y"),)
-    (told,) = admission.warnings(aim, broken)
+    by = admitting.fabric()
+    broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
+    (told,) = admission.lint_injected(broken, by, "prod")
     assert told == "railwright could not lint this pod (IndexError); nothing else is affected"
+
+
+def test_the_webhook_tells_what_lint_finds_and_the_plan_alone_knows_nothing_of_it():
+    by = admitting.fabric()
+    tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
+    assert injected(tree, by).warnings == ()
+    whole = admission.plan(admitting.view(tree), by, admitting.known())
+    assert whole.warnings == warned(tree, by) != ()
 
 
 @pytest.mark.parametrize("transport", list(policies.Transport))
@@ -130,9 +137,9 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         pod = admitting.view(admitting.pod(gpus(*[{"name": v.name, "value": v.value} for v in derived])))
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_network=host_network))
         policy = policies.Policy(document, "sha256:0")
-        chosen = context.build(pod, policy, admitting.known(), "f", user_options.UserOptions()).rails
-        around = subjects.Around(ground=sites.Ground(document, fabric, chosen), namespace="prod")
-        found = engine.check(subjects.ranks(pod, 0, around))
+        use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
+        around = rank_contexts.JobContext(use=use, namespace="prod")
+        found = engine.check(rank_contexts.build(pod, 0, around))
         told = [
             each for each in found if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
         ]
@@ -184,7 +191,7 @@ def test_a_pod_that_gets_a_preflight_check_is_linted_too():
 
 
 def test_every_change_of_a_plan_has_its_place_in_the_view():
-    assert set(applied._APPLY) == set(plan._ORDER)
+    assert set(apply._APPLY) == set(plan._ORDER)
 
 
 @pytest.mark.parametrize("tree", PODS)
@@ -193,7 +200,7 @@ def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
     found = admitting.planned(tree, by)
     operations = patch.operations(admitting.view(tree), found.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), msgspec.json.decode(msgspec.json.encode(operations)))
-    ours, theirs = applied.apply(admitting.view(tree), found.changes), msgspec.convert(patched, views.Pod)
+    ours, theirs = apply.apply(admitting.view(tree), found.changes), msgspec.convert(patched, views.Pod)
     assert same(ours) == same(theirs)
 
 
@@ -205,12 +212,11 @@ def same(pod: views.Pod) -> dict:
 def test_the_second_pod_of_a_gang_is_remembered():
     by = admitting.fabric()
     first = admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
-    aim, changes = aim_of(first, by), admitting.planned(first, by).changes
-    admission.warnings(aim, changes)
+    warned(first, by)
     mate = copy.deepcopy(first)
     mate["spec"]["containers"][0]["env"][1]["value"] = "1"
-    aim = aim_of(mate, by)
-    assert admission._key(aim, changes) in admission._memory(by.document).warnings
+    warned(mate, by)
+    assert len(by.compile_once(lint_admission.Linter)._results) == 1
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,13 @@ def test_codes_and_names_are_unique_and_stand_in_order():
 @pytest.mark.parametrize("pair", GOOD, ids=named)
 def test_a_good_example_is_silent(pair):
     rule, example = pair
-    assert rule.code not in {finding.code for finding in engine.check(example.ranks)}
+    assert rule.code not in {finding.code for finding in engine.check(example.context)}
 
 
 @pytest.mark.parametrize("pair", BAD, ids=named)
 def test_a_bad_example_is_reported_with_a_short_message_that_names_what_is_wrong(pair):
     rule, example = pair
-    found = [finding for finding in engine.check(example.ranks) if finding.code == rule.code]
+    found = [finding for finding in engine.check(example.context) if finding.code == rule.code]
     assert found
     for finding in found:
         assert finding.severity is rule.severity
@@ -63,6 +63,6 @@ def test_a_bad_example_is_reported_with_a_short_message_that_names_what_is_wrong
 def test_settings_of_unknown_value_never_disturb_a_rule(pair):
     import msgspec
 
-    ranks = pair[1].ranks
+    ranks = pair[1].context
     hidden = tuple(msgspec.structs.replace(setting, value=None) for setting in ranks.settings)
     engine.check(msgspec.structs.replace(ranks, settings=hidden))

@@ -63,7 +63,7 @@ def admitted(draw):
     host_network = draw(st.booleans())
     derived = derive.derive(fabric, rails, devices if draw(st.booleans()) else None, "eth0", host_network)
     nets = tuple(f"net{n + 1}" for n in range(count)) if own and not host_network else ()
-    site = model.Site(
+    site = model.FabricContext(
         transport=transport,
         fabric=fabric,
         interfaces=None if host_network else ("eth0", *nets),
@@ -73,7 +73,7 @@ def admitted(draw):
         rail_subnets=tuple(SUBNETS[facts.address_family].format(n) for n in range(count)) if own else None,
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
-    return model.Ranks(
+    return model.RankContext(
         "a rank",
         tuple(model.Setting(each.name, each.value, f"env[{at}]") for at, each in enumerate(derived)),
         site,

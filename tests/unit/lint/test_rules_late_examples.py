@@ -18,17 +18,17 @@ def test_every_rule_of_the_table_is_there():
 
 @pytest.mark.parametrize(("rule", "example"), examples("good"))
 def test_a_good_example_is_not_complained_about(rule, example):
-    assert list(rule.check(example.ranks)) == []
+    assert list(rule.check(example.context)) == []
 
 
 @pytest.mark.parametrize(("rule", "example"), examples("bad"))
 def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
-    found = list(rule.check(example.ranks))
+    found = list(rule.check(example.context))
     assert found
     for each in found:
         assert len(f"container worker: {rule.code} {each.message}") <= WARNING
         assert each.name in each.message
-        setting = example.ranks.setting(each.name) if each.where else None
+        setting = example.context.setting(each.name) if each.where else None
         if setting is not None and setting.value is not None:
             assert setting.value in each.message
             assert each.where == setting.where
@@ -36,4 +36,4 @@ def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_nothing_known_is_nothing_said(rule):
-    assert list(rule.check(model.Ranks("a rank"))) == []
+    assert list(rule.check(model.RankContext("a rank"))) == []

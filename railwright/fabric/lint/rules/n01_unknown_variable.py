@@ -6,14 +6,14 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import catalogue
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting in settings.effective(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting in settings.effective(ctx):
         name = setting.name
         if setting.origin is model.Origin.FILE and name != name.strip().removeprefix("export "):
-            yield settings.complaint(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
+            yield settings.violation(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
             continue
         if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
-            yield settings.complaint(setting, f"NCCL knows no such name and ignores it; {_advice(name)}")
+            yield settings.violation(setting, f"NCCL knows no such name and ignores it; {_advice(name)}")
 
 
 def _last_word(name: str) -> str:
@@ -39,14 +39,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
     good=(
-        model.Example("a name NCCL reads", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"))),
-        model.Example(
-            "a name of another program", model.Ranks("a rank", settings.env(NCCL_TESTS_DEVICE="0", PATH="/"))
-        ),
+        model.example("a name NCCL reads", settings.env(NCCL_IB_HCA="mlx5")),
+        model.example("a name of another program", settings.env(NCCL_TESTS_DEVICE="0", PATH="/")),
     ),
     bad=(
-        model.Example("a misspelt name", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUTS="22"))),
-        model.Example("a name in lower case", model.Ranks("a rank", settings.env(nccl_debug="INFO"))),
+        model.example("a misspelt name", settings.env(NCCL_IB_TIMEOUTS="22")),
+        model.example("a name in lower case", settings.env(nccl_debug="INFO")),
     ),
     check=_check,
 )

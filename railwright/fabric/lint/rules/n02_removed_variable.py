@@ -6,12 +6,12 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import catalogue
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
-        if row.status == "removed" and not _still_read(row, ranks.nccl):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
+        if row.status == "removed" and not _still_read(row, ctx.nccl):
             when = f"after {row.last_seen}" if row.last_seen else "any more"
             advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"
-            yield settings.complaint(setting, f"NCCL does not read this {when}; {advice}")
+            yield settings.violation(setting, f"NCCL does not read this {when}; {advice}")
 
 
 def _still_read(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
@@ -29,12 +29,9 @@ RULE = model.Rule(
     ),
     source="release tags of NVIDIA/nccl",
     good=(
-        model.Example("the present name", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="SYS"))),
-        model.Example(
-            "an image old enough to read it",
-            model.Ranks("a rank", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
-        ),
+        model.example("the present name", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
+        model.example("an image old enough to read it", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
     ),
-    bad=(model.Example("a name of 2.3", model.Ranks("a rank", settings.env(NCCL_IB_GDR_LEVEL="0"))),),
+    bad=(model.example("a name of 2.3", settings.env(NCCL_IB_GDR_LEVEL="0")),),
     check=_check,
 )

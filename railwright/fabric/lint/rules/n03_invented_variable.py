@@ -7,10 +7,10 @@ from railwright.fabric.lint import model, settings
 _NOTHING = frozenset({"none", "none known"})  # as the data says that there is no replacement
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
         if row.status == "unknown":
-            yield settings.complaint(setting, f"no NCCL ever read this; {_advice(row.deprecated_by)}")
+            yield settings.violation(setting, f"no NCCL ever read this; {_advice(row.deprecated_by)}")
 
 
 def _advice(replacement: str | None) -> str:
@@ -29,10 +29,10 @@ RULE = model.Rule(
         "variable that was meant has another name."
     ),
     source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
-    good=(model.Example("the real name", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="4"))),),
+    good=(model.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),
     bad=(
-        model.Example("an invented name", model.Ranks("a rank", settings.env(NCCL_IB_QP_PER_CONNECTION="4"))),
-        model.Example("a switch that is not there", model.Ranks("a rank", settings.env(NCCL_IB_ENABLE="1"))),
+        model.example("an invented name", settings.env(NCCL_IB_QP_PER_CONNECTION="4")),
+        model.example("a switch that is not there", settings.env(NCCL_IB_ENABLE="1")),
     ),
     check=_check,
 )

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from railwright.fabric.lint import model, settings
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
         if row.status == "framework":
-            yield settings.complaint(setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}")
+            yield settings.violation(setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}")
 
 
 RULE = model.Rule(
@@ -21,7 +21,7 @@ RULE = model.Rule(
         "releases drop it. NCCL itself does not read either."
     ),
     source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
-    good=(model.Example("the new form", model.Ranks("a rank", settings.env(TORCH_NCCL_BLOCKING_WAIT="1"))),),
-    bad=(model.Example("the old form", model.Ranks("a rank", settings.env(NCCL_ASYNC_ERROR_HANDLING="1"))),),
+    good=(model.example("the new form", settings.env(TORCH_NCCL_BLOCKING_WAIT="1")),),
+    bad=(model.example("the old form", settings.env(NCCL_ASYNC_ERROR_HANDLING="1")),),
     check=_check,
 )

@@ -9,10 +9,10 @@ _SHARP = "Mellanox/nccl-rdma-sharp-plugins"
 _WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
-        if row.status == "plugin" and not _inside(row.owner, ranks.image or ""):
-            yield settings.complaint(setting, f"only {row.owner} reads this; it needs that plugin in the image")
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
+        if row.status == "plugin" and not _inside(row.owner, ctx.image or ""):
+            yield settings.violation(setting, f"only {row.owner} reads this; it needs that plugin in the image")
 
 
 def _inside(owner: str, image: str) -> bool:
@@ -30,14 +30,11 @@ RULE = model.Rule(
     ),
     source="the plugins' repositories",
     good=(
-        model.Example("a variable of NCCL itself", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="0"))),
-        model.Example(
-            "the image holds the plugin",
-            model.Ranks("a rank", settings.env(NCCL_IBEXT_DISABLE="1"), image="nvcr.io/nvidia/pytorch:25.01-py3"),
+        model.example("a variable of NCCL itself", settings.env(NCCL_IB_DISABLE="0")),
+        model.example(
+            "the image holds the plugin", settings.env(NCCL_IBEXT_DISABLE="1"), image="nvcr.io/nvidia/pytorch:25.01-py3"
         ),
     ),
-    bad=(
-        model.Example("a variable of Google's plugin", model.Ranks("a rank", settings.env(NCCL_FASTRAK_NUM_FLOWS="2"))),
-    ),
+    bad=(model.example("a variable of Google's plugin", settings.env(NCCL_FASTRAK_NUM_FLOWS="2")),),
     check=_check,
 )

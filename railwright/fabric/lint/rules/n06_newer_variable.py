@@ -8,12 +8,12 @@ from railwright.fabric.nccl import catalogue
 _OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have releases of their own
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
-        if row.component in _OF_NCCL and row.since is not None and _too_old(row, ranks.nccl):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
+        if row.component in _OF_NCCL and row.since is not None and _too_old(row, ctx.nccl):
             needed = ".".join(map(str, row.since))
-            here = "NCCL here is " + ".".join(map(str, ranks.nccl)) if ranks.nccl else "most images are older"
-            yield settings.complaint(
+            here = "NCCL here is " + ".".join(map(str, ctx.nccl)) if ctx.nccl else "most images are older"
+            yield settings.violation(
                 setting, f"only NCCL {needed} and newer read this, {here}; update it or remove this"
             )
 
@@ -35,14 +35,12 @@ RULE = model.Rule(
     ),
     source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
     good=(
-        model.Example(
-            "a release that reads it", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 20, 3))
-        ),
-        model.Example("a release that is not known", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"))),
+        model.example("a release that reads it", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 20, 3)),
+        model.example("a release that is not known", settings.env(NCCL_IB_MERGE_NICS="0")),
     ),
     bad=(
-        model.Example("too old an image", model.Ranks("a rank", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 18, 5))),
-        model.Example("a name of 2.31", model.Ranks("a rank", settings.env(NCCL_IB_PKEY_VALUE="32769"))),
+        model.example("too old an image", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 18, 5)),
+        model.example("a name of 2.31", settings.env(NCCL_IB_PKEY_VALUE="32769")),
     ),
     check=_check,
 )

@@ -6,11 +6,11 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import catalogue, integers
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value, row in settings.values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
-            yield settings.complaint(
+            yield settings.violation(
                 setting, f"is not a decimal number: {_describe_reading(text, row)}; {_advice(row)}"
             )
 
@@ -18,10 +18,14 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 def _describe_reading(text: str, row: catalogue.Variable) -> str:
     if row.parser not in catalogue.INTEGER_PARSERS:
         return "its reader wants digits"
-    taken, before = integers.parse(text), integers.parse(text, (2, 31, 2))
-    if taken is integers.NoValue.DEFAULT:
-        return "it is refused" if before == taken else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
-    return f"NCCL takes it as {taken}"
+    effective_values, before = integers.parse(text), integers.parse(text, (2, 31, 2))
+    if effective_values is integers.NoValue.DEFAULT:
+        return (
+            "it is refused"
+            if before == effective_values
+            else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
+        )
+    return f"NCCL takes it as {effective_values}"
 
 
 def _advice(row: catalogue.Variable) -> str:
@@ -44,13 +48,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
     good=(
-        model.Example("digits", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1"))),
-        model.Example("a word where words are meant", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="PHB"))),
+        model.example("digits", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1")),
+        model.example("a word where words are meant", settings.env(NCCL_NET_GDR_LEVEL="PHB")),
     ),
     bad=(
-        model.Example("a boolean word", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="true"))),
-        model.Example("a unit", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22s"))),
-        model.Example("hexadecimal", model.Ranks("a rank", settings.env(NCCL_IB_TC="0x60"))),
+        model.example("a boolean word", settings.env(NCCL_IB_DISABLE="true")),
+        model.example("a unit", settings.env(NCCL_IB_TIMEOUT="22s")),
+        model.example("hexadecimal", settings.env(NCCL_IB_TC="0x60")),
     ),
     check=_check,
 )

@@ -6,13 +6,13 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import integers
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value, row in settings.values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.numeric and integers.is_octal(text):
             meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
-            taken = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
-            yield settings.complaint(setting, f"{taken}; write {settings.quote(meant)}")
+            effective_values = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
+            yield settings.violation(setting, f"{effective_values}; write {settings.quote(meant)}")
 
 
 RULE = model.Rule(
@@ -22,12 +22,10 @@ RULE = model.Rule(
     title="A leading zero makes the number octal",
     explanation="NCCL guesses the base as C does: 010 is 8, and 08 is 0 because 8 is no octal digit.",
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7 to 2.32.3",
-    good=(
-        model.Example("no zero in front", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0"))),
-    ),
+    good=(model.example("no zero in front", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0")),),
     bad=(
-        model.Example("a zero in front", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="022"))),
-        model.Example("not even octal", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="07", NCCL_IB_SL="08"))),
+        model.example("a zero in front", settings.env(NCCL_IB_TIMEOUT="022")),
+        model.example("not even octal", settings.env(NCCL_IB_RETRY_CNT="07", NCCL_IB_SL="08")),
     ),
     check=_check,
 )

@@ -6,11 +6,11 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import catalogue, integers
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value, row in settings.values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.numeric and integers.is_plain(text) and not row.allows(text):
-            yield settings.complaint(setting, f"is out of range; {_advice(row)}")
+            yield settings.violation(setting, f"is out of range; {_advice(row)}")
 
 
 def _advice(row: catalogue.Variable) -> str:
@@ -31,17 +31,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
     good=(
-        model.Example(
-            "both ends of the range", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1"))
-        ),
-        model.Example("the default, written out", model.Ranks("a rank", settings.env(NCCL_BUFFSIZE="-2"))),
+        model.example("both ends of the range", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1")),
+        model.example("the default, written out", settings.env(NCCL_BUFFSIZE="-2")),
     ),
     bad=(
-        model.Example("more retries than 3 bits hold", model.Ranks("a rank", settings.env(NCCL_IB_RETRY_CNT="15"))),
-        model.Example(
-            "a switch with a third position", model.Ranks("a rank", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4"))
-        ),
-        model.Example("a timeout without end", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="32"))),
+        model.example("more retries than 3 bits hold", settings.env(NCCL_IB_RETRY_CNT="15")),
+        model.example("a switch with a third position", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4")),
+        model.example("a timeout without end", settings.env(NCCL_IB_TIMEOUT="32")),
     ),
     check=_check,
 )

@@ -22,12 +22,12 @@ _ELSEWHERE = frozenset(
 )
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value, row in settings.values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
             continue
-        yield settings.complaint(setting, f"NCCL does not know this word{_effect(row)}; {_advice(text, row)}")
+        yield settings.violation(setting, f"NCCL does not know this word{_effect(row)}; {_advice(text, row)}")
 
 
 def _effect(row: catalogue.Variable) -> str:
@@ -53,14 +53,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
     good=(
-        model.Example("the word in its case", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="SYS"))),
-        model.Example("a distance as a digit", model.Ranks("a rank", settings.env(NCCL_P2P_LEVEL="5"))),
-        model.Example("a word in any case", model.Ranks("a rank", settings.env(NCCL_NET_MERGE_POLICY="rail"))),
+        model.example("the word in its case", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
+        model.example("a distance as a digit", settings.env(NCCL_P2P_LEVEL="5")),
+        model.example("a word in any case", settings.env(NCCL_NET_MERGE_POLICY="rail")),
     ),
     bad=(
-        model.Example("the wrong case", model.Ranks("a rank", settings.env(NCCL_NET_GDR_LEVEL="sys"))),
-        model.Example("no such family", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_FAMILY="ipv6"))),
-        model.Example("not the grammar", model.Ranks("a rank", settings.env(NCCL_NETDEVS_POLICY="MAX"))),
+        model.example("the wrong case", settings.env(NCCL_NET_GDR_LEVEL="sys")),
+        model.example("no such family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
+        model.example("not the grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
     ),
     check=_check,
 )

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from railwright.fabric.lint import model, settings
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
         value = setting.value
         if value is None or value == row.default_text:
             continue
         if not value:
-            yield settings.complaint(
+            yield settings.violation(
                 setting, "an empty value counts as set for some names and as unset for others; omit it"
             )
         elif value != settings.bare(value):
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 "quotes and blanks around a value become part of it; "
                 f"write {settings.quote(settings.bare(value)) or 'a value, or omit it'}",
@@ -34,15 +34,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed",
     good=(
-        model.Example("a bare value", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"))),
-        model.Example(
-            "blanks inside, where they are meant", model.Ranks("a rank", settings.env(NCCL_THREAD_THRESHOLDS="1 2"))
-        ),
+        model.example("a bare value", settings.env(NCCL_SOCKET_IFNAME="=eth0")),
+        model.example("blanks inside, where they are meant", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
     ),
     bad=(
-        model.Example("quotes", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="'eth0'"))),
-        model.Example("nothing", model.Ranks("a rank", settings.env(NCCL_NET=""))),
-        model.Example("a blank behind it", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22 "))),
+        model.example("quotes", settings.env(NCCL_SOCKET_IFNAME="'eth0'")),
+        model.example("nothing", settings.env(NCCL_NET="")),
+        model.example("a blank behind it", settings.env(NCCL_IB_TIMEOUT="22 ")),
     ),
     check=_check,
 )

@@ -12,10 +12,10 @@ _LONGEST = {  # characters of a name in the list
 }
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.list_values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value in settings.list_values(ctx):
         if setting.name in _LONGEST and (text := settings.bare(value)):
-            yield from (settings.complaint(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
+            yield from (settings.violation(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
 
 
 def _flaws(text: str, longest: int) -> Iterator[str]:
@@ -49,14 +49,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
     good=(
-        model.Example("an exact list", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1"))),
-        model.Example("all but these", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo"))),
+        model.example("an exact list", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
+        model.example("all but these", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
     ),
     bad=(
-        model.Example("a blank", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1"))),
-        model.Example("= repeated", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1"))),
-        model.Example("^ repeated", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker"))),
-        model.Example("the marks exchanged", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=^mlx5_4"))),
+        model.example("a blank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
+        model.example("= repeated", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
+        model.example("^ repeated", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker")),
+        model.example("the marks exchanged", settings.env(NCCL_IB_HCA="=^mlx5_4")),
     ),
     check=_check,
 )

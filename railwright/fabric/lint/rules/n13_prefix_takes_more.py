@@ -11,20 +11,20 @@ _NAME = "NCCL_IB_HCA"
 _DEVICES = (("mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"),)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or ranks.site.devices is None:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not setting.value or ctx.fabric_context.devices is None:
         return
     name_list = lists.parse(settings.bare(setting.value))
     if name_list.exact:
         return
     exactly = msgspec.structs.replace(name_list, exact=True, exclude=False)
     for entry in name_list.entries:
-        others = _others(entry, exactly, ranks.site.devices) if entry.name[-1].isdigit() else ()
+        others = _others(entry, exactly, ctx.fabric_context.devices) if entry.name[-1].isdigit() else ()
         if others:
             verb = "excludes" if name_list.exclude else "takes"
             mark = "^=" if name_list.exclude else "="
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"{settings.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
                 f"put {mark} in front of the list for exact names",
@@ -49,19 +49,22 @@ RULE = model.Rule(
     explanation="Without = each entry of NCCL_IB_HCA is a prefix: mlx5_1 also takes mlx5_10 to mlx5_19.",
     source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
     good=(
-        model.Example(
+        model.example(
             "exact names",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), site=model.Site(devices=_DEVICES)),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            fabric_context=model.FabricContext(devices=_DEVICES),
         ),
-        model.Example(
+        model.example(
             "a prefix that is meant as one",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), site=model.Site(devices=_DEVICES)),
+            settings.env(NCCL_IB_HCA="mlx5"),
+            fabric_context=model.FabricContext(devices=_DEVICES),
         ),
     ),
     bad=(
-        model.Example(
+        model.example(
             "mlx5_1 takes mlx5_10",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"), site=model.Site(devices=_DEVICES)),
+            settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
+            fabric_context=model.FabricContext(devices=_DEVICES),
         ),
     ),
     check=_check,

@@ -9,19 +9,19 @@ _NAME = "NCCL_IB_HCA"
 _UNLIMITED = 1 << 20  # entries: only to count them
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
     name_list = lists.parse(settings.bare(setting.value), _UNLIMITED)
     count = len(name_list.entries)
     if count > lists.MAX_DEVICES:
-        yield settings.complaint(
+        yield settings.violation(
             setting, f"names {count} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
         )
-    requested = sum(hardware.rdma(ranks).values())
-    if ranks.site.exclusive and not name_list.exclude and 0 < requested < count:
-        yield settings.complaint(
+    requested = sum(hardware.rdma(ctx).values())
+    if ctx.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
+        yield settings.violation(
             setting,
             f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
             f"{count} or name {requested}",
@@ -39,39 +39,27 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
     good=(
-        model.Example(
+        model.example(
             "a prefix for all it has",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_HCA="mlx5"),
-                model.Site(exclusive=True),
-                devices={"example.com/sriov_vf": 4},
-            ),
+            settings.env(NCCL_IB_HCA="mlx5"),
+            model.FabricContext(exclusive=True),
+            devices={"example.com/sriov_vf": 4},
         ),
-        model.Example(
+        model.example(
             "a shared plugin shows all devices of the host",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-                model.Site(exclusive=False),
-                devices={"rdma/hca_shared": 1},
-            ),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            model.FabricContext(exclusive=False),
+            devices={"rdma/hca_shared": 1},
         ),
     ),
     bad=(
-        model.Example(
+        model.example(
             "two named, one requested",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
-                model.Site(exclusive=True),
-                devices={"example.com/sriov_vf": 1},
-            ),
+            settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
+            model.FabricContext(exclusive=True),
+            devices={"example.com/sriov_vf": 1},
         ),
-        model.Example(
-            "33 entries",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
-        ),
+        model.example("33 entries", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
     ),
     check=_check,
 )

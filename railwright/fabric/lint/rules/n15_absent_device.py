@@ -9,14 +9,14 @@ _NAME = "NCCL_IB_HCA"
 _SHAPES = (("mlx5_0", "mlx5_1"), ("mlx5_4", "mlx5_5"))
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting, sets = ranks.setting(_NAME), ranks.site.devices
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting, sets = ctx.setting(_NAME), ctx.fabric_context.devices
     if setting is None or not setting.value or not sets:
         return
     name_list = lists.parse(settings.bare(setting.value))
     empty = [devices for devices in sets if not any(map(name_list.selects, devices))]
     if empty:
-        yield settings.complaint(
+        yield settings.violation(
             setting, f"selects none of {', '.join(empty[0])}, the devices of the rails: NCCL would use TCP; name those"
         )
     elif not name_list.exclude:
@@ -25,7 +25,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
 
 def _absent(
     setting: model.Setting, name_list: lists.NameList, sets: tuple[tuple[str, ...], ...]
-) -> Iterator[model.Complaint]:
+) -> Iterator[model.Violation]:
     every = dict.fromkeys(device for devices in sets for device in devices)
     lacking = [
         settings.quote(entry.name)
@@ -33,7 +33,7 @@ def _absent(
         if not any(entry.matches(device, -1, exact=name_list.exact) for device in every)
     ]
     if lacking:
-        yield settings.complaint(
+        yield settings.violation(
             setting, f"{', '.join(lacking)}: no rail of the fabric has such a device; the rails have {', '.join(every)}"
         )
 
@@ -49,31 +49,30 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc",
     good=(
-        model.Example(
+        model.example(
             "devices of either node type",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"), model.Site(devices=_SHAPES)
-            ),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"),
+            model.FabricContext(devices=_SHAPES),
         ),
-        model.Example(
+        model.example(
             "leaving out a device that is not of the fabric",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="^mlx5_9"), model.Site(devices=_SHAPES)),
+            settings.env(NCCL_IB_HCA="^mlx5_9"),
+            model.FabricContext(devices=_SHAPES),
         ),
     ),
     bad=(
-        model.Example(
-            "another vendor's names",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="erdma"), model.Site(devices=_SHAPES)),
+        model.example(
+            "another vendor's names", settings.env(NCCL_IB_HCA="erdma"), model.FabricContext(devices=_SHAPES)
         ),
-        model.Example(
+        model.example(
             "nothing left on the second node type",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), model.Site(devices=_SHAPES)),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            model.FabricContext(devices=_SHAPES),
         ),
-        model.Example(
+        model.example(
             "one too many",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"), model.Site(devices=(("mlx5_0", "mlx5_1"),))
-            ),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"),
+            model.FabricContext(devices=(("mlx5_0", "mlx5_1"),)),
         ),
     ),
     check=_check,

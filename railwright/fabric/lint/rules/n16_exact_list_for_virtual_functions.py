@@ -8,26 +8,26 @@ from railwright.fabric.nccl import lists
 _NAME = "NCCL_IB_HCA"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
     name_list = lists.parse(settings.bare(setting.value))
-    if not name_list.exact or name_list.exclude or not _virtual(ranks) or _foreseen(name_list, ranks):
+    if not name_list.exact or name_list.exclude or not _virtual(ctx) or _foreseen(name_list, ctx):
         return
-    yield settings.complaint(
+    yield settings.violation(
         setting, "names of virtual functions are not known before they are allocated; use a prefix, such as mlx5"
     )
 
 
-def _virtual(ranks: model.Ranks) -> bool:
-    requested = hardware.rdma(ranks)
-    return bool(ranks.site.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
+def _virtual(ctx: model.RankContext) -> bool:
+    requested = hardware.rdma(ctx)
+    return bool(ctx.fabric_context.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
-def _foreseen(name_list: lists.NameList, ranks: model.Ranks) -> bool:
+def _foreseen(name_list: lists.NameList, ctx: model.RankContext) -> bool:
     """True where the policy itself names these devices."""
-    named = {device for devices in ranks.site.devices or () for device in devices}
+    named = {device for devices in ctx.fabric_context.devices or () for device in devices}
     return bool(name_list.entries) and all(entry.name in named for entry in name_list.entries)
 
 
@@ -42,22 +42,16 @@ RULE = model.Rule(
     ),
     source="oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape",
     good=(
-        model.Example(
-            "a prefix",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_HCA="mlx5"), model.Site(exclusive=True), devices={"x/sriov_vf": 8}
-            ),
+        model.example(
+            "a prefix", settings.env(NCCL_IB_HCA="mlx5"), model.FabricContext(exclusive=True), devices={"x/sriov_vf": 8}
         ),
     ),
     bad=(
-        model.Example(
+        model.example(
             "exact names",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-                model.Site(exclusive=True),
-                devices={"nvidia.com/sriov-rdma-vf": 2},
-            ),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            model.FabricContext(exclusive=True),
+            devices={"nvidia.com/sriov-rdma-vf": 2},
         ),
     ),
     check=_check,

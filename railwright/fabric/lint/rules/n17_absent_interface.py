@@ -7,18 +7,18 @@ from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_SOCKET_IFNAME"
 _LOOPBACK = "lo"  # every network namespace has it
-_POD = model.Site(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
+_POD = model.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting, there = ranks.setting(_NAME), ranks.site.interfaces
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting, there = ctx.setting(_NAME), ctx.fabric_context.interfaces
     if setting is None or not setting.value or there is None:
         return
     if not lists.select_interfaces(settings.bare(setting.value), (*there, _LOOPBACK)):
-        yield settings.complaint(
+        yield settings.violation(
             setting,
             f"selects no interface of the pod, which has {', '.join(there)}: NCCL fails to start; "
-            f"write ={ranks.site.primary}",
+            f"write ={ctx.fabric_context.primary}",
         )
 
 
@@ -33,13 +33,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7",
     good=(
-        model.Example("the pod's interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD)),
-        model.Example("the host's network", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="ens3"))),
+        model.example("the pod's interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        model.example("the host's network", settings.env(NCCL_SOCKET_IFNAME="ens3")),
     ),
-    bad=(
-        model.Example(
-            "a node's interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD)
-        ),
-    ),
+    bad=(model.example("a node's interface", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD),),
     check=_check,
 )

@@ -6,19 +6,19 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_SOCKET_IFNAME"
-_POD = model.Site(interfaces=("eth0", "net1", "net2"), rail_interfaces=("net1", "net2"))
+_POD = model.FabricContext(interfaces=("eth0", "net1", "net2"), rail_interfaces=("net1", "net2"))
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
-    rails = lists.select_interfaces(settings.bare(setting.value), ranks.site.rail_interfaces)
+    rails = lists.select_interfaces(settings.bare(setting.value), ctx.fabric_context.rail_interfaces)
     if rails:
-        yield settings.complaint(
+        yield settings.violation(
             setting,
             f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
-            f"write ={ranks.site.primary}",
+            f"write ={ctx.fabric_context.primary}",
         )
 
 
@@ -34,12 +34,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        model.Example("the primary interface", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD)),
-        model.Example("a prefix of it", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD)),
+        model.example("the primary interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        model.example("a prefix of it", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD),
     ),
     bad=(
-        model.Example("a rail", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD)),
-        model.Example("everything but loopback", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD)),
+        model.example("a rail", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD),
+        model.example("everything but loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
     ),
     check=_check,
 )

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from railwright.fabric.lint import model, settings
 
 _NAME = "NCCL_SOCKET_IFNAME"
-_POD = model.Site(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
+_POD = model.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.site.rail_interfaces and ranks.setting(_NAME) is None:
-        yield model.Complaint(
-            f"{_NAME} is not set, and the pod has {', '.join(ranks.site.rail_interfaces)}: NCCL may choose a rail for "
-            f"bootstrap; set it to ={ranks.site.primary}",
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.fabric_context.rail_interfaces and ctx.setting(_NAME) is None:
+        yield model.Violation(
+            f"{_NAME} is not set, and the pod has {', '.join(ctx.fabric_context.rail_interfaces)}: NCCL may choose a "
+            f"rail for bootstrap; set it to ={ctx.fabric_context.primary}",
             _NAME,
         )
 
@@ -28,9 +28,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        model.Example("set", model.Ranks("a rank", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD)),
-        model.Example("no secondary networks", model.Ranks("a rank", site=model.Site(interfaces=("eth0",)))),
+        model.example("set", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        model.example("no secondary networks", fabric_context=model.FabricContext(interfaces=("eth0",))),
     ),
-    bad=(model.Example("unset", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARN"), _POD)),),
+    bad=(model.example("unset", settings.env(NCCL_DEBUG="WARN"), _POD),),
     check=_check,
 )

@@ -7,12 +7,12 @@ from railwright.fabric.lint import model, settings
 _NAMES = frozenset({"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.list_values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value in settings.list_values(ctx):
         if setting.name in _NAMES and ("^" in value or "=" in value):
             plain = settings.quote(value.replace("^", "").replace("=", ""))
-            advice = f"write {ranks.site.primary}" if "^" in value else f"write {plain}"
-            yield settings.complaint(setting, f"takes plain interface names only, without ^ and =; {advice}")
+            advice = f"write {ctx.fabric_context.primary}" if "^" in value else f"write {plain}"
+            yield settings.violation(setting, f"takes plain interface names only, without ^ and =; {advice}")
 
 
 RULE = model.Rule(
@@ -25,14 +25,10 @@ RULE = model.Rule(
         "NCCL_SOCKET_IFNAME, make a name no interface has, and process groups on CPU fail to start."
     ),
     source="PyTorch torch.distributed, common environment variables; facebookincubator/gloo",
-    good=(
-        model.Example(
-            "a plain name", model.Ranks("a rank", settings.env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0"))
-        ),
-    ),
+    good=(model.example("a plain name", settings.env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0")),),
     bad=(
-        model.Example("=", model.Ranks("a rank", settings.env(GLOO_SOCKET_IFNAME="=eth0"))),
-        model.Example("^", model.Ranks("a rank", settings.env(TP_SOCKET_IFNAME="^lo,docker0"))),
+        model.example("=", settings.env(GLOO_SOCKET_IFNAME="=eth0")),
+        model.example("^", settings.env(TP_SOCKET_IFNAME="^lo,docker0")),
     ),
     check=_check,
 )

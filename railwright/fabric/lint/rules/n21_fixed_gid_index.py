@@ -9,24 +9,24 @@ from railwright.fabric.policy import model as policies
 _NAME = "NCCL_IB_GID_INDEX"
 _AUTOMATIC = (2, 21)  # the default became -1 (NVIDIA/nccl v2.21.5-1)
 _WITHOUT_GIDS = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
-_ROCE = model.Site(transport=policies.Transport.ROCE)
+_ROCE = model.FabricContext(transport=policies.Transport.ROCE)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or ranks.site.transport in _WITHOUT_GIDS:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not setting.value or ctx.fabric_context.transport in _WITHOUT_GIDS:
         return
-    index = integers.parse(setting.value, ranks.nccl)
-    old = ranks.nccl is not None and ranks.nccl < _AUTOMATIC
-    if old or isinstance(index, integers.NoValue) or index < 0 or _of_the_site(ranks, index):
+    index = integers.parse(setting.value, ctx.nccl)
+    old = ctx.nccl is not None and ctx.nccl < _AUTOMATIC
+    if old or isinstance(index, integers.NoValue) or index < 0 or _of_the_site(ctx, index):
         return
-    yield settings.complaint(
+    yield settings.violation(
         setting, "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
     )
 
 
-def _of_the_site(ranks: model.Ranks, index: int) -> bool:
-    fabric = ranks.site.fabric
+def _of_the_site(ctx: model.RankContext, index: int) -> bool:
+    fabric = ctx.fabric_context.fabric
     return fabric is not None and fabric.nccl.gid_index == index
 
 
@@ -42,20 +42,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(
-        model.Example("left to NCCL", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE)),
-        model.Example(
-            "too old to choose", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3))
-        ),
-        model.Example(
+        model.example("left to NCCL", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
+        model.example("too old to choose", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
+        model.example(
             "no GID table that matters",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_GID_INDEX="3"), model.Site(transport=policies.Transport.INFINIBAND)
-            ),
+            settings.env(NCCL_IB_GID_INDEX="3"),
+            model.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
     ),
     bad=(
-        model.Example("fixed", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5))),
-        model.Example("release not known", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="5"), _ROCE)),
+        model.example("fixed", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5)),
+        model.example("release not known", settings.env(NCCL_IB_GID_INDEX="5"), _ROCE),
     ),
     check=_check,
 )

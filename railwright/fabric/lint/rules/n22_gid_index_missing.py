@@ -9,17 +9,17 @@ from railwright.fabric.policy import model as policies
 _NAME = "NCCL_IB_GID_INDEX"
 _AUTOMATIC = (2, 21)  # the default became -1 (NVIDIA/nccl v2.21.5-1)
 _WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
-_ROCE = model.Site(transport=policies.Transport.ROCE)
+_ROCE = model.FabricContext(transport=policies.Transport.ROCE)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.nccl is None or ranks.nccl >= _AUTOMATIC or ranks.site.transport not in _WITH_GIDS:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.nccl is None or ctx.nccl >= _AUTOMATIC or ctx.fabric_context.transport not in _WITH_GIDS:
         return
-    setting = ranks.setting(_NAME)
-    if setting is not None and (setting.value is None or _is_fixed(setting.value, ranks.nccl)):
+    setting = ctx.setting(_NAME)
+    if setting is not None and (setting.value is None or _is_fixed(setting.value, ctx.nccl)):
         return
-    release = ".".join(map(str, ranks.nccl))
-    yield model.Complaint(
+    release = ".".join(map(str, ctx.nccl))
+    yield model.Violation(
         f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids tells), or "
         "use NCCL 2.21 or newer",
         _NAME,
@@ -43,10 +43,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.Example("set", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5))),
-        model.Example("new enough", model.Ranks("a rank", site=_ROCE, nccl=(2, 21, 5))),
-        model.Example("release not known", model.Ranks("a rank", site=_ROCE)),
+        model.example("set", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5)),
+        model.example("new enough", fabric_context=_ROCE, nccl=(2, 21, 5)),
+        model.example("release not known", fabric_context=_ROCE),
     ),
-    bad=(model.Example("unset", model.Ranks("a rank", site=_ROCE, nccl=(2, 20, 5))),),
+    bad=(model.example("unset", fabric_context=_ROCE, nccl=(2, 20, 5)),),
     check=_check,
 )

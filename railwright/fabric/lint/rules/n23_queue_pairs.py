@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _NAME = "NCCL_IB_QPS_PER_CONNECTION"
 _GROUPS = "NCCL_NET_FORCE_MERGE"
@@ -10,12 +10,12 @@ _MOST = 128  # queue pairs of one connection (connect.cc, NCCL_IB_MAX_QPS)
 _MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_NIC)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    fused = _count_fused(ranks.value(_GROUPS) or "")
-    for setting, pairs in taken.numbers(ranks, _NAME):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    fused = _count_fused(ctx.value(_GROUPS) or "")
+    for setting, pairs in effective_values.numbers(ctx, _NAME):
         if pairs * fused > _MOST:
             group = f" times {fused} devices that {_GROUPS} fuses" if fused > 1 else ""
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"{pairs} queue pairs{group} overrun NCCL's array of {_MOST}, and nothing checks it; write "
                 f"{_MOST // fused} or less, 2 to 8 do",
@@ -39,19 +39,16 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.Example("a few", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="8"))),
-        model.Example(
-            "exactly 128",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
-            ),
+        model.example("a few", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
+        model.example(
+            "exactly 128", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
         ),
     ),
     bad=(
-        model.Example("more than the array", model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="129"))),
-        model.Example(
+        model.example("more than the array", settings.env(NCCL_IB_QPS_PER_CONNECTION="129")),
+        model.example(
             "more than the array on two fused devices",
-            model.Ranks("a rank", settings.env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1")),
+            settings.env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1"),
         ),
     ),
     check=_check,

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, model, settings, taken
+from railwright.fabric.lint import addresses, effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _WITHOUT = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(addresses.RANGE)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(addresses.RANGE)
     text = settings.bare(setting.value or "") if setting else ""
-    if setting is None or not text or ranks.site.transport in _WITHOUT or taken.on_efa(ranks):
+    if setting is None or not text or ctx.fabric_context.transport in _WITHOUT or effective_values.on_efa(ctx):
         return
-    network, family = addresses.network(text), addresses.find_family(ranks)
+    network, family = addresses.network(text), addresses.find_family(ctx)
     if network is None:
-        yield settings.complaint(
+        yield settings.violation(
             setting, "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"
         )
     elif family is not None and network.version != family:
-        yield settings.complaint(
+        yield settings.violation(
             setting,
             f"is not of the family NCCL looks for, {addresses.word(family)}, so no GID matches and every HCA falls to "
             f"entry 0; set {addresses.FAMILY}={addresses.word(network.version)}",
@@ -38,20 +38,18 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.Example("IPv4, the default", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"))),
-        model.Example(
-            "IPv6, and the family says so",
-            model.Ranks("a rank", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6", NCCL_IB_ADDR_RANGE="fd02::/16")),
+        model.example("IPv4, the default", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16")),
+        model.example(
+            "IPv6, and the family says so", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6", NCCL_IB_ADDR_RANGE="fd02::/16")
         ),
-        model.Example(
-            "a family nobody knows here",
-            model.Ranks("a rank", settings.env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")),
+        model.example(
+            "a family nobody knows here", settings.env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")
         ),
     ),
     bad=(
-        model.Example("an address", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0"))),
-        model.Example("a netmask", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0"))),
-        model.Example("IPv6 without the family", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="fd02::/16"))),
+        model.example("an address", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0")),
+        model.example("a netmask", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0")),
+        model.example("IPv6 without the family", settings.env(NCCL_IB_ADDR_RANGE="fd02::/16")),
     ),
     check=_check,
 )

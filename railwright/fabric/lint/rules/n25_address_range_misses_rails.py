@@ -2,26 +2,26 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, model, settings, taken
+from railwright.fabric.lint import addresses, effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
-_RAILS = model.Site(
+_RAILS = model.FabricContext(
     transport=policies.Transport.ROCE, rail_subnets=("192.168.1.0/24", "192.168.2.0/24", "192.168.3.0/24")
 )
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(addresses.RANGE)
-    if setting is None or setting.value is None or taken.is_policy_value(ranks, setting.name):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(addresses.RANGE)
+    if setting is None or setting.value is None or effective_values.is_policy_value(ctx, setting.name):
         return
     network = addresses.network(settings.bare(setting.value))
-    if network is None or ranks.site.transport not in {None, *taken.WITH_GIDS}:
+    if network is None or ctx.fabric_context.transport not in {None, *effective_values.WITH_GIDS}:
         return
     missed = [
-        str(rail) for rail in addresses.rails(ranks) if rail.version == network.version and not _meet(rail, network)
+        str(rail) for rail in addresses.rails(ctx) if rail.version == network.version and not _meet(rail, network)
     ]
     if missed:
-        yield settings.complaint(
+        yield settings.violation(
             setting,
             f"does not hold the rails' {', '.join(missed[:4])}, so that their HCAs fall to GID 0, which is link-local; "
             "write one prefix that holds the networks of all rails",
@@ -45,20 +45,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(
-        model.Example("the supernet", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"), _RAILS)),
-        model.Example("subnets not known", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"))),
-        model.Example(
+        model.example("the supernet", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"), _RAILS),
+        model.example("subnets not known", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8")),
+        model.example(
             "the pods' part of a rail",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_ADDR_RANGE="10.1.128.0/17"), model.Site(rail_subnets=("10.1.0.0/16",))
-            ),
+            settings.env(NCCL_IB_ADDR_RANGE="10.1.128.0/17"),
+            model.FabricContext(rail_subnets=("10.1.0.0/16",)),
         ),
     ),
     bad=(
-        model.Example("elsewhere", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS)),
-        model.Example(
-            "the first rail only", model.Ranks("a rank", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS)
-        ),
+        model.example("elsewhere", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS),
+        model.example("the first rail only", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, model, settings, taken
+from railwright.fabric.lint import addresses, effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _ROCE_ONLY = frozenset(
@@ -15,22 +15,22 @@ _ROCE_ONLY = frozenset(
         addresses.RANGE,
     }
 )
-_INFINIBAND = model.Site(transport=policies.Transport.INFINIBAND)
-_EFA = model.Site(transport=policies.Transport.EFA)
+_INFINIBAND = model.FabricContext(transport=policies.Transport.INFINIBAND)
+_EFA = model.FabricContext(transport=policies.Transport.EFA)
 _AUTOMATIC = "-1"  # as if unset
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    efa, infiniband = taken.on_efa(ranks), ranks.site.transport is policies.Transport.INFINIBAND
-    for setting in settings.effective(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    efa, infiniband = effective_values.on_efa(ctx), ctx.fabric_context.transport is policies.Transport.INFINIBAND
+    for setting in settings.effective(ctx):
         if setting.value == _AUTOMATIC:
             continue
         if efa and setting.name.startswith("NCCL_IB_"):
-            yield settings.complaint(
+            yield settings.violation(
                 setting, "has no effect on EFA, which NCCL reaches through the libfabric plugin; remove it"
             )
         elif infiniband and setting.name in _ROCE_ONLY:
-            yield settings.complaint(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
+            yield settings.violation(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
 
 
 RULE = model.Rule(
@@ -45,21 +45,19 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.Example("a service level", model.Ranks("a rank", settings.env(NCCL_IB_SL="1"), _INFINIBAND)),
-        model.Example(
+        model.example("a service level", settings.env(NCCL_IB_SL="1"), _INFINIBAND),
+        model.example(
             "a traffic class on RoCE",
-            model.Ranks("a rank", settings.env(NCCL_IB_TC="96"), model.Site(transport=policies.Transport.ROCE)),
+            settings.env(NCCL_IB_TC="96"),
+            model.FabricContext(transport=policies.Transport.ROCE),
         ),
-        model.Example("fabric not known", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"))),
-        model.Example("the plugin's own", model.Ranks("a rank", settings.env(FI_PROVIDER="efa"), _EFA)),
+        model.example("fabric not known", settings.env(NCCL_IB_GID_INDEX="3")),
+        model.example("the plugin's own", settings.env(FI_PROVIDER="efa"), _EFA),
     ),
     bad=(
-        model.Example("a GID index", model.Ranks("a rank", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND)),
-        model.Example("a device list on EFA", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), _EFA)),
-        model.Example(
-            "EFA by its device",
-            model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}),
-        ),
+        model.example("a GID index", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),
+        model.example("a device list on EFA", settings.env(NCCL_IB_HCA="mlx5"), _EFA),
+        model.example("EFA by its device", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, settings, taken
+from railwright.fabric.lint import effective_values, hardware, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_DISABLE"
@@ -10,20 +10,25 @@ _BUILT_IN = frozenset({"ib", "socket"})
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not taken.is_on(ranks, _NAME) or not taken.rdma_requested(ranks) or _by_plugin(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if (
+        setting is None
+        or not effective_values.is_on(ctx, _NAME)
+        or not effective_values.rdma_requested(ctx)
+        or _by_plugin(ctx)
+    ):
         return
-    resources = ", ".join(sorted(hardware.rdma(ranks)))
-    yield settings.complaint(
+    resources = ", ".join(sorted(hardware.rdma(ctx)))
+    yield settings.violation(
         setting, f"turns RDMA off, and the container requests {resources}; remove the variable, or the request"
     )
 
 
-def _by_plugin(ranks: model.Ranks) -> bool:
+def _by_plugin(ctx: model.RankContext) -> bool:
     """True where a plugin carries the data and does not look at the variable."""
-    named = ranks.value("NCCL_NET")
-    return taken.on_efa(ranks) or (named is not None and named.casefold() not in _BUILT_IN)
+    named = ctx.value("NCCL_NET")
+    return effective_values.on_efa(ctx) or (named is not None and named.casefold() not in _BUILT_IN)
 
 
 RULE = model.Rule(
@@ -38,24 +43,18 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
     good=(
-        model.Example("off, and none requested", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1"))),
-        model.Example("requested and on", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED)),
-        model.Example(
+        model.example("off, and none requested", settings.env(NCCL_IB_DISABLE="1")),
+        model.example("requested and on", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
+        model.example(
             "a comparison over TCP",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_DISABLE="1"),
-                model.Site(transport=policies.Transport.TCP),
-                devices=_SHARED,
-            ),
+            settings.env(NCCL_IB_DISABLE="1"),
+            model.FabricContext(transport=policies.Transport.TCP),
+            devices=_SHARED,
         ),
     ),
     bad=(
-        model.Example("requested and off", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED)),
-        model.Example(
-            "SR-IOV functions",
-            model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}),
-        ),
+        model.example("requested and off", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
+        model.example("SR-IOV functions", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}),
     ),
     check=_check,
 )

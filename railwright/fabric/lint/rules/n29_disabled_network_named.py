@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _NAME = "NCCL_NET"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or (setting.value or "").casefold() != "ib" or not taken.is_on(ranks, "NCCL_IB_DISABLE"):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if (
+        setting is None
+        or (setting.value or "").casefold() != "ib"
+        or not effective_values.is_on(ctx, "NCCL_IB_DISABLE")
+    ):
         return
-    yield settings.complaint(
+    yield settings.violation(
         setting, "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
     )
 
@@ -27,12 +31,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        model.Example("required", model.Ranks("a rank", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0"))),
-        model.Example("held to TCP", model.Ranks("a rank", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1"))),
+        model.example("required", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
+        model.example("held to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
     ),
     bad=(
-        model.Example("both", model.Ranks("a rank", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1"))),
-        model.Example("in small letters", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="ib"))),
+        model.example("both", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),
+        model.example("in small letters", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="ib")),
     ),
     check=_check,
 )

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _NAME = "NCCL_IB_DISABLE"
 # Any of these says which network or plugin is meant, or that the plugin of HPC-X is off as well.
 _SETTLED = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not taken.is_on(ranks, _NAME) or taken.on_efa(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx):
         return
-    if all(taken.is_unset(ranks, name) for name in _SETTLED):
-        yield settings.complaint(
+    if all(effective_values.is_unset(ctx, name) for name in _SETTLED):
+        yield settings.violation(
             setting,
             "does not stop a network plugin in the image (HPC-X in NGC images, AWS, Google); to hold NCCL to TCP set "
             "NCCL_NET=Socket as well",
@@ -33,14 +33,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
     good=(
-        model.Example(
-            "with the network named", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="Socket"))
-        ),
-        model.Example(
-            "without plugins", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none"))
-        ),
-        model.Example("not disabled", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="0"))),
+        model.example("with the network named", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="Socket")),
+        model.example("without plugins", settings.env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none")),
+        model.example("not disabled", settings.env(NCCL_IB_DISABLE="0")),
     ),
-    bad=(model.Example("alone", model.Ranks("a rank", settings.env(NCCL_IB_DISABLE="1"))),),
+    bad=(model.example("alone", settings.env(NCCL_IB_DISABLE="1")),),
     check=_check,
 )

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from railwright.fabric.lint import hardware, model, settings, taken
+from railwright.fabric.lint import effective_values, hardware, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_NET"
 _EFA = frozenset({policies.Transport.EFA})
 # Which fabrics a network can carry; of names that are not here nothing is known.
 _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
-    "ib": taken.VERBS,
-    "ibext": taken.VERBS,  # HPC-X; its names carry a version: IBext_v11
+    "ib": effective_values.VERBS,
+    "ibext": effective_values.VERBS,  # HPC-X; its names carry a version: IBext_v11
     "aws libfabric": _EFA,
     "gib": frozenset({policies.Transport.ROCE}),  # Google
     "socket": frozenset({policies.Transport.TCP}),
@@ -18,25 +18,25 @@ _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
 _PLUGINS = frozenset({"ibext", "aws libfabric", "gib"})
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
     network = _family(settings.bare(setting.value))
-    if network in _PLUGINS and ranks.value("NCCL_NET_PLUGIN") == "none":
-        yield settings.complaint(
+    if network in _PLUGINS and ctx.value("NCCL_NET_PLUGIN") == "none":
+        yield settings.violation(
             setting,
             "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
             "remove NCCL_NET_PLUGIN",
         )
-    elif (why := _misfit(network, ranks)) is not None:
-        yield settings.complaint(setting, f"{why}; write {taken.network(ranks)}, or remove it")
+    elif (why := _misfit(network, ctx)) is not None:
+        yield settings.violation(setting, f"{why}; write {effective_values.network(ctx)}, or remove it")
 
 
-def _misfit(network: str, ranks: model.Ranks) -> str | None:
-    transport = policies.Transport.EFA if taken.on_efa(ranks) else ranks.site.transport
-    if network == "socket" and transport is None and taken.rdma_requested(ranks):
-        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.rdma(ranks)))}"
+def _misfit(network: str, ctx: model.RankContext) -> str | None:
+    transport = policies.Transport.EFA if effective_values.on_efa(ctx) else ctx.fabric_context.transport
+    if network == "socket" and transport is None and effective_values.rdma_requested(ctx):
+        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.rdma(ctx)))}"
     if transport is None or transport in _CARRIES.get(network, frozenset(policies.Transport)):
         return None
     return f"is not a network of this fabric ({transport})"
@@ -58,35 +58,25 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.Example(
-            "the fabric's own",
-            model.Ranks("a rank", settings.env(NCCL_NET="IB"), model.Site(transport=policies.Transport.ROCE)),
+        model.example(
+            "the fabric's own", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.ROCE)
         ),
-        model.Example(
-            "the plugin of EFA",
-            model.Ranks("a rank", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}),
+        model.example(
+            "the plugin of EFA", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}
         ),
-        model.Example(
+        model.example(
             "HPC-X on InfiniBand",
-            model.Ranks(
-                "a rank", settings.env(NCCL_NET="IBext_v11"), model.Site(transport=policies.Transport.INFINIBAND)
-            ),
+            settings.env(NCCL_NET="IBext_v11"),
+            model.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        model.Example("Socket, and no RDMA", model.Ranks("a rank", settings.env(NCCL_NET="Socket"))),
+        model.example("Socket, and no RDMA", settings.env(NCCL_NET="Socket")),
     ),
     bad=(
-        model.Example(
-            "Socket with RDMA devices",
-            model.Ranks("a rank", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}),
+        model.example(
+            "Socket with RDMA devices", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}
         ),
-        model.Example(
-            "IB on EFA",
-            model.Ranks("a rank", settings.env(NCCL_NET="IB"), model.Site(transport=policies.Transport.EFA)),
-        ),
-        model.Example(
-            "a plugin that is kept out",
-            model.Ranks("a rank", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
-        ),
+        model.example("IB on EFA", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.EFA)),
+        model.example("a plugin that is kept out", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
     ),
     check=_check,
 )

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_NET"
-_STRICT = model.Site(
+_STRICT = model.FabricContext(
     transport=policies.Transport.ROCE,
     fabric=policies.Fabric(transport=policies.Transport.ROCE, nccl=policies.Nccl(forbid_tcp_fallback=True)),
 )
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    fabric = ranks.site.fabric
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    fabric = ctx.fabric_context.fabric
     strict = fabric is not None and fabric.nccl.forbid_tcp_fallback
-    if strict and taken.rdma_requested(ranks) and taken.is_unset(ranks, _NAME):
-        yield model.Complaint(
+    if strict and effective_values.rdma_requested(ctx) and effective_values.is_unset(ctx, _NAME):
+        yield model.Violation(
             f"{_NAME} is not set, so that NCCL may go on over TCP, which the policy forbids (forbidTcpFallback); set "
-            f"{_NAME}={taken.network(ranks)}",
+            f"{_NAME}={effective_values.network(ctx)}",
             _NAME,
         )
 
@@ -36,10 +36,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        model.Example("named", model.Ranks("a rank", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED)),
-        model.Example("not forbidden", model.Ranks("a rank", devices=_SHARED)),
-        model.Example("no RDMA requested", model.Ranks("a rank", site=_STRICT)),
+        model.example("named", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED),
+        model.example("not forbidden", devices=_SHARED),
+        model.example("no RDMA requested", fabric_context=_STRICT),
     ),
-    bad=(model.Example("unset", model.Ranks("a rank", site=_STRICT, devices=_SHARED)),),
+    bad=(model.example("unset", fabric_context=_STRICT, devices=_SHARED),),
     check=_check,
 )

@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.nccl import algo_proto
 
 WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": algo_proto.ALGORITHMS, "NCCL_PROTO": algo_proto.PROTOCOLS}
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if taken.is_older(ranks, *algo_proto.SINCE):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if effective_values.is_older(ctx, *algo_proto.SINCE):
         return
-    for setting, value in settings.list_values(ranks):
+    for setting, value in settings.list_values(ctx):
         if setting.name not in WORDS:
             continue
         try:
             algo_proto.parse(value, WORDS[setting.name])
         except algo_proto.InvalidChoiceError as error:
-            yield settings.complaint(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
+            yield settings.violation(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
 
 
 RULE = model.Rule(
@@ -32,21 +32,15 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc",
     good=(
-        model.Example("a list", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128"))),
-        model.Example(
-            "functions", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT"))
-        ),
-        model.Example(
-            "a release that ignores it", model.Ranks("a rank", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19))
-        ),
+        model.example("a list", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128")),
+        model.example("functions", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT")),
+        model.example("a release that ignores it", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19)),
     ),
     bad=(
-        model.Example("no such algorithm", model.Ranks("a rank", settings.env(NCCL_ALGO="Rings"))),
-        model.Example("a blank", model.Ranks("a rank", settings.env(NCCL_PROTO="LL, Simple"))),
-        model.Example("no such function", model.Ranks("a rank", settings.env(NCCL_ALGO="AllToAll:Ring"))),
-        model.Example(
-            "a later entry without function", model.Ranks("a rank", settings.env(NCCL_ALGO="AllReduce:Tree;Ring"))
-        ),
+        model.example("no such algorithm", settings.env(NCCL_ALGO="Rings")),
+        model.example("a blank", settings.env(NCCL_PROTO="LL, Simple")),
+        model.example("no such function", settings.env(NCCL_ALGO="AllToAll:Ring")),
+        model.example("a later entry without function", settings.env(NCCL_ALGO="AllReduce:Tree;Ring")),
     ),
     check=_check,
 )

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAMES = frozenset({"NCCL_ALGO", "NCCL_PROTO"})
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    effect = "turns off the tuner of the EFA plugin" if taken.on_efa(ranks) else "keeps NCCL from choosing by itself"
-    for setting in settings.effective(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    effect = (
+        "turns off the tuner of the EFA plugin"
+        if effective_values.on_efa(ctx)
+        else "keeps NCCL from choosing by itself"
+    )
+    for setting in settings.effective(ctx):
         if setting.name in _NAMES and setting.value != "":  # an empty value is N11's
-            yield settings.complaint(setting, f"{effect}, for every size and function; remove it outside of benchmarks")
+            yield settings.violation(setting, f"{effect}, for every size and function; remove it outside of benchmarks")
 
 
 RULE = model.Rule(
@@ -26,14 +30,15 @@ RULE = model.Rule(
         "on EFA either variable turns off the vendor's tuner."
     ),
     source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
-    good=(model.Example("left to NCCL", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARN"))),),
+    good=(model.example("left to NCCL", settings.env(NCCL_DEBUG="WARN")),),
     bad=(
-        model.Example("an algorithm", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring"))),
-        model.Example(
+        model.example("an algorithm", settings.env(NCCL_ALGO="Ring")),
+        model.example(
             "a protocol on EFA",
-            model.Ranks("a rank", settings.env(NCCL_PROTO="Simple"), model.Site(transport=policies.Transport.EFA)),
+            settings.env(NCCL_PROTO="Simple"),
+            model.FabricContext(transport=policies.Transport.EFA),
         ),
-        model.Example("from elsewhere", model.Ranks("a rank", settings.env(NCCL_ALGO=None))),
+        model.example("from elsewhere", settings.env(NCCL_ALGO=None)),
     ),
     check=_check,
 )

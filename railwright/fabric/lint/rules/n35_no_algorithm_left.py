@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.nccl import algo_proto
 
 _NAME = "NCCL_ALGO"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or taken.is_older(ranks, *algo_proto.SINCE):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not setting.value or effective_values.is_older(ctx, *algo_proto.SINCE):
         return
     try:
         chosen = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
@@ -20,7 +20,7 @@ def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
         function for function, words in chosen.items() if words.isdisjoint(algo_proto.ALGORITHMS_BY_FUNCTION[function])
     ]
     if bare:
-        yield settings.complaint(
+        yield settings.violation(
             setting, f"leaves no algorithm for {', '.join(bare)}, which then fail; add Ring, or limit it to a function"
         )
 
@@ -37,14 +37,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc; user guide, NCCL_ALGO",
     good=(
-        model.Example("Ring is left", model.Ranks("a rank", settings.env(NCCL_ALGO="Ring,Tree"))),
-        model.Example("one function", model.Ranks("a rank", settings.env(NCCL_ALGO="AllReduce:Tree"))),
-        model.Example("all but one", model.Ranks("a rank", settings.env(NCCL_ALGO="^Tree"))),
+        model.example("Ring is left", settings.env(NCCL_ALGO="Ring,Tree")),
+        model.example("one function", settings.env(NCCL_ALGO="AllReduce:Tree")),
+        model.example("all but one", settings.env(NCCL_ALGO="^Tree")),
     ),
     bad=(
-        model.Example("Tree for all", model.Ranks("a rank", settings.env(NCCL_ALGO="Tree"))),
-        model.Example("all but Ring", model.Ranks("a rank", settings.env(NCCL_ALGO="^Ring"))),
-        model.Example("PAT cannot reduce to all", model.Ranks("a rank", settings.env(NCCL_ALGO="AllReduce:PAT"))),
+        model.example("Tree for all", settings.env(NCCL_ALGO="Tree")),
+        model.example("all but Ring", settings.env(NCCL_ALGO="^Ring")),
+        model.example("PAT cannot reduce to all", settings.env(NCCL_ALGO="AllReduce:PAT")),
     ),
     check=_check,
 )

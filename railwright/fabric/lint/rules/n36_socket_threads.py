@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _THREADS = "NCCL_SOCKET_NTHREADS"
 _SOCKETS = "NCCL_NSOCKS_PERTHREAD"
@@ -10,17 +10,17 @@ _MOST_THREADS = 16  # net_socket.cc, MAX_THREADS
 _MOST_SOCKETS = 64  # of all threads (net_socket.cc, MAX_SOCKETS)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    threads = taken.number(ranks, _THREADS) or 0
-    for setting, each in taken.numbers(ranks, _THREADS):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    threads = effective_values.number(ctx, _THREADS) or 0
+    for setting, each in effective_values.numbers(ctx, _THREADS):
         if each > _MOST_THREADS:
-            yield settings.complaint(
+            yield settings.violation(
                 setting, f"NCCL supports at most {_MOST_THREADS} threads; set it to {_MOST_THREADS} or less"
             )
-    for setting, sockets in taken.numbers(ranks, _SOCKETS):
+    for setting, sockets in effective_values.numbers(ctx, _SOCKETS):
         least = max(1, threads)  # if unset, NCCL decides by platform, but uses at least one
         if sockets * least > _MOST_SOCKETS:
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"times {_THREADS} ({least}) makes {sockets * least} connections, but NCCL supports at most "
                 f"{_MOST_SOCKETS}; set it to {max(1, _MOST_SOCKETS // least)} or less",
@@ -39,17 +39,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD",
     good=(
-        model.Example(
-            "exactly 64", model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4"))
-        ),
-        model.Example("one of them", model.Ranks("a rank", settings.env(NCCL_NSOCKS_PERTHREAD="8"))),
+        model.example("exactly 64", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4")),
+        model.example("one of them", settings.env(NCCL_NSOCKS_PERTHREAD="8")),
     ),
     bad=(
-        model.Example("too many threads", model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="17"))),
-        model.Example(
-            "too many together",
-            model.Ranks("a rank", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
-        ),
+        model.example("too many threads", settings.env(NCCL_SOCKET_NTHREADS="17")),
+        model.example("too many together", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
     ),
     check=_check,
 )

@@ -2,32 +2,32 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_CROSS_NIC"
 _SAME_NIC = 0
 
 
-def _site(*, rail_only: bool) -> model.Site:
+def _site(*, rail_only: bool) -> model.FabricContext:
     rails = (policies.Rail(name="rail0"), policies.Rail(name="rail1"))
     fabric = policies.Fabric(transport=policies.Transport.ROCE, rails=rails, nccl=policies.Nccl(rail_only=rail_only))
-    return model.Site(transport=fabric.transport, fabric=fabric)
+    return model.FabricContext(transport=fabric.transport, fabric=fabric)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    fabric = ranks.site.fabric
-    if fabric is None or len(fabric.rails) < 2 or taken.is_policy_value(ranks, _NAME):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    fabric = ctx.fabric_context.fabric
+    if fabric is None or len(fabric.rails) < 2 or effective_values.is_policy_value(ctx, _NAME):
         return
-    for setting, number in taken.numbers(ranks, _NAME):
+    for setting, number in effective_values.numbers(ctx, _NAME):
         if fabric.nccl.rail_only and number != _SAME_NIC:
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 "lets NCCL cross rails, and the policy says that they do not reach each other (railOnly); "
                 "write 0 or remove it",
             )
         elif not fabric.nccl.rail_only and number == _SAME_NIC:
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 "keeps NCCL from crossing rails, and in the policy they reach each other, so it may cost "
                 "bandwidth; remove it, or have the policy say railOnly",
@@ -46,22 +46,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/search.cc; user guide, NCCL_CROSS_NIC",
     good=(
-        model.Example(
-            "rail-only, as the policy says",
-            model.Ranks("a rank", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=True)),
-        ),
-        model.Example(
-            "NCCL's default on a connected fabric",
-            model.Ranks("a rank", settings.env(NCCL_CROSS_NIC="2"), _site(rail_only=False)),
-        ),
-        model.Example("no policy", model.Ranks("a rank", settings.env(NCCL_CROSS_NIC="0"))),
+        model.example("rail-only, as the policy says", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=True)),
+        model.example("NCCL's default on a connected fabric", settings.env(NCCL_CROSS_NIC="2"), _site(rail_only=False)),
+        model.example("no policy", settings.env(NCCL_CROSS_NIC="0")),
     ),
     bad=(
-        model.Example(
-            "rails that do not meet",
-            model.Ranks("a rank", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
-        ),
-        model.Example("rails that do", model.Ranks("a rank", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False))),
+        model.example("rails that do not meet", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
+        model.example("rails that do", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
     ),
     check=_check,
 )

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.accelerators < 2:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.accelerators < 2:
         return
-    advice = f"and the container has {ranks.accelerators} accelerators; remove it outside of benchmarks"
-    for setting, number in taken.numbers(ranks, "NCCL_P2P_DISABLE"):
+    advice = f"and the container has {ctx.accelerators} accelerators; remove it outside of benchmarks"
+    for setting, number in effective_values.numbers(ctx, "NCCL_P2P_DISABLE"):
         if number == 1:  # it acts on this number only (src/graph/paths.cc)
-            yield settings.complaint(setting, f"turns NVLink and PCIe between GPUs off, {advice}")
-    for setting, number in taken.numbers(ranks, "NCCL_SHM_DISABLE"):
+            yield settings.violation(setting, f"turns NVLink and PCIe between GPUs off, {advice}")
+    for setting, number in effective_values.numbers(ctx, "NCCL_SHM_DISABLE"):
         if number != 0:
-            yield settings.complaint(setting, f"turns shared memory between ranks off, {advice}")
+            yield settings.violation(setting, f"turns shared memory between ranks off, {advice}")
 
 
 RULE = model.Rule(
@@ -29,15 +29,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
     good=(
-        model.Example(
-            "one GPU",
-            model.Ranks("a rank", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
-        ),
-        model.Example("on", model.Ranks("a rank", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8)),
+        model.example("one GPU", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
+        model.example("on", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
     ),
     bad=(
-        model.Example("NVLink off", model.Ranks("a rank", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8)),
-        model.Example("shared memory off", model.Ranks("a rank", settings.env(NCCL_SHM_DISABLE="1"), accelerators=2)),
+        model.example("NVLink off", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8),
+        model.example("shared memory off", settings.env(NCCL_SHM_DISABLE="1"), accelerators=2),
     ),
     check=_check,
 )

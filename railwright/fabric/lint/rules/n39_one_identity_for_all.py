@@ -10,19 +10,19 @@ _EFFECTS = {
 }
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.list_values(ranks):
-        if setting.name in _EFFECTS and value and _is_shared(setting, ranks):
-            yield settings.complaint(
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value in settings.list_values(ctx):
+        if setting.name in _EFFECTS and value and _is_shared(setting, ctx):
+            yield settings.violation(
                 setting, f"is the same in all pods of the template: {_EFFECTS[setting.name]}; remove it"
             )
 
 
-def _is_shared(setting: model.Setting, ranks: model.Ranks) -> bool:
+def _is_shared(setting: model.Setting, ctx: model.RankContext) -> bool:
     """A launcher's mpirun gives it to the whole job, a template to its own pods."""
-    several = (ranks.job or 1) > 1
+    several = (ctx.job or 1) > 1
     everywhere = setting.origin is model.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"
-    return (ranks.count or 1) > 1 or (several and everywhere)
+    return (ctx.count or 1) > 1 or (several and everywhere)
 
 
 RULE = model.Rule(
@@ -37,16 +37,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/bootstrap.cc",
     good=(
-        model.Example("one pod", model.Ranks("a rank", settings.env(NCCL_HOSTID="node1"), count=1, job=1)),
-        model.Example("from the pod", model.Ranks("a rank", settings.env(NCCL_HOSTID=None), count=8, job=64)),
-        model.Example("not known how many", model.Ranks("a rank", settings.env(NCCL_HOSTID="node1"))),
+        model.example("one pod", settings.env(NCCL_HOSTID="node1"), count=1, job=1),
+        model.example("from the pod", settings.env(NCCL_HOSTID=None), count=8, job=64),
+        model.example("not known how many", settings.env(NCCL_HOSTID="node1")),
     ),
     bad=(
-        model.Example("eight pods on one host", model.Ranks("a rank", settings.env(NCCL_HOSTID="node1"), count=8)),
-        model.Example(
-            "one address for the job",
-            model.Ranks("a rank", settings.env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16),
-        ),
+        model.example("eight pods on one host", settings.env(NCCL_HOSTID="node1"), count=8),
+        model.example("one address for the job", settings.env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16),
     ),
     check=_check,
 )

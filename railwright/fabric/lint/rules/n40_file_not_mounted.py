@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _EFFECTS = {
     "NCCL_TOPO_FILE": "NCCL ignores a topology file that is missing",
@@ -12,25 +12,25 @@ _IN_IMAGES = ("/opt/amazon/",)  # where images of AWS hold those of their plugin
 _DEFAULT = "/var/run/nvidia-topologyd/virtualTopology.xml"  # where NCCL looks anyway
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.capabilities is None:  # no pod is seen, so neither are its mounts
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.capabilities is None:  # no pod is seen, so neither are its mounts
         return
-    for setting, value in settings.list_values(ranks):
+    for setting, value in settings.list_values(ctx):
         path = settings.bare(value)
         if (
             setting.name not in _EFFECTS
             or not path
-            or _present(path, ranks)
-            or taken.is_policy_value(ranks, setting.name)
+            or _present(path, ctx)
+            or effective_values.is_policy_value(ctx, setting.name)
         ):
             continue
-        yield settings.complaint(
+        yield settings.violation(
             setting, f"no volume is mounted there, and {_EFFECTS[setting.name]}; mount it, unless the image holds it"
         )
 
 
-def _present(path: str, ranks: model.Ranks) -> bool:
-    mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ranks.mounts)
+def _present(path: str, ctx: model.RankContext) -> bool:
+    mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ctx.mounts)
     return mounted or path == _DEFAULT or path.startswith(_IN_IMAGES)
 
 
@@ -46,32 +46,21 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
     good=(
-        model.Example(
+        model.example(
             "mounted",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"),
-                capabilities=frozenset(),
-                mounts={"/opt/microsoft": "hostPath"},
-            ),
+            settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"),
+            capabilities=frozenset(),
+            mounts={"/opt/microsoft": "hostPath"},
         ),
-        model.Example(
-            "no pod is seen", model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"))
-        ),
+        model.example("no pod is seen", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
     ),
     bad=(
-        model.Example(
-            "not mounted",
-            model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
-        ),
-        model.Example(
+        model.example("not mounted", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
+        model.example(
             "mounted beside it",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_GRAPH_FILE="/data2/graph.xml"),
-                capabilities=frozenset(),
-                mounts={"/data": "other"},
-            ),
+            settings.env(NCCL_GRAPH_FILE="/data2/graph.xml"),
+            capabilities=frozenset(),
+            mounts={"/data": "other"},
         ),
     ),
     check=_check,

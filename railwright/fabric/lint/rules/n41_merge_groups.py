@@ -5,38 +5,38 @@ from collections.abc import Iterator
 from railwright.fabric.lint import model, settings
 
 _NAME = "NCCL_NET_FORCE_MERGE"
-_NODES = model.Site(devices=(("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),))
+_NODES = model.FabricContext(devices=(("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),))
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     text = settings.bare(setting.value or "") if setting else ""
     if setting is None or not text:
         return
     groups = [_names(group) for group in text.removesuffix(";").split(";")]
     if not all(groups):
-        yield settings.complaint(
+        yield settings.violation(
             setting, "has a group without a name, at which NCCL may loop for ever; write groups as a,b;c,d"
         )
     named = [name for group in groups for name in group]
-    if lacking := [settings.quote(name) for name in dict.fromkeys(named) if _lacking(name, ranks.site)]:
-        yield settings.complaint(
+    if lacking := [settings.quote(name) for name in dict.fromkeys(named) if _lacking(name, ctx.fabric_context)]:
+        yield settings.violation(
             setting,
             f"{', '.join(lacking)}: no node of the fabric has such a device, and NCCL fails at start; names are exact",
         )
     elif len(set(named)) < len(named):
-        yield settings.complaint(setting, "names a device twice, and NCCL fails at start; name each once")
+        yield settings.violation(setting, "names a device twice, and NCCL fails at start; name each once")
 
 
 def _names(group: str) -> list[str]:
     return [name for name in group.split(",") if name.partition(":")[0]]
 
 
-def _lacking(name: str, site: model.Site) -> bool:
+def _lacking(name: str, fabric_context: model.FabricContext) -> bool:
     """Devices handed out one by one have names that nobody knows before."""
-    if site.exclusive or not site.devices:
+    if fabric_context.exclusive or not fabric_context.devices:
         return False
-    return all(name.partition(":")[0] not in devices for devices in site.devices)
+    return all(name.partition(":")[0] not in devices for devices in fabric_context.devices)
 
 
 RULE = model.Rule(
@@ -50,19 +50,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/topo.cc",
     good=(
-        model.Example(
-            "two pairs", model.Ranks("a rank", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2,mlx5_3"), _NODES)
-        ),
-        model.Example(
-            "a semicolon at the end", model.Ranks("a rank", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;"))
-        ),
+        model.example("two pairs", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2,mlx5_3"), _NODES),
+        model.example("a semicolon at the end", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;")),
     ),
     bad=(
-        model.Example("an empty group", model.Ranks("a rank", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0;,;mlx5_1"))),
-        model.Example("nothing between semicolons", model.Ranks("a rank", settings.env(NCCL_NET_FORCE_MERGE="a;;b"))),
-        model.Example(
-            "no such device", model.Ranks("a rank", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_9"), _NODES)
-        ),
+        model.example("an empty group", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0;,;mlx5_1")),
+        model.example("nothing between semicolons", settings.env(NCCL_NET_FORCE_MERGE="a;;b")),
+        model.example("no such device", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_9"), _NODES),
     ),
     check=_check,
 )

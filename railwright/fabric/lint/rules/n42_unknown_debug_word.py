@@ -11,17 +11,17 @@ _SUBSYSTEMS = (
 )
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, value in settings.list_values(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, value in settings.list_values(ctx):
         text = settings.bare(value)
         if not text:
             continue
         if setting.name == "NCCL_DEBUG" and text.upper() not in _LEVELS:
-            yield settings.complaint(
+            yield settings.violation(
                 setting, f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
             )
         if setting.name == "NCCL_DEBUG_SUBSYS" and (unknown := _unknown(text)):
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it",
             )
@@ -44,14 +44,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
     good=(
-        model.Example("any case", model.Ranks("a rank", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET"))),
-        model.Example("all but one", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL"))),
+        model.example("any case", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET")),
+        model.example("all but one", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL")),
     ),
     bad=(
-        model.Example("no such level", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARNING"))),
-        model.Example("a number", model.Ranks("a rank", settings.env(NCCL_DEBUG="1"))),
-        model.Example("no such subsystem", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK"))),
-        model.Example("^ inside", model.Ranks("a rank", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL"))),
+        model.example("no such level", settings.env(NCCL_DEBUG="WARNING")),
+        model.example("a number", settings.env(NCCL_DEBUG="1")),
+        model.example("no such subsystem", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK")),
+        model.example("^ inside", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL")),
     ),
     check=_check,
 )

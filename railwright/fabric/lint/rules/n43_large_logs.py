@@ -8,10 +8,10 @@ _NAME = "NCCL_DEBUG"
 _LOUD = frozenset({"INFO", "TRACE"})
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     if setting is not None and settings.bare(setting.value or "").upper() in _LOUD:
-        yield settings.complaint(setting, "makes large logs from every rank; write WARN in production")
+        yield settings.violation(setting, "makes large logs from every rank; write WARN in production")
 
 
 RULE = model.Rule(
@@ -24,10 +24,10 @@ RULE = model.Rule(
         "built in, one for each call. Right for finding out, too much for a large job in production."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG",
-    good=(model.Example("warnings", model.Ranks("a rank", settings.env(NCCL_DEBUG="WARN"))),),
+    good=(model.example("warnings", settings.env(NCCL_DEBUG="WARN")),),
     bad=(
-        model.Example("info", model.Ranks("a rank", settings.env(NCCL_DEBUG="INFO"))),
-        model.Example("trace", model.Ranks("a rank", settings.env(NCCL_DEBUG="trace"))),
+        model.example("info", settings.env(NCCL_DEBUG="INFO")),
+        model.example("trace", settings.env(NCCL_DEBUG="trace")),
     ),
     check=_check,
 )

@@ -9,31 +9,31 @@ _STREAMS = ("/dev/", "/proc/")
 _PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other pod sees
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
     value = settings.bare(setting.value or "") if setting else ""
     if setting is None or not value or value.startswith(_STREAMS):
         return
-    if why := _overwritten(setting, value, ranks):
-        yield settings.complaint(
+    if why := _overwritten(setting, value, ctx):
+        yield settings.violation(
             setting, f"{why} overwrite each other's log; put %h (host) and %p (process) into the name"
         )
 
 
-def _overwritten(setting: model.Setting, value: str, ranks: model.Ranks) -> str | None:
+def _overwritten(setting: model.Setting, value: str, ctx: model.RankContext) -> str | None:
     processes, hosts = "%p" in value, "%h" in value
-    if not processes and ranks.accelerators > 1:
+    if not processes and ctx.accelerators > 1:
         return "the processes of a container"
-    if not hosts and (ranks.count or 1) > 1 and _elsewhere(value, ranks):
+    if not hosts and (ctx.count or 1) > 1 and _elsewhere(value, ctx):
         return "the pods of the template"
-    by_launcher = setting.origin is model.Origin.MPIRUN and (ranks.job or 1) > 1
+    by_launcher = setting.origin is model.Origin.MPIRUN and (ctx.job or 1) > 1
     return "the ranks of the job" if by_launcher and not processes and not hosts else None
 
 
-def _elsewhere(path: str, ranks: model.Ranks) -> bool:
+def _elsewhere(path: str, ctx: model.RankContext) -> bool:
     """True for a file on a volume that other pods may mount as well; a container's own files are its own."""
-    holding = [mount for mount in ranks.mounts if path.startswith(f"{mount.rstrip('/')}/")]
-    return bool(holding) and ranks.mounts[max(holding, key=len)] not in _PRIVATE
+    holding = [mount for mount in ctx.mounts if path.startswith(f"{mount.rstrip('/')}/")]
+    return bool(holding) and ctx.mounts[max(holding, key=len)] not in _PRIVATE
 
 
 RULE = model.Rule(
@@ -47,32 +47,23 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
     good=(
-        model.Example(
-            "host and process",
-            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/logs/nccl.%h.%p"), accelerators=8, count=4),
-        ),
-        model.Example(
+        model.example("host and process", settings.env(NCCL_DEBUG_FILE="/logs/nccl.%h.%p"), accelerators=8, count=4),
+        model.example(
             "one rank a pod, and a file of its own",
-            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=1, count=4),
+            settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"),
+            accelerators=1,
+            count=4,
         ),
-        model.Example(
-            "standard error", model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/dev/stderr"), accelerators=8)
-        ),
+        model.example("standard error", settings.env(NCCL_DEBUG_FILE="/dev/stderr"), accelerators=8),
     ),
     bad=(
-        model.Example(
-            "eight processes",
-            model.Ranks("a rank", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=8),
-        ),
-        model.Example(
+        model.example("eight processes", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=8),
+        model.example(
             "a shared volume",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_DEBUG_FILE="/shared/nccl.%p.log"),
-                accelerators=8,
-                count=2,
-                mounts={"/shared": "other"},
-            ),
+            settings.env(NCCL_DEBUG_FILE="/shared/nccl.%p.log"),
+            accelerators=8,
+            count=2,
+            mounts={"/shared": "other"},
         ),
     ),
     check=_check,

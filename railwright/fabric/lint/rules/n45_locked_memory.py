@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, taken
+from railwright.fabric.lint import effective_values, hardware, model
 from railwright.fabric.policy import model as policies
 
 _LOCK = frozenset({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"})
@@ -10,18 +10,18 @@ _ROOT = 0
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.capabilities is None or not taken.rdma_requested(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.capabilities is None or not effective_values.rdma_requested(ctx):
         return
-    granted = ranks.privileged or not _LOCK.isdisjoint(ranks.capabilities)
-    resources = ", ".join(sorted(hardware.rdma(ranks)))
-    if granted and ranks.run_as_user not in {None, _ROOT}:
-        yield model.Complaint(
-            f"the container requests {resources} and runs as user {ranks.run_as_user}, for whom IPC_LOCK does not "
+    granted = ctx.privileged or not _LOCK.isdisjoint(ctx.capabilities)
+    resources = ", ".join(sorted(hardware.rdma(ctx)))
+    if granted and ctx.run_as_user not in {None, _ROOT}:
+        yield model.Violation(
+            f"the container requests {resources} and runs as user {ctx.run_as_user}, for whom IPC_LOCK does not "
             "count: memory registration fails unless the nodes' runtime sets memlock unlimited; run as root, or set it"
         )
-    elif not granted and not _known_unlimited(ranks.site.fabric):
-        yield model.Complaint(
+    elif not granted and not _known_unlimited(ctx.fabric_context.fabric):
+        yield model.Violation(
             f"the container requests {resources} without IPC_LOCK: memory registration fails unless the nodes' runtime "
             "sets memlock unlimited; add IPC_LOCK to securityContext.capabilities.add"
         )
@@ -44,19 +44,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206",
     good=(
-        model.Example(
-            "granted", model.Ranks("a rank", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0)
-        ),
-        model.Example("privileged", model.Ranks("a rank", devices=_SHARED, capabilities=frozenset(), privileged=True)),
-        model.Example("no RDMA", model.Ranks("a rank", capabilities=frozenset())),
-        model.Example("no pod is seen", model.Ranks("a rank", devices=_SHARED)),
+        model.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
+        model.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
+        model.example("no RDMA", capabilities=frozenset()),
+        model.example("no pod is seen", devices=_SHARED),
     ),
     bad=(
-        model.Example("not granted", model.Ranks("a rank", devices=_SHARED, capabilities=frozenset())),
-        model.Example(
-            "granted to a user",
-            model.Ranks("a rank", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000),
-        ),
+        model.example("not granted", devices=_SHARED, capabilities=frozenset()),
+        model.example("granted to a user", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000),
     ),
     check=_check,
 )

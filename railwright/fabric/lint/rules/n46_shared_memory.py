@@ -10,24 +10,24 @@ _UNLIMITED = 0
 _OF_THE_HOST = "hostPath"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.accelerators < 2 or ranks.capabilities is None:  # None: no pod is seen
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.accelerators < 2 or ctx.capabilities is None:  # None: no pod is seen
         return
-    size = ranks.shared_memory
-    if size is None and _kind(ranks) != _OF_THE_HOST:
-        yield model.Complaint(
-            f"the container has {ranks.accelerators} accelerators and no memory volume at {names.DEV_SHM}, where the "
+    size = ctx.shared_memory
+    if size is None and _kind(ctx) != _OF_THE_HOST:
+        yield model.Violation(
+            f"the container has {ctx.accelerators} accelerators and no memory volume at {names.DEV_SHM}, where the "
             "runtime gives 64 MiB; mount an emptyDir with medium: Memory there"
         )
     elif size is not None and _UNLIMITED < size < _LEAST:
-        yield model.Complaint(
-            f"the memory volume at {names.DEV_SHM} holds {size} bytes, and {ranks.accelerators} accelerators need "
+        yield model.Violation(
+            f"the memory volume at {names.DEV_SHM} holds {size} bytes, and {ctx.accelerators} accelerators need "
             "1Gi or more; raise its sizeLimit"
         )
 
 
-def _kind(ranks: model.Ranks) -> str | None:
-    return ranks.mounts.get(names.DEV_SHM)
+def _kind(ctx: model.RankContext) -> str | None:
+    return ctx.mounts.get(names.DEV_SHM)
 
 
 RULE = model.Rule(
@@ -42,23 +42,15 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
     good=(
-        model.Example("1 GiB", model.Ranks("a rank", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30)),
-        model.Example("no limit", model.Ranks("a rank", accelerators=8, capabilities=frozenset(), shared_memory=0)),
-        model.Example("one GPU", model.Ranks("a rank", accelerators=1, capabilities=frozenset())),
-        model.Example(
-            "the host's own",
-            model.Ranks("a rank", accelerators=8, capabilities=frozenset(), mounts={"/dev/shm": "hostPath"}),  # noqa: S108 - the POSIX shared-memory mount
-        ),
+        model.example("1 GiB", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30),
+        model.example("no limit", accelerators=8, capabilities=frozenset(), shared_memory=0),
+        model.example("one GPU", accelerators=1, capabilities=frozenset()),
+        model.example("the host's own", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "hostPath"}),
     ),
     bad=(
-        model.Example("none", model.Ranks("a rank", accelerators=2, capabilities=frozenset())),
-        model.Example(
-            "half of it", model.Ranks("a rank", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29)
-        ),
-        model.Example(
-            "on disk",
-            model.Ranks("a rank", accelerators=8, capabilities=frozenset(), mounts={"/dev/shm": "emptyDir"}),  # noqa: S108 - the POSIX shared-memory mount
-        ),
+        model.example("none", accelerators=2, capabilities=frozenset()),
+        model.example("half of it", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29),
+        model.example("on disk", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "emptyDir"}),
     ),
     check=_check,
 )

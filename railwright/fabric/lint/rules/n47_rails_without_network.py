@@ -7,26 +7,26 @@ from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_HCA"
-_SHARED = model.Site(transport=policies.Transport.ROCE, exclusive=False)
+_SHARED = model.FabricContext(transport=policies.Transport.ROCE, exclusive=False)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not setting.value or not ranks.networks or not _applies(ranks.site):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not setting.value or not ctx.networks or not _applies(ctx.fabric_context):
         return
     devices = _devices(settings.bare(setting.value))
-    expected = len(devices) - _without_network(ranks.site.fabric)
-    if ranks.networks < expected:
-        yield settings.complaint(
+    expected = len(devices) - _without_network(ctx.fabric_context.fabric)
+    if ctx.networks < expected:
+        yield settings.violation(
             setting,
-            f"names {len(devices)} devices, and the pod selects {ranks.networks} secondary networks: a RoCE device "
+            f"names {len(devices)} devices, and the pod selects {ctx.networks} secondary networks: a RoCE device "
             "without an interface in the pod has no GID there; select one network for each, or name fewer devices",
         )
 
 
-def _applies(site: model.Site) -> bool:
+def _applies(fabric_context: model.FabricContext) -> bool:
     """SR-IOV brings the device with its network; other transports need no interface."""
-    return site.transport is policies.Transport.ROCE and not site.exclusive
+    return fabric_context.transport is policies.Transport.ROCE and not fabric_context.exclusive
 
 
 def _devices(value: str) -> frozenset[lists.Entry]:
@@ -52,28 +52,22 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
     good=(
-        model.Example(
-            "one network each",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
-        ),
-        model.Example("a prefix", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2)),
-        model.Example(
-            "the host's network", model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0)
-        ),
-        model.Example(
+        model.example("one network each", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
+        model.example("a prefix", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2),
+        model.example("the host's network", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0),
+        model.example(
             "InfiniBand needs none",
-            model.Ranks(
-                "a rank",
-                settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-                model.Site(transport=policies.Transport.INFINIBAND, exclusive=False),
-                networks=1,
-            ),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            model.FabricContext(transport=policies.Transport.INFINIBAND, exclusive=False),
+            networks=1,
         ),
     ),
     bad=(
-        model.Example(
+        model.example(
             "four devices, three networks",
-            model.Ranks("a rank", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"), _SHARED, networks=3),
+            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
+            _SHARED,
+            networks=3,
         ),
     ),
     check=_check,

@@ -7,12 +7,12 @@ from railwright.fabric.lint import model, settings
 _SHOWN = 3  # images that a message repeats
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if len(ranks.images) < 2:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if len(ctx.images) < 2:
         return
-    listed = sorted(settings.quote(image) for image in ranks.images)
+    listed = sorted(settings.quote(image) for image in ctx.images)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    yield model.Complaint(
+    yield model.Violation(
         f"the ranks of this job run {', '.join(listed[:_SHOWN])}{more}: NCCL stops at start where its versions differ; "
         "use one image for all ranks"
     )
@@ -29,13 +29,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/init.cc",
     good=(
-        model.Example("one image", model.Ranks("a rank", images=frozenset({"example.com/train:1"}))),
-        model.Example("not known", model.Ranks("a rank")),
+        model.example("one image", images=frozenset({"example.com/train:1"})),
+        model.example("not known"),
     ),
-    bad=(
-        model.Example(
-            "two releases", model.Ranks("a rank", images=frozenset({"example.com/train:1", "example.com/train:2"}))
-        ),
-    ),
+    bad=(model.example("two releases", images=frozenset({"example.com/train:1", "example.com/train:2"})),),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _NAME = "NCCL_IB_TIMEOUT"
 _MOST = 23
@@ -11,13 +11,13 @@ _LONGEST = 31  # beyond it the wait has no end, and the number is out of range: 
 _RETRIES = 7  # NCCL's default
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if taken.is_policy_value(ranks, _NAME):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if effective_values.is_policy_value(ctx, _NAME):
         return
-    retries = taken.number(ranks, "NCCL_IB_RETRY_CNT")
-    for setting, exponent in taken.numbers(ranks, _NAME):
+    retries = effective_values.number(ctx, "NCCL_IB_RETRY_CNT")
+    for setting, exponent in effective_values.numbers(ctx, _NAME):
         if _MOST < exponent <= _LONGEST:
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"a dead link shows after {_format_delay(exponent, _RETRIES if retries is None else retries)}; "
                 "20 is NCCL's default, 22 rides out route changes of large fabrics",
@@ -41,12 +41,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
     good=(
-        model.Example("for large fabrics", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="22"))),
-        model.Example("the last that is quiet", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="23"))),
+        model.example("for large fabrics", settings.env(NCCL_IB_TIMEOUT="22")),
+        model.example("the last that is quiet", settings.env(NCCL_IB_TIMEOUT="23")),
     ),
     bad=(
-        model.Example("nine minutes", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="24"))),
-        model.Example("the longest", model.Ranks("a rank", settings.env(NCCL_IB_TIMEOUT="31"))),
+        model.example("nine minutes", settings.env(NCCL_IB_TIMEOUT="24")),
+        model.example("the longest", settings.env(NCCL_IB_TIMEOUT="31")),
     ),
     check=_check,
 )

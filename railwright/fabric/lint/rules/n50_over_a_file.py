@@ -11,25 +11,25 @@ _OF_AZURE = "azhpc", "azurehpc"  # words in the names of images built from those
 _HOSTS = "hostPath"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    written = {each.name: each for each in reversed(ranks.settings) if each.origin is model.Origin.FILE}
-    for setting in settings.effective(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    written = {each.name: each for each in reversed(ctx.settings) if each.origin is model.Origin.FILE}
+    for setting in settings.effective(ctx):
         if setting.origin is model.Origin.FILE:
             continue
         line = written.get(setting.name)
         if line is not None and line.value != setting.value:
-            yield settings.complaint(
+            yield settings.violation(
                 setting, f"wins over {settings.format_setting(line)} of the nccl.conf; keep one of them"
             )
-        elif line is None and setting.name in _AZURE and _with_azures_file(ranks):
-            yield settings.complaint(
+        elif line is None and setting.name in _AZURE and _with_azures_file(ctx):
+            yield settings.violation(
                 setting, f"wins over the {names.NCCL_CONF_PATH} that Azure's HPC images hold; remove it to keep theirs"
             )
 
 
-def _with_azures_file(ranks: model.Ranks) -> bool:
-    of_the_host = ranks.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
-    return of_the_host or any(word in (ranks.image or "") for word in _OF_AZURE)
+def _with_azures_file(ctx: model.RankContext) -> bool:
+    of_the_host = ctx.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
+    return of_the_host or any(word in (ctx.image or "") for word in _OF_AZURE)
 
 
 RULE = model.Rule(
@@ -44,32 +44,25 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
     good=(
-        model.Example(
+        model.example(
             "the same value in both",
-            model.Ranks(
-                "a rank",
-                (
-                    model.Setting("NCCL_IB_TC", "96", "env[0]"),
-                    model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
-                ),
+            (
+                model.Setting("NCCL_IB_TC", "96", "env[0]"),
+                model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
             ),
         ),
-        model.Example("no file is known", model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"))),
+        model.example("no file is known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
     ),
     bad=(
-        model.Example(
+        model.example(
             "another value",
-            model.Ranks(
-                "a rank",
-                (
-                    model.Setting("NCCL_IB_TC", "106", "env[0]"),
-                    model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
-                ),
+            (
+                model.Setting("NCCL_IB_TC", "106", "env[0]"),
+                model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
             ),
         ),
-        model.Example(
-            "an image of Azure",
-            model.Ranks("a rank", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), image="example.com/azhpc/ubuntu:24.04"),
+        model.example(
+            "an image of Azure", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), image="example.com/azhpc/ubuntu:24.04"
         ),
     ),
     check=_check,

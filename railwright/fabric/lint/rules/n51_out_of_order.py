@@ -2,28 +2,28 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_OOO_RQ"
 _ROUTING = "NCCL_IB_ADAPTIVE_ROUTING"
-_ROCE = model.Site(transport=policies.Transport.ROCE)
+_ROCE = model.FabricContext(transport=policies.Transport.ROCE)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is None or not taken.is_on(ranks, _NAME) or taken.on_efa(ranks) or not _static(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx) or not _static(ctx):
         return
-    yield settings.complaint(
+    yield settings.violation(
         setting, f"needs adaptive routing, which is off here; set {_ROUTING}=1 where the fabric does it, or remove this"
     )
 
 
-def _static(ranks: model.Ranks) -> bool:
+def _static(ctx: model.RankContext) -> bool:
     """True where adaptive routing is known to be off: by its variable, or by its default on RoCE."""
-    if taken.is_unset(ranks, _ROUTING):
-        return ranks.site.transport in taken.WITH_GIDS
-    return taken.number(ranks, _ROUTING) == 0
+    if effective_values.is_unset(ctx, _ROUTING):
+        return ctx.fabric_context.transport in effective_values.WITH_GIDS
+    return effective_values.number(ctx, _ROUTING) == 0
 
 
 RULE = model.Rule(
@@ -37,22 +37,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_OOO_RQ",
     good=(
-        model.Example(
-            "both", model.Ranks("a rank", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE)
-        ),
-        model.Example(
+        model.example("both", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE),
+        model.example(
             "the default on InfiniBand",
-            model.Ranks(
-                "a rank", settings.env(NCCL_IB_OOO_RQ="1"), model.Site(transport=policies.Transport.INFINIBAND)
-            ),
+            settings.env(NCCL_IB_OOO_RQ="1"),
+            model.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        model.Example("fabric not known", model.Ranks("a rank", settings.env(NCCL_IB_OOO_RQ="1"))),
+        model.example("fabric not known", settings.env(NCCL_IB_OOO_RQ="1")),
     ),
     bad=(
-        model.Example(
-            "turned off", model.Ranks("a rank", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0"))
-        ),
-        model.Example("the default on RoCE", model.Ranks("a rank", settings.env(NCCL_IB_OOO_RQ="1"), _ROCE)),
+        model.example("turned off", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0")),
+        model.example("the default on RoCE", settings.env(NCCL_IB_OOO_RQ="1"), _ROCE),
     ),
     check=_check,
 )

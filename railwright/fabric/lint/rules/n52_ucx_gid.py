@@ -9,11 +9,11 @@ _INDEX = "UCX_IB_GID_INDEX"
 _AUTOMATIC = "auto"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting, index = ranks.setting(_NAME), ranks.setting(_INDEX)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting, index = ctx.setting(_NAME), ctx.setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
-    yield settings.complaint(setting, f"and {settings.format_setting(index)} exclude each other; remove one of them")
+    yield settings.violation(setting, f"and {settings.format_setting(index)} exclude each other; remove one of them")
 
 
 RULE = model.Rule(
@@ -27,16 +27,11 @@ RULE = model.Rule(
     ),
     source="openucx/ucx src/uct/ib",
     good=(
-        model.Example("subnets", model.Ranks("a rank", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16"))),
-        model.Example(
-            "an automatic index",
-            model.Ranks("a rank", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="auto")),
+        model.example("subnets", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16")),
+        model.example(
+            "an automatic index", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="auto")
         ),
     ),
-    bad=(
-        model.Example(
-            "both", model.Ranks("a rank", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3"))
-        ),
-    ),
+    bad=(model.example("both", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3")),),
     check=_check,
 )

@@ -9,11 +9,11 @@ _SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 _ON = ("1", "y", "t")  # NVSHMEM looks at the first letter of a boolean
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting, switch = ranks.setting(_NAME), ranks.setting(_SWITCH)
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting, switch = ctx.setting(_NAME), ctx.setting(_SWITCH)
     if setting is None or (switch is not None and (switch.value is None or switch.value.lower().startswith(_ON))):
         return
-    yield settings.complaint(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")
+    yield settings.violation(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")
 
 
 RULE = model.Rule(
@@ -27,18 +27,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nvshmem src/include/host/env",
     good=(
-        model.Example(
-            "with the switch",
-            model.Ranks("a rank", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")),
-        ),
-        model.Example("neither", model.Ranks("a rank", settings.env(NVSHMEM_REMOTE_TRANSPORT="ibrc"))),
+        model.example("with the switch", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")),
+        model.example("neither", settings.env(NVSHMEM_REMOTE_TRANSPORT="ibrc")),
     ),
     bad=(
-        model.Example("without", model.Ranks("a rank", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1"))),
-        model.Example(
-            "switched off",
-            model.Ranks("a rank", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")),
-        ),
+        model.example("without", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1")),
+        model.example("switched off", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")),
     ),
     check=_check,
 )

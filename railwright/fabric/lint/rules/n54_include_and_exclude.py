@@ -7,11 +7,11 @@ from railwright.fabric.lint import model, settings
 _FAMILIES = ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if")
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for family in _FAMILIES:
-        included, excluded = ranks.setting(f"{family}_include"), ranks.setting(f"{family}_exclude")
+        included, excluded = ctx.setting(f"{family}_include"), ctx.setting(f"{family}_exclude")
         if included is not None and excluded is not None:
-            yield settings.complaint(
+            yield settings.violation(
                 included,
                 f"and {settings.format_setting(excluded)} exclude each other, and Open MPI stops; remove one of them",
             )
@@ -28,29 +28,21 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; Open MPI documentation, TCP",
     good=(
-        model.Example("include", model.Ranks("a rank", settings.env(OMPI_MCA_btl_tcp_if_include="eth0"))),
-        model.Example(
+        model.example("include", settings.env(OMPI_MCA_btl_tcp_if_include="eth0")),
+        model.example(
             "of different components",
-            model.Ranks(
-                "a rank", settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo,docker0")
-            ),
+            settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo,docker0"),
         ),
     ),
     bad=(
-        model.Example(
-            "both",
-            model.Ranks(
-                "a rank", settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo,docker0")
-            ),
+        model.example(
+            "both", settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo,docker0")
         ),
-        model.Example(
+        model.example(
             "one of them on the command line",
-            model.Ranks(
-                "a rank",
-                (
-                    model.Setting("OMPI_MCA_oob_tcp_if_exclude", "lo", "command: -mca", model.Origin.MPIRUN),
-                    model.Setting("OMPI_MCA_oob_tcp_if_include", "eth0", "env[0]"),
-                ),
+            (
+                model.Setting("OMPI_MCA_oob_tcp_if_exclude", "lo", "command: -mca", model.Origin.MPIRUN),
+                model.Setting("OMPI_MCA_oob_tcp_if_include", "eth0", "env[0]"),
             ),
         ),
     ),

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 from railwright.fabric.policy import model as policies
 
 _PREFIX = "RDMAV_"
-_EFA = model.Site(transport=policies.Transport.EFA)
+_EFA = model.FabricContext(transport=policies.Transport.EFA)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if not taken.on_efa(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if not effective_values.on_efa(ctx):
         return
-    for setting in settings.effective(ranks):
+    for setting in settings.effective(ctx):
         if setting.name.startswith(_PREFIX):
-            yield settings.complaint(setting, "is not for EFA and breaks on newer kernels; remove it")
+            yield settings.violation(setting, "is not for EFA and breaks on newer kernels; remove it")
 
 
 RULE = model.Rule(
@@ -28,9 +28,9 @@ RULE = model.Rule(
     ),
     source="aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.Example("not on EFA", model.Ranks("a rank", settings.env(RDMAV_FORK_SAFE="1"))),
-        model.Example("EFA without them", model.Ranks("a rank", settings.env(FI_PROVIDER="efa"), _EFA)),
+        model.example("not on EFA", settings.env(RDMAV_FORK_SAFE="1")),
+        model.example("EFA without them", settings.env(FI_PROVIDER="efa"), _EFA),
     ),
-    bad=(model.Example("on EFA", model.Ranks("a rank", settings.env(RDMAV_FORK_SAFE="1"), _EFA)),),
+    bad=(model.example("on EFA", settings.env(RDMAV_FORK_SAFE="1"), _EFA),),
     check=_check,
 )

@@ -10,19 +10,19 @@ from railwright.fabric.policy import model as policies
 _NAME = "NCCL_IB_HCA"
 _DEVICE = "vmw_pvrdma"
 _RESOURCE = re.compile(r"(?<![a-z])pvrdma(?![a-z])")
-_PVRDMA = model.Site(transport=policies.Transport.PVRDMA)
+_PVRDMA = model.FabricContext(transport=policies.Transport.PVRDMA)
 _LIMIT = "a virtual machine has one PVRDMA device, and it talks to others of its kind only"
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    setting = ranks.setting(_NAME)
-    if setting is not None and setting.value and _several(settings.bare(setting.value), ranks.site.transport):
-        yield settings.complaint(setting, f"{_LIMIT}; name that one")
-    if problem := _check_request(ranks):
-        yield model.Complaint(f"{problem}: {_LIMIT}; request one device")
-    fabric = ranks.site.fabric
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    setting = ctx.setting(_NAME)
+    if setting is not None and setting.value and _several(settings.bare(setting.value), ctx.fabric_context.transport):
+        yield settings.violation(setting, f"{_LIMIT}; name that one")
+    if problem := _check_request(ctx):
+        yield model.Violation(f"{problem}: {_LIMIT}; request one device")
+    fabric = ctx.fabric_context.fabric
     if fabric is not None and fabric.transport is policies.Transport.PVRDMA and len(fabric.rails) > 1:
-        yield model.Complaint(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
+        yield model.Violation(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
 
 
 def _several(value: str, transport: policies.Transport | None) -> bool:
@@ -32,11 +32,11 @@ def _several(value: str, transport: policies.Transport | None) -> bool:
     return paravirtual and not name_list.exclude and len(named) > 1
 
 
-def _check_request(ranks: model.Ranks) -> str | None:
+def _check_request(ctx: model.RankContext) -> str | None:
     """A shared plugin's amount is no number of devices, so one resource counts by its name only."""
-    requested = hardware.rdma(ranks)
+    requested = hardware.rdma(ctx)
     paravirtual = [name for name in requested if _RESOURCE.search(name.lower())]
-    if not paravirtual and ranks.site.transport is not policies.Transport.PVRDMA:
+    if not paravirtual and ctx.fabric_context.transport is not policies.Transport.PVRDMA:
         return None
     return f"the container requests {', '.join(sorted(requested))}" if len(requested) > 1 else None
 
@@ -52,13 +52,13 @@ RULE = model.Rule(
     ),
     source="Broadcom knowledge base 328676; linux-rdma/rdma-core providers/vmw_pvrdma",
     good=(
-        model.Example("one", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA)),
-        model.Example("two devices elsewhere", model.Ranks("a rank", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"))),
+        model.example("one", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA),
+        model.example("two devices elsewhere", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1")),
     ),
     bad=(
-        model.Example("two rails", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA)),
-        model.Example("beside an HCA", model.Ranks("a rank", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0"))),
-        model.Example("two resources", model.Ranks("a rank", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1})),
+        model.example("two rails", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA),
+        model.example("beside an HCA", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0")),
+        model.example("two resources", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1}),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, settings, taken
+from railwright.fabric.lint import effective_values, hardware, model, settings
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 
@@ -10,28 +10,28 @@ _NAME = "NCCL_IB_MERGE_VFS"
 # Any of these says what is to be fused.
 _SETTLED = (_NAME, "NCCL_IB_MERGE_NICS", "NCCL_NET_MERGE_LEVEL", "NCCL_NET_FORCE_MERGE")
 _ON_CARDS = frozenset({None, policies.Transport.ROCE, policies.Transport.INFINIBAND})
-_EXCLUSIVE = model.Site(transport=policies.Transport.ROCE, exclusive=True)
+_EXCLUSIVE = model.FabricContext(transport=policies.Transport.ROCE, exclusive=True)
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    if ranks.site.transport not in _ON_CARDS or taken.on_efa(ranks) or not _fuses(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    if ctx.fabric_context.transport not in _ON_CARDS or effective_values.on_efa(ctx) or not _fuses(ctx):
         return
-    if not all(taken.is_unset(ranks, name) for name in _SETTLED):
+    if not all(effective_values.is_unset(ctx, name) for name in _SETTLED):
         return
-    for resource, amount in sorted(hardware.rdma(ranks).items()):
-        virtual = ranks.site.exclusive or hardware.is_virtual(resource)
-        if virtual and amount > max(1, _foreseen(resource, ranks.site.fabric)):
-            yield model.Complaint(
+    for resource, amount in sorted(hardware.rdma(ctx).items()):
+        virtual = ctx.fabric_context.exclusive or hardware.is_virtual(resource)
+        if virtual and amount > max(1, _foreseen(resource, ctx.fabric_context.fabric)):
+            yield model.Violation(
                 f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL takes functions of one "
                 f"card for one NIC; set {_NAME}=0 and measure",
                 _NAME,
             )
 
 
-def _fuses(ranks: model.Ranks) -> bool:
+def _fuses(ctx: model.RankContext) -> bool:
     row = catalogue.find(_NAME)
     since = row.since if row else None
-    return since is None or ranks.nccl is None or ranks.nccl >= since
+    return since is None or ctx.nccl is None or ctx.nccl >= since
 
 
 def _foreseen(resource: str, fabric: policies.Fabric | None) -> int:
@@ -52,22 +52,19 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
     good=(
-        model.Example("one function", model.Ranks("a rank", site=_EXCLUSIVE, devices={"example.com/sriov_vf": 1})),
-        model.Example(
-            "settled",
-            model.Ranks("a rank", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}),
-        ),
-        model.Example(
+        model.example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
+        model.example("settled", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}),
+        model.example(
             "shared devices",
-            model.Ranks("a rank", site=model.Site(exclusive=False), devices={"rdma/hca_shared_devices": 8}),
+            fabric_context=model.FabricContext(exclusive=False),
+            devices={"rdma/hca_shared_devices": 8},
         ),
     ),
     bad=(
-        model.Example(
-            "two of one pool",
-            model.Ranks("a rank", site=_EXCLUSIVE, devices={"example.com/pool_a": 2, "example.com/sriov_vf": 2}),
+        model.example(
+            "two of one pool", fabric_context=_EXCLUSIVE, devices={"example.com/pool_a": 2, "example.com/sriov_vf": 2}
         ),
-        model.Example("by the pool's name", model.Ranks("a rank", devices={"nvidia.com/sriov-rdma-vf": 16})),
+        model.example("by the pool's name", devices={"nvidia.com/sriov-rdma-vf": 16}),
     ),
     check=_check,
 )

@@ -15,10 +15,10 @@ _ADVICE = {
 _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting in settings.effective(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting in settings.effective(ctx):
         if setting.name in _ADVICE and setting.value not in _HARMLESS:
-            yield settings.complaint(setting, _ADVICE[setting.name])
+            yield settings.violation(setting, _ADVICE[setting.name])
 
 
 RULE = model.Rule(
@@ -32,13 +32,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc",
     good=(
-        model.Example("no plugin", model.Ranks("a rank", settings.env(NCCL_ENV_PLUGIN="none"))),
-        model.Example("the usual file", model.Ranks("a rank", settings.env(NCCL_CONF_FILE="/etc/nccl.conf"))),
+        model.example("no plugin", settings.env(NCCL_ENV_PLUGIN="none")),
+        model.example("the usual file", settings.env(NCCL_CONF_FILE="/etc/nccl.conf")),
     ),
     bad=(
-        model.Example("a plugin", model.Ranks("a rank", settings.env(NCCL_ENV_PLUGIN="site"))),
-        model.Example("a file", model.Ranks("a rank", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf"))),
-        model.Example("a file from elsewhere", model.Ranks("a rank", settings.env(NCCL_CONF_FILE=None))),
+        model.example("a plugin", settings.env(NCCL_ENV_PLUGIN="site")),
+        model.example("a file", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf")),
+        model.example("a file from elsewhere", settings.env(NCCL_CONF_FILE=None)),
     ),
     check=_check,
 )

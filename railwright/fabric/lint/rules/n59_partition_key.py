@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings, taken
+from railwright.fabric.lint import effective_values, model, settings
 
 _NAME = "NCCL_IB_PKEY"
 _LAST_INDEX = 127  # tables of the usual HCAs have 128 entries
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, number in taken.numbers(ranks, _NAME):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, number in effective_values.numbers(ctx, _NAME):
         if number > _LAST_INDEX:
-            yield settings.complaint(
+            yield settings.violation(
                 setting,
                 f"looks like the key 0x{number:x} itself, and its index in the port's table is meant; write the index "
                 "(/sys/class/infiniband/NAME/ports/1/pkeys)",
@@ -29,12 +29,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.Example("an index", model.Ranks("a rank", settings.env(NCCL_IB_PKEY="1"))),
-        model.Example("the last entry", model.Ranks("a rank", settings.env(NCCL_IB_PKEY="127"))),
+        model.example("an index", settings.env(NCCL_IB_PKEY="1")),
+        model.example("the last entry", settings.env(NCCL_IB_PKEY="127")),
     ),
     bad=(
-        model.Example("a key", model.Ranks("a rank", settings.env(NCCL_IB_PKEY="32769"))),
-        model.Example("a key in hexadecimal", model.Ranks("a rank", settings.env(NCCL_IB_PKEY="0x8001"))),
+        model.example("a key", settings.env(NCCL_IB_PKEY="32769")),
+        model.example("a key in hexadecimal", settings.env(NCCL_IB_PKEY="0x8001")),
     ),
     check=_check,
 )

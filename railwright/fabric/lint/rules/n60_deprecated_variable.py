@@ -6,10 +6,10 @@ from railwright.fabric.lint import model, settings
 from railwright.fabric.nccl import catalogue
 
 
-def _check(ranks: model.Ranks) -> Iterator[model.Complaint]:
-    for setting, row in settings.rows(ranks):
+def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+    for setting, row in settings.rows(ctx):
         if row.status == "deprecated":
-            yield settings.complaint(setting, f"is deprecated; {_advice(row)}")
+            yield settings.violation(setting, f"is deprecated; {_advice(row)}")
 
 
 def _advice(row: catalogue.Variable) -> str:
@@ -28,13 +28,11 @@ RULE = model.Rule(
         "are still read, for as long as NCCL keeps them."
     ),
     source="NVIDIA/nccl user guide and its release tags",
-    good=(
-        model.Example("the names of today", model.Ranks("a rank", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16"))),
-    ),
+    good=(model.example("the names of today", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
     bad=(
-        model.Example("channels", model.Ranks("a rank", settings.env(NCCL_MIN_NCHANNELS="16"))),
-        model.Example("rings", model.Ranks("a rank", settings.env(NCCL_MAX_NRINGS="4"))),
-        model.Example("a retired switch", model.Ranks("a rank", settings.env(NCCL_LAUNCH_MODE="PARALLEL"))),
+        model.example("channels", settings.env(NCCL_MIN_NCHANNELS="16")),
+        model.example("rings", settings.env(NCCL_MAX_NRINGS="4")),
+        model.example("a retired switch", settings.env(NCCL_LAUNCH_MODE="PARALLEL")),
     ),
     check=_check,
 )

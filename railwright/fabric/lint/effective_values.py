@@ -14,61 +14,61 @@ _EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
-def number(ranks: model.Ranks, name: str) -> int | None:
+def number(ctx: model.RankContext, name: str) -> int | None:
     """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
-    value = ranks.value(name)
+    value = ctx.value(name)
     if value is None:
         return None
-    result = integers.parse(value, ranks.nccl)
+    result = integers.parse(value, ctx.nccl)
     return None if isinstance(result, integers.NoValue) else result
 
 
-def numbers(ranks: model.Ranks, *names: str) -> Iterator[tuple[model.Setting, int]]:
+def numbers(ctx: model.RankContext, *names: str) -> Iterator[tuple[model.Setting, int]]:
     """Yield the settings of `names` that have a number, with the number, in that order."""
     for name in names:
-        setting, value = ranks.setting(name), number(ranks, name)
+        setting, value = ctx.setting(name), number(ctx, name)
         if setting is not None and value is not None:
             yield setting, value
 
 
-def is_on(ranks: model.Ranks, name: str) -> bool:
+def is_on(ctx: model.RankContext, name: str) -> bool:
     """True if a switch is known to be on, which is any number except 0."""
-    return number(ranks, name) not in {None, 0}
+    return number(ctx, name) not in {None, 0}
 
 
-def is_unset(ranks: model.Ranks, name: str) -> bool:
+def is_unset(ctx: model.RankContext, name: str) -> bool:
     """True if a name is not set. A name with a value from another source is set."""
-    return ranks.setting(name) is None
+    return ctx.setting(name) is None
 
 
-def is_older(ranks: model.Ranks, *release: int) -> bool:
+def is_older(ctx: model.RankContext, *release: int) -> bool:
     """True if the image's NCCL is known to be older than a release."""
-    return ranks.nccl is not None and ranks.nccl < release
+    return ctx.nccl is not None and ctx.nccl < release
 
 
-def on_efa(ranks: model.Ranks) -> bool:
+def on_efa(ctx: model.RankContext) -> bool:
     """True on AWS EFA, by the policy or, without a policy, by the requested device."""
-    transport = ranks.site.transport
-    return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ranks.devices)
+    transport = ctx.fabric_context.transport
+    return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ctx.devices)
 
 
-def rdma_requested(ranks: model.Ranks) -> bool:
+def rdma_requested(ctx: model.RankContext) -> bool:
     """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
-    return ranks.site.transport is not policies.Transport.TCP and bool(hardware.rdma(ranks))
+    return ctx.fabric_context.transport is not policies.Transport.TCP and bool(hardware.rdma(ctx))
 
 
-def network(ranks: model.Ranks) -> str:
+def network(ctx: model.RankContext) -> str:
     """Return the value of NCCL_NET for the ranks' fabric."""
-    transport = policies.Transport.EFA if on_efa(ranks) else ranks.site.transport
+    transport = policies.Transport.EFA if on_efa(ctx) else ctx.fabric_context.transport
     return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
 
 
-def is_policy_value(ranks: model.Ranks, name: str) -> bool:
+def is_policy_value(ctx: model.RankContext, name: str) -> bool:
     """True if a variable has the value that the operator's policy gives it, which rules then accept."""
-    fabric, value = ranks.site.fabric, ranks.value(name)
+    fabric, value = ctx.fabric_context.fabric, ctx.value(name)
     if fabric is None or value is None:
         return False
-    return value in (fabric.env.get(name), _derive_variables(fabric, ranks.site.primary).get(name))
+    return value in (fabric.env.get(name), _derive_variables(fabric, ctx.fabric_context.primary).get(name))
 
 
 def _derive_variables(fabric: policies.Fabric, primary: str) -> dict[str, str]:

@@ -4,14 +4,14 @@ import admitting
 import pytest
 from admitting import variables
 
-from railwright.fabric.lint import engine, model, subjects
+from railwright.fabric.lint import engine, model, rank_contexts
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
 
 
 def ranks(tree, index=0, **around):
-    return subjects.ranks(admitting.view(tree), index, subjects.Around(namespace="prod", **around))
+    return rank_contexts.build(admitting.view(tree), index, rank_contexts.JobContext(namespace="prod", **around))
 
 
 def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
@@ -44,7 +44,7 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     tree = admitting.pod(
         admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=variables(NCCL_IB_SL="9"))
     )
-    assert [(each.name, each.value) for each in subjects.passed(admitting.view(tree), 0)] == [
+    assert [(each.name, each.value) for each in rank_contexts.list_passed(admitting.view(tree), 0)] == [
         ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
     ]  # fmt: skip
 
@@ -69,8 +69,8 @@ def test_what_the_container_has_is_read_from_its_pod():
     assert (found.accelerators, found.devices, found.networks) == (8, {"rdma/hca": 2}, 2)
     assert (found.capabilities, found.run_as_user, found.privileged) == (frozenset({"IPC_LOCK"}), 1000, False)
     assert (found.mounts, found.shared_memory) == ({"/dev/shm": "memory", "/h": "hostPath"}, 2 << 30)
-    assert found.site.interfaces == ("eth0", "net1", "rail1")
-    assert found.site.rail_interfaces == ("net1", "rail1")
+    assert found.fabric_context.interfaces == ("eth0", "net1", "rail1")
+    assert found.fabric_context.rail_interfaces == ("net1", "rail1")
     assert found.image == "i"
 
 
@@ -91,8 +91,8 @@ def test_a_pod_without_a_limit_on_its_shared_memory_has_no_limit():
     ],
 )
 def test_interfaces_that_come_from_elsewhere_are_not_guessed(more):
-    assert ranks(admitting.pod(admitting.gpus(8), label=None)).site.interfaces == ("eth0",)
-    assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).site.interfaces is None
+    assert ranks(admitting.pod(admitting.gpus(8), label=None)).fabric_context.interfaces == ("eth0",)
+    assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).fabric_context.interfaces is None
 
 
 def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
@@ -107,7 +107,7 @@ def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
     tree = admitting.pod(
         admitting.cpu("a"), admitting.cpu("b", env=variables(NCCL_DEBUG="INFO")), admitting.gpus(1, "c")
     )
-    assert subjects.indexes(admitting.view(tree), ["nvidia.com/gpu"]) == (1, 2)
+    assert rank_contexts.select_containers(admitting.view(tree), ["nvidia.com/gpu"]) == (1, 2)
 
 
 @pytest.mark.parametrize(("amount", "counted"), [("x", 0), ("-1", 0), ("0", 0), ("", 0), (1e99, 2**63 - 1)])

@@ -1,0 +1,64 @@
+"""Plans the injection of a pod, and lints the pod that results. The two know nothing of each other."""
+
+import msgspec
+
+from railwright.fabric import views
+from railwright.fabric.injection import facts, model, template_plan, templates
+from railwright.fabric.injection import plan as injection
+from railwright.fabric.lint import admission as lint
+from railwright.fabric.lint import fabric_context
+from railwright.fabric.policy import model as policies
+
+_MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
+
+
+def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> injection.Outcome:
+    """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content."""
+    outcome = injection.plan(pod, policy, cluster)
+    if not isinstance(outcome, model.Injection):
+        return outcome
+    return _add_warnings(outcome, lint_injected(outcome, policy, cluster.namespace))
+
+
+def plan_template(
+    template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
+) -> template_plan.Planned | model.Refusal:
+    """Return the plan of a pod template, with the warnings of lint. `workload_name` is used in messages."""
+    outcome = template_plan.plan_for(template, policy, cluster, workload_name)
+    if isinstance(outcome, model.Refusal) or outcome.injection is None:
+        return outcome
+    warnings = lint_injected(outcome.injection, policy, cluster.namespace)
+    return msgspec.structs.replace(
+        outcome,
+        warnings=outcome.warnings + tuple(f"{template.title}: {warning}" for warning in warnings),
+        injection=_add_warnings(outcome.injection, warnings),
+    )
+
+
+def lint_injected(injected: model.Injection, policy: policies.Policy, namespace: str) -> tuple[str, ...]:
+    """Return the warnings of lint about a pod after its injection."""
+    if len(injected.changes) > _MAX_CHANGES:
+        return lint.TOO_LARGE
+    return policy.compile_once(lint.Linter).list_warnings(
+        lint.InjectedPod(
+            pod=injected.pod,
+            namespace=namespace,
+            fabric_name=injected.fabric,
+            use=find_use(injected, policy.document),
+            containers=injected.targets,
+            is_launcher=not injected.has_rails,
+        )
+    )
+
+
+def find_use(injected: model.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
+    """Return what the ranks of a pod use of its fabric. The ranks that a pod without rails starts get all rails."""
+    fabric = document.fabrics[injected.fabric]
+    if not injected.has_rails:
+        return fabric_context.use_all_rails(document, fabric)
+    rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
+    return fabric_context.FabricUse(document, fabric, rails, injected.resources)
+
+
+def _add_warnings(injected: model.Injection, warnings: tuple[str, ...]) -> model.Injection:
+    return msgspec.structs.replace(injected, warnings=injected.warnings + warnings) if warnings else injected

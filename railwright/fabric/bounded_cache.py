@@ -1,0 +1,34 @@
+"""The one cache of the domain: a bounded number of values by key.
+
+Keys are values or versions, never identities of objects, so that equal inputs find equal results.
+"""
+
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """Stores at most `capacity` values. A full cache is cleared. Not thread-safe: used by one event loop."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: dict[K, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, or None."""
+        return self._values.get(key)
+
+    def add(self, key: K, value: V) -> None:
+        """Store a value."""
+        if len(self._values) >= self._capacity:
+            self._values.clear()
+        self._values[key] = value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._values.clear()

@@ -1,0 +1,80 @@
+"""Builds the fabric context of ranks (`model.FabricContext`) from the policy, the rails and the pod's networks."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import device_names, names, networks, views
+from railwright.fabric.lint import hardware, model
+from railwright.fabric.policy import model as policies
+
+# Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
+_OTHER_INTERFACES = ("networking.gke.io/interfaces",)
+DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
+
+
+class FabricUse(msgspec.Struct, frozen=True):
+    """The policy, the fabric and the rails that a pod uses. All empty without a policy."""
+
+    document: policies.FabricPolicy | None = None
+    fabric: policies.Fabric | None = None
+    rails: tuple[policies.Rail, ...] = ()
+    resources: frozenset[str] = frozenset()  # of the rails, from the policy or from their networks
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """Return the resources that mark a training container."""
+        return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
+
+
+def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> FabricUse:
+    """Return the use of a fabric by pods that get all its rails."""
+    return FabricUse(document, fabric, fabric.rails, frozenset(rail.resource for rail in fabric.rails if rail.resource))
+
+
+def build_for_pod(pod: views.Pod, namespace: str, use: FabricUse) -> model.FabricContext:
+    """Build the context of a pod with the networks that its annotation selects."""
+    context = build(use, pod)
+    if pod.spec.host_network or awaits_injection(pod, use):
+        return context
+    attached = parse_networks(pod, namespace)
+    if attached is None:
+        return context
+    cluster_wide = use.document.cluster_wide_networks if use.document else 0
+    own = networks.interfaces(attached, cluster_wide)
+    common = tuple(f"net{number}" for number in range(1, cluster_wide + 1))
+    has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
+    interfaces = None if has_unknown else (context.primary, *common, *own)
+    return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
+
+
+def has_other_interfaces(annotations: Mapping[str, str]) -> bool:
+    """True if an annotation gives the pod interfaces with unknown names."""
+    return any(key in annotations for key in _OTHER_INTERFACES)
+
+
+def build(use: FabricUse, pod: views.Pod | None = None) -> model.FabricContext:
+    """Build the context of ranks. Without a pod, they are those of a launcher or of a file."""
+    fabric, document = use.fabric, use.document
+    if fabric is None or document is None:
+        return model.FabricContext()
+    return model.FabricContext(
+        transport=fabric.transport,
+        fabric=fabric,
+        primary=document.primary_interface,
+        devices=device_names.possible(pod or views.Pod(), document, use.rails) if use.rails else None,
+        exclusive=hardware.exclusive(fabric.transport, use.resources),
+    )
+
+
+def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
+    """True if the pod opted in to an unknown policy, so that its networks, mounts and privileges are unknown too."""
+    return use.document is None and pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
+
+
+def parse_networks(pod: views.Pod, namespace: str) -> Sequence[networks.Selection] | None:
+    """Return the pod's secondary networks, or None if its annotation is invalid."""
+    try:
+        return networks.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
+    except networks.InvalidNetworksError:
+        return None

@@ -1,0 +1,216 @@
+"""Builds the rank context of each container of a pod that runs ranks or starts them.
+
+Reads the settings of a container in NCCL's order of precedence: those that mpirun passes, those that its script
+exports, its environment, its nccl.conf.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import names, quantity, views
+from railwright.fabric.lint import commands, fabric_context, model
+from railwright.fabric.nccl import conf
+
+_HUGEPAGES = "hugepages-"
+
+
+class JobContext(msgspec.Struct, frozen=True):
+    """The fabric and the job of a container's ranks."""
+
+    use: fabric_context.FabricUse = fabric_context.FabricUse()
+    namespace: str = ""
+    title: str = ""
+    passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
+    has_own_ranks: bool = True  # False: the ranks that its mpirun starts run in other templates only
+    count: int | None = None
+    job: int | None = None
+    images: frozenset[str] = frozenset()
+    nccl: tuple[int, ...] | None = None
+    limited: bool = False  # True at admission, where a huge pod must not delay others
+
+
+_MAX_SETTINGS = 64  # of one container at admission; people write a dozen
+_MAX_VALUE = 4096  # characters of a value at admission; NCCL reads 1023 from its file
+MAX_COMMAND = 8192  # characters of a command line at admission: longer ones take milliseconds to read
+
+
+def select_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int, ...]:
+    """Return the app containers that request an accelerator, have NCCL settings or start ranks."""
+    return tuple(
+        index
+        for index, container in enumerate(pod.spec.containers)
+        if count_accelerators(container, accelerators) or _has_settings(container, read_command(container))
+    )
+
+
+def _has_settings(container: views.Container, command: commands.Commands) -> bool:
+    return bool(command.exported or command.passed or any(commands.is_relevant(entry.name) for entry in container.env))
+
+
+def build(pod: views.Pod, index: int, job: JobContext) -> model.RankContext:
+    """Build the context of the ranks in one app container. Never raises because of the pod's content."""
+    container = pod.spec.containers[index]
+    amounts = _read_amounts(container)
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    attached = None if pod.spec.host_network else fabric_context.parse_networks(pod, job.namespace)
+    security = container.security_context or views.SecurityContext()
+    pod_security = pod.spec.security_context or views.SecurityContext()
+    accelerators = job.use.accelerators
+    return model.RankContext(
+        title=f"{job.title} container {container.name}".strip(),
+        settings=_list_settings(pod, container, job),
+        fabric_context=fabric_context.build_for_pod(pod, job.namespace, job.use),
+        count=job.count,
+        job=job.job,
+        accelerators=sum(amounts.get(name, 0) for name in accelerators),
+        devices={name: amount for name, amount in amounts.items() if _is_device(name) and name not in accelerators},
+        networks=None if attached is None else len(attached),
+        capabilities=None if fabric_context.awaits_injection(pod, job.use) else _list_added(security),
+        privileged=bool(security.privileged),
+        run_as_user=pod_security.run_as_user if security.run_as_user is None else security.run_as_user,
+        mounts=_list_mounts(pod, container, volumes),
+        shared_memory=_find_shared_memory(container, volumes),
+        image=container.image or None,
+        images=job.images or frozenset({container.image} if container.image else ()),
+        nccl=job.nccl,
+    )
+
+
+def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[model.Setting, ...]:
+    """Return the settings that a container's mpirun passes to its ranks.
+
+    `-x NAME` passes the value that the container itself has.
+    """
+    container = pod.spec.containers[index]
+    return _resolve_passed(container, read_command(container, max_length))
+
+
+def _resolve_passed(container: views.Container, command: commands.Commands) -> tuple[model.Setting, ...]:
+    own = {setting.name: setting.value for setting in (*_list_environment(container), *command.exported)}
+    return tuple(
+        msgspec.structs.replace(setting, value=own.get(setting.name)) if setting.value is None else setting
+        for setting in command.passed
+    )
+
+
+def starts_ranks(pod: views.Pod) -> bool:
+    """True if a container runs mpirun."""
+    return any(read_command(container).launches for container in pod.spec.containers)
+
+
+def count_accelerators(container: views.Container, accelerators: Sequence[str]) -> int:
+    """Return the number of accelerators that a container requests."""
+    amounts = _read_amounts(container)
+    return sum(amounts.get(name, 0) for name in accelerators)
+
+
+def read_command(container: views.Container, max_length: int = commands.MAX_LENGTH) -> commands.Commands:
+    """Return the settings in a container's command line. A line of more than `max_length` characters is not read."""
+    words = (*(container.command or ()), *(container.args or ()))
+    return commands.read(words, max_length) if words else commands.Commands()
+
+
+def read_file(text: str) -> tuple[model.Setting, ...]:
+    """Return the lines of an nccl.conf, each as a setting."""
+    return tuple(
+        model.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}", model.Origin.FILE)
+        for number, line in enumerate(text.split("\n"), start=1)
+        for name, mark, value in [line.partition("=")]
+        if mark and name and not line.startswith("#")
+    )
+
+
+def _list_added(security: views.SecurityContext) -> frozenset[str]:
+    return frozenset((security.capabilities and security.capabilities.add) or ())
+
+
+def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[model.Setting, ...]:
+    command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
+    own = _resolve_passed(container, command) if job.has_own_ranks else ()
+    exported = reversed(command.exported)  # the last export of a script is effective
+    env = _list_environment(container)
+    settings = (*job.passed, *own, *exported, *env, *_read_mounted_file(pod, container))
+    return limit_settings(settings) if job.limited else settings
+
+
+def limit_settings(settings: Sequence[model.Setting]) -> tuple[model.Setting, ...]:
+    """Return the settings that are checked at admission: the first ones, without values that nothing reads in full."""
+    return tuple(
+        msgspec.structs.replace(setting, value=None) if setting.value and len(setting.value) > _MAX_VALUE else setting
+        for setting in settings[:_MAX_SETTINGS]
+    )
+
+
+def _list_environment(container: views.Container) -> list[model.Setting]:
+    """Return the relevant entries of the environment. Of entries with the same name Kubernetes uses the last."""
+    index_by_name = {entry.name: at for at, entry in enumerate(container.env) if commands.is_relevant(entry.name)}
+    return [model.Setting(name, _get_value(container.env[at]), f"env[{at}]") for name, at in index_by_name.items()]
+
+
+def _get_value(entry: views.EnvVar) -> str | None:
+    """Return the value of an entry, or None if it comes from another source or has a reference to expand."""
+    if entry.value_from is not None:
+        return None
+    value = entry.value or ""
+    return None if "$(" in value else value
+
+
+def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[model.Setting]:
+    """Return the lines of railwright's annotation if the container mounts it as /etc/nccl.conf."""
+    text = pod.metadata.annotations.get(names.NCCL_CONF)
+    if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
+        return ()
+    return read_file(text)
+
+
+def _is_device(resource: str) -> bool:
+    return "/" in resource and not resource.startswith(_HUGEPAGES)
+
+
+def _read_amounts(container: views.Container) -> dict[str, int]:
+    """Return the whole amounts that a container requests, without invalid ones."""
+    return dict(_list_amounts(container.requests)) if container.resources else {}
+
+
+def _list_amounts(quantities: Mapping[str, views.Written]) -> Iterator[tuple[str, int]]:
+    for name, text in quantities.items():
+        if "/" in name:
+            try:
+                amount = quantity.whole(text)
+            except quantity.InvalidQuantityError:
+                continue
+            if amount > 0:
+                yield name, amount
+
+
+def _classify(volume: views.Volume | None) -> str:
+    if volume is None:
+        return "other"
+    if volume.empty_dir is not None:
+        return "memory" if volume.empty_dir.get("medium") == "Memory" else "emptyDir"
+    sources = {"hostPath": volume.host_path, "secret": volume.secret, "downwardAPI": volume.downward_api}
+    return next((kind for kind, source in sources.items() if source is not None), "other")
+
+
+def _list_mounts(pod: views.Pod, container: views.Container, volumes: Mapping[str, views.Volume]) -> dict[str, str]:
+    """Return the kind of volume by path. In the host's IPC namespace the runtime mounts the host's shared memory."""
+    host_mounts = {names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}
+    return host_mounts | {mount.path: _classify(volumes.get(mount.name)) for mount in container.volume_mounts}
+
+
+def _find_shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:
+    """Return the bytes of the memory volume at /dev/shm: 0 without a limit, None without such a volume."""
+    for mount in container.volume_mounts:
+        volume = volumes.get(mount.name)
+        if mount.path == names.DEV_SHM and volume is not None and _classify(volume) == "memory":
+            limit = (volume.empty_dir or {}).get("sizeLimit")
+            return 0 if limit is None else _read_bytes(limit)
+    return None
+
+
+def _read_bytes(limit: object) -> int:
+    try:
+        return quantity.whole(limit) if isinstance(limit, str | int | float) else 0
+    except quantity.InvalidQuantityError:
+        return 0
