@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 
 from railwright.fabric import names, resources, views, workload
-from railwright.fabric.placement import ask, decide, fleet, ledger, rails, size_kinds
+from railwright.fabric.placement import ask, decide, fleet, ledger, rails
 from railwright.fabric.policy import presets
+from railwright.fabric.workloads import volcano
 from railwright.simulator import choosers, kubelet, reports, streams, world
 
 _NAMESPACE = "train"
@@ -100,7 +101,7 @@ class Railwright:
         for pod in self._pods.pop(job.number):
             self.fleet.remove_pod(pod.metadata.uid)
         self._report()
-        self.fleet.remove_size(size_kinds.VOLCANO_POD_GROUPS, _pod_group(job))
+        self.fleet.remove_size(volcano.POD_GROUPS, _pod_group(job))
 
     def whole(self, job: streams.Job, free: world.Free) -> Sequence[int] | None:  # noqa: ARG002 - a protocol
         """The scheduler chooses."""
@@ -158,8 +159,8 @@ class Railwright:
             name=f"{_group(job)}-worker-{rank}",
             namespace=_NAMESPACE,
             uid=f"{job.number}/{rank}",
-            labels_or_none={names.FABRIC: site.fabric_name, names.VOLCANO_TASK_INDEX: str(rank)},
-            annotations_or_none={names.VOLCANO_GROUP: _group(job), names.INJECTION: json.dumps(record)},
+            labels_or_none={names.FABRIC: site.fabric_name, volcano.TASK_INDEX: str(rank)},
+            annotations_or_none={volcano.GROUP_ANNOTATION: _group(job), names.INJECTION: json.dumps(record)},
         )
         container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=wanted))
         return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, resources, views
+from railwright.fabric import resources, views
+from railwright.fabric.workloads import volcano
 
 Tree = dict[str, Any]
 _COUNTED = ("cpu", "memory")  # what leastrequested and balanced look at (NodeResources defaults)
@@ -86,14 +87,14 @@ def requested(pod: Tree) -> resources.Amounts:
 def task_info(pod: Tree, *, node: str, status: int) -> Tree:
     """A pod as Volcano's TaskInfo."""
     metadata = pod["metadata"]
-    group = metadata.get("annotations", {}).get(names.VOLCANO_GROUP)
+    group = metadata.get("annotations", {}).get(volcano.GROUP_ANNOTATION)
     amounts = _resource(requested(pod))
     return {
         "UID": metadata["uid"],
         "Job": f"{metadata['namespace']}/{group}" if group else "",
         "Name": metadata["name"],
         "Namespace": metadata["namespace"],
-        "TaskRole": metadata.get("labels", {}).get(names.VOLCANO_TASK, ""),
+        "TaskRole": metadata.get("labels", {}).get(volcano.TASK, ""),
         "Resreq": amounts,
         "InitResreq": amounts,
         "NodeName": node,

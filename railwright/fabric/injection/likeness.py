@@ -9,40 +9,22 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import registry
 
 _MAX_KEY = 16384  # bytes; longer keys are not worth the memory
 # In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
 _MAX_ANNOTATIONS = 32 * 1024
-# Labels and annotations with the index of a pod in its job. Roles depend on their presence, never on their value.
-_INDEX_KEYS = frozenset(
-    {
-        names.VOLCANO_TASK_INDEX,
-        names.KUBEFLOW_REPLICA_INDEX,
-        names.BATCH_INDEX,
-        "apps.kubernetes.io/pod-index",
-        "statefulset.kubernetes.io/pod-name",
-        "jobset.sigs.k8s.io/job-global-index",
-        "jobset.sigs.k8s.io/job-key",
-    }
-)
-# Variables by which job controllers pass a rank its number. No transport and no lint rule reads them.
-_RANK_VARIABLES = frozenset(
-    {
-        "RANK",
-        "NODE_RANK",
-        "PET_NODE_RANK",
-        "VC_TASK_INDEX",
-        "VK_TASK_INDEX",
-        "TF_CONFIG",
-        "JOB_COMPLETION_INDEX",
-        "POD_NAME",
-        "POD_IP",
-        "HOSTNAME",
-    }
-)
+# Labels, annotations and variables that differ between the pods of a job and whose value no plan depends on: those of
+# the frameworks, and variables that users set in any job.
+_INDEX_KEYS = frozenset(key for framework in registry.FRAMEWORKS for key in framework.index_keys)
+_RANK_VARIABLES = frozenset(name for framework in registry.FRAMEWORKS for name in framework.rank_variables) | {
+    "POD_NAME",
+    "POD_IP",
+    "HOSTNAME",
+}
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server appends five random letters
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the mount path of that volume
 _TOKEN = views.Volume(name=_TOKEN_VOLUME)  # views show only the name of a projected volume

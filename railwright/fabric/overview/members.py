@@ -12,9 +12,15 @@ import msgspec
 from railwright.fabric import names, views, workload
 from railwright.fabric.overview import admissions
 from railwright.fabric.placement import ask
+from railwright.fabric.workloads import registry
 
 _KEPT_SPECS = 4096  # different constraints; the mates of a gang have the same
-_READ = (names.FABRIC, names.INJECTION, names.RAILS, names.VOLCANO_GROUP)
+_READ = (
+    names.FABRIC,
+    names.INJECTION,
+    names.RAILS,
+    *(key for framework in registry.FRAMEWORKS for key in framework.gang_annotations),
+)
 
 
 class Members:
