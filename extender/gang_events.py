@@ -50,28 +50,28 @@ class _RecordingSink:
     def __init__(self, sink: sinks.Sink[Any], groups: dict[str, events.Involved], version: str) -> None:
         self._sink, self._groups, self._version = sink, groups, version
 
-    def replace(self, objects: Sequence[sizes.Sized]) -> None:
+    def replace(self, objects: Sequence[sizes.SizedObject]) -> None:
         self._groups.clear()
         for group in objects:
             self._record(group)
         self._sink.replace(objects)
 
-    def upsert(self, obj: sizes.Sized) -> None:
+    def upsert(self, obj: sizes.SizedObject) -> None:
         self._record(obj)
         self._sink.upsert(obj)
 
-    def remove(self, obj: sizes.Sized) -> None:
+    def remove(self, obj: sizes.SizedObject) -> None:
         self._groups.pop(_get_key(obj), None)
         self._sink.remove(obj)
 
-    def _record(self, group: sizes.Sized) -> None:
+    def _record(self, group: sizes.SizedObject) -> None:
         meta = group.metadata
         self._groups[_get_key(group)] = events.Involved(
             kind="PodGroup", api_version=self._version, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
 
-def _get_key(group: sizes.Sized) -> str:
+def _get_key(group: sizes.SizedObject) -> str:
     return f"{group.metadata.namespace}/{group.metadata.name}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from railwright.fabric import hypernodes, names, views
 from railwright.fabric.placement import fleet, ledger, sizes
+from railwright.fabric.workloads import kinds
 
 
 class State:
@@ -92,18 +93,18 @@ class Networks:
 class Sizes:
     """Adds the gang sizes of one kind of object to the cluster state."""
 
-    def __init__(self, state: State, kind: sizes.Kind) -> None:
+    def __init__(self, state: State, kind: kinds.SizeKind) -> None:
         self._fleet, self._kind = state.fleet, kind
 
-    def replace(self, objects: Sequence[sizes.Sized]) -> None:
+    def replace(self, objects: Sequence[sizes.SizedObject]) -> None:
         """Replace all objects of this kind."""
         self._fleet.replace_sizes(self._kind, objects)
 
-    def upsert(self, obj: sizes.Sized) -> None:
+    def upsert(self, obj: sizes.SizedObject) -> None:
         """Add or update an object."""
         self._fleet.upsert_size(self._kind, obj)
 
-    def remove(self, obj: sizes.Sized) -> None:
+    def remove(self, obj: sizes.SizedObject) -> None:
         """Remove an object."""
         self._fleet.remove_size(self._kind, obj)
 

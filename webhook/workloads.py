@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import admission, names
-from railwright.fabric.injection import facts, keys, kinds, model, opt_in, stored_templates, template_plan, templates
+from railwright.fabric.injection import facts, keys, model, opt_in, stored_templates, template_plan, templates
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import kinds, registry
 from webhook import answer, patch, wire
 
 _FORBIDDEN = 403
@@ -52,7 +53,7 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
         return _build_answer(request, kind)
     review = _read(request, kind)
     cluster_facts = get_facts(request.namespace)
-    if request.operation == "UPDATE" and kind.frozen:
+    if request.operation == "UPDATE" and kind.is_frozen:
         return _handle_frozen(review, policy, cluster_facts)
     changed_templates = templates.changed(review.workload, review.before)
     if policy is None:
@@ -69,13 +70,13 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
     return _combine_plans(review, plans)
 
 
-def _get_kind(requested: wire.GroupVersionKind) -> kinds.Kind:
+def _get_kind(requested: wire.GroupVersionKind) -> kinds.WorkloadKind:
     """Return the kind of workload. Raises wire.MalformedError for an unsupported kind."""
-    kind = kinds.find(requested.group, requested.version, requested.kind)
+    kind = registry.find_injected(requested.group, requested.version, requested.kind)
     if kind is None:
         title = model.quoted("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
         supported = model.listed(
-            f"{kind.group}/{version}/{kind.name}" for kind in kinds.KINDS for version in kind.versions
+            f"{kind.group}/{version}/{kind.name}" for kind in registry.INJECTED_KINDS for version in kind.versions
         )
         raise wire.MalformedError(
             f"request.kind is {title}, but railwright does not know the pod templates of this kind; remove it from the "
@@ -84,7 +85,7 @@ def _get_kind(requested: wire.GroupVersionKind) -> kinds.Kind:
     return kind
 
 
-def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _WorkloadReview:
+def _read(request: wire.WorkloadRequest, kind: kinds.WorkloadKind) -> _WorkloadReview:
     if bytes(request.object) in _NULL:
         raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
@@ -92,7 +93,7 @@ def _read(request: wire.WorkloadRequest, kind: kinds.Kind) -> _WorkloadReview:
         before, applied = None, _NO_TEMPLATES
         if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
             before = templates.read(kind, bytes(request.old_object))
-            applied = stored_templates.applied_templates(before) if kind.frozen else applied
+            applied = stored_templates.applied_templates(before) if kind.is_frozen else applied
     except templates.UnreadableError as error:
         raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before, applied)
@@ -238,7 +239,7 @@ def _handle_without_policy(
 
 def _build_answer(
     request: wire.WorkloadRequest,
-    kind: kinds.Kind,
+    kind: kinds.WorkloadKind,
     *,
     operations: Sequence[patch.Operation] = (),
     warnings: Sequence[str] = (),
@@ -248,21 +249,21 @@ def _build_answer(
     return answer.Answer(
         body=wire.write(request.uid, response),
         outcome=answer.PATCHED if operations else answer.ALLOWED,
-        kind=kind.title,
+        kind=kind.display_name,
         operations=len(operations),
         warnings=len(warnings),
         dry_run=bool(request.dry_run),
     )
 
 
-def _reject(request: wire.WorkloadRequest, kind: kinds.Kind, refusal: model.Refusal) -> answer.Answer:
+def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: model.Refusal) -> answer.Answer:
     message = model.bounded(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
     response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, audit=audit)
     return answer.Answer(
         body=wire.write(request.uid, response),
         outcome=answer.REFUSED,
-        kind=kind.title,
+        kind=kind.display_name,
         fabric=refusal.fabric,
         reason=refusal.reason,
         dry_run=bool(request.dry_run),

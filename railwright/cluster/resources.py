@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import hypernodes, names, placed_pods, views, workload_views
+from railwright.fabric import hypernodes, names, placed_pods, views
+from railwright.fabric.workloads import gang_sizes, kinds
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -27,24 +28,11 @@ NADS = Kind(
     views.NetworkAttachmentDefinition,
     optional=True,
 )
-VOLCANO_POD_GROUPS = Kind(
-    "podgroups.scheduling.volcano.sh", "/apis/scheduling.volcano.sh/v1beta1/podgroups", views.PodGroup, optional=True
-)
-PLUGINS_POD_GROUPS = Kind(
-    "podgroups.scheduling.x-k8s.io", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", views.PodGroup, optional=True
-)
 NODE_TOPOLOGIES = Kind(
     "noderesourcetopologies.topology.node.k8s.io",
     "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     views.NodeResourceTopology,
     optional=True,
-)
-# Kubernetes' own: a Workload in 1.35, a PodGroup since 1.36 (kubernetes PR 136976), both disabled by default
-IN_TREE_POD_GROUPS = Kind(
-    "podgroups.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1beta1/podgroups", views.PodGroup, optional=True
-)
-IN_TREE_POD_GROUPS_ALPHA = Kind(
-    "podgroups.v1alpha2.scheduling.k8s.io", "/apis/scheduling.k8s.io/v1alpha2/podgroups", views.PodGroup, optional=True
 )
 # recent Events of the webhook; watched by a user's dashboard only
 WEBHOOK_EVENTS = Kind(
@@ -58,26 +46,16 @@ HYPER_NODES = Kind(
 )
 
 
-def _workloads(plural: str, group: str, version: str, *, optional: bool = True, name: str = "") -> Kind:
-    path = f"/apis/{group}/{version}/{plural}"
-    return Kind(name or f"{plural}.{group}", path, workload_views.Workload, optional=optional)
-
-
-IN_TREE_WORKLOADS = _workloads("workloads", "scheduling.k8s.io", "v1alpha1")
-JOBS = _workloads("jobs", "batch", "v1", optional=False)
-STATEFUL_SETS = _workloads("statefulsets", "apps", "v1", optional=False)
-REPLICA_SETS = _workloads("replicasets", "apps", "v1", optional=False)
-VOLCANO_JOBS = _workloads("jobs", "batch.volcano.sh", "v1alpha1")
-PYTORCH_JOBS = _workloads("pytorchjobs", "kubeflow.org", "v1")
-TF_JOBS = _workloads("tfjobs", "kubeflow.org", "v1")
-XGBOOST_JOBS = _workloads("xgboostjobs", "kubeflow.org", "v1")
-PADDLE_JOBS = _workloads("paddlejobs", "kubeflow.org", "v1")
-JAX_JOBS = _workloads("jaxjobs", "kubeflow.org", "v1")
-MPI_JOBS = _workloads("mpijobs", "kubeflow.org", "v2beta1")
-MPI_JOBS_V1 = _workloads("mpijobs", "kubeflow.org", "v1", name="mpijobs.v1.kubeflow.org")
 POLICY = Kind(
     "policy",
     f"/api/v1/namespaces/{names.NAMESPACE}/configmaps",
     views.ConfigMap,
     field_selector=f"metadata.name={names.POLICY_CONFIGMAP}",
 )
+
+
+def _build_kind(kind: kinds.SizeKind) -> Kind:
+    return Kind(kind.name, kind.path, kind.view, optional=kind.optional)
+
+
+GANG_SIZES = {kind.name: _build_kind(kind) for kind in gang_sizes.SIZE_KINDS}  # objects that declare gang sizes

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, nodes
-from railwright.fabric import hypernodes, views, workload_views
+from railwright.fabric import hypernodes, views
+from railwright.fabric.workloads import gang_sizes
 
 # One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
 VIEWS: Mapping[str, type[msgspec.Struct]] = {
@@ -23,25 +24,8 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "ConfigMap": views.ConfigMap,
     "HyperNode": hypernodes.HyperNode,
     "Event": views.Event,
-    "PodGroup.scheduling.volcano.sh": views.PodGroup,
-    "PodGroup.scheduling.x-k8s.io": views.PodGroup,
-    "PodGroup.scheduling.k8s.io": views.PodGroup,
-    **dict.fromkeys(
-        (
-            "Workload.scheduling.k8s.io",
-            "Job.batch",
-            "Job.batch.volcano.sh",
-            "StatefulSet.apps",
-            "ReplicaSet.apps",
-            "PyTorchJob.kubeflow.org",
-            "TFJob.kubeflow.org",
-            "XGBoostJob.kubeflow.org",
-            "PaddleJob.kubeflow.org",
-            "JAXJob.kubeflow.org",
-            "MPIJob.kubeflow.org",
-        ),
-        workload_views.Workload,
-    ),
+    # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind
+    **{kind.snapshot_kind: kind.view for kind in sorted(gang_sizes.SIZE_KINDS, key=lambda kind: kind.optional)},
 }
 # The API groups of rows by kind alone; other projects have a Node or an Event of their own.
 _CORE = ("",)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
-from railwright.fabric import views, workload_views
+from railwright.fabric import views
 from railwright.fabric.policy import model, selectors
 
 _PREFIX = "hypernode/level-"
@@ -64,7 +64,7 @@ class Spec(views.View, frozen=True):
 class HyperNode(views.View, frozen=True):
     """A HyperNode (topology.volcano.sh/v1alpha1)."""
 
-    metadata: workload_views.Identity = workload_views.Identity()
+    metadata: views.Identity = views.Identity()
     spec: Spec = Spec()
 
 

@@ -37,32 +37,7 @@ DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
 MULTUS_NAMESPACE = "kube-system"  # Multus's default for the namespace of a default network
 NAD_RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"  # on a NetworkAttachmentDefinition
 
-# --- schedulers and workload controllers --------------------------------------------------------------
-VOLCANO_GROUP = "scheduling.k8s.io/group-name"  # annotation: the pod's PodGroup
-VOLCANO_JOB = "volcano.sh/job-name"
-VOLCANO_TASK = "volcano.sh/task-spec"
-VOLCANO_TASK_INDEX = "volcano.sh/task-index"
-PLUGINS_POD_GROUP = "scheduling.x-k8s.io/pod-group"  # label: scheduler-plugins' coscheduling
-KUBEFLOW_JOB = "training.kubeflow.org/job-name"
-KUBEFLOW_OPERATOR = "training.kubeflow.org/operator-name"
-KUBEFLOW_ROLE = "training.kubeflow.org/job-role"
-KUBEFLOW_REPLICA_TYPE = "training.kubeflow.org/replica-type"
-KUBEFLOW_REPLICA_INDEX = "training.kubeflow.org/replica-index"
-MPI_OPERATOR_JOB = "mpi-job-name"  # mpi-operator v1
-MPI_OPERATOR_ROLE = "mpi-job-role"
-MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
-MPI_ALPHA_ROLE = "mpi_role_type"
-JOBSET = "jobset.sigs.k8s.io/jobset-name"
-JOBSET_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-JOBSET_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
-TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
-LEADER_WORKER_GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-LEADER_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
-LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: number of pods of the group, with the leader
-BATCH_JOB = "batch.kubernetes.io/job-name"
-BATCH_INDEX = "batch.kubernetes.io/job-completion-index"
-RAY_NODE_TYPE = "ray.io/node-type"
+# --- Kubernetes; keys of workload controllers are in railwright.fabric.workloads ---------------------
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"  # annotation: kubectl's default container; Istio sets it
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namespace
 

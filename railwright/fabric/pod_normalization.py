@@ -7,20 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import views
+from railwright.fabric.workloads import registry
 
 # Labels and annotations with the index of a pod in its job. Roles depend on their presence, never on their value.
-_INDEX_KEYS = frozenset(
-    {
-        names.VOLCANO_TASK_INDEX,
-        names.KUBEFLOW_REPLICA_INDEX,
-        names.BATCH_INDEX,
-        "apps.kubernetes.io/pod-index",
-        "statefulset.kubernetes.io/pod-name",
-        "jobset.sigs.k8s.io/job-global-index",
-        "jobset.sigs.k8s.io/job-key",
-    }
-)
+_INDEX_KEYS = frozenset(key for framework in registry.FRAMEWORKS for key in framework.index_keys)
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server appends five random letters
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the mount path of that volume
 _TOKEN = views.Volume(name=_TOKEN_VOLUME)  # views show only the name of a projected volume

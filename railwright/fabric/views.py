@@ -69,6 +69,15 @@ class ObjectMeta(View, frozen=True):
         return None
 
 
+class Identity(View, frozen=True):
+    """The fields of metadata that identify an object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
 class EnvVar(View, frozen=True):
     """An environment variable. Only the presence of `value_from` is read."""
 

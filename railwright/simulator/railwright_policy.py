@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 
 from railwright.fabric import names, resources, views, workload
-from railwright.fabric.placement import ask, decide, fleet, ledger, rails, size_kinds
+from railwright.fabric.placement import ask, decide, fleet, ledger, rails
 from railwright.fabric.policy import presets
+from railwright.fabric.workloads import volcano
 from railwright.simulator import cluster, job_stream, kubelet, node_topologies, policies
 
 _NAMESPACE = "train"
@@ -107,7 +108,7 @@ class RailwrightPolicy:
         for pod in self._pods.pop(job.number):
             self.state.remove_pod(pod.metadata.uid)
         self._report_hosts()
-        self.state.remove_size(size_kinds.VOLCANO_POD_GROUPS, _build_pod_group(job))
+        self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
 
     def place_gang(
         self,
@@ -172,8 +173,8 @@ class RailwrightPolicy:
             name=f"{_group_name(job)}-worker-{rank}",
             namespace=_NAMESPACE,
             uid=f"{job.number}/{rank}",
-            labels_or_none={names.FABRIC: spec.fabric_name, names.VOLCANO_TASK_INDEX: str(rank)},
-            annotations_or_none={names.VOLCANO_GROUP: _group_name(job), names.INJECTION: json.dumps(record)},
+            labels_or_none={names.FABRIC: spec.fabric_name, volcano.TASK_INDEX: str(rank)},
+            annotations_or_none={volcano.GROUP_ANNOTATION: _group_name(job), names.INJECTION: json.dumps(record)},
         )
         container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
         return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names
+from railwright.fabric.workloads import volcano
 
 Tree = dict[str, Any]
 LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -115,7 +115,7 @@ def build_volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
     for task in job["spec"]["tasks"]:
         template = task["template"]
         for index in range(task.get("replicas", 1)):
-            own = {names.VOLCANO_JOB: name, names.VOLCANO_TASK: task["name"], names.VOLCANO_TASK_INDEX: str(index)}
+            own = {volcano.JOB: name, volcano.TASK: task["name"], volcano.TASK_INDEX: str(index)}
             metadata = template.get("metadata", {})
             yield {
                 "apiVersion": "v1",
@@ -124,7 +124,7 @@ def build_volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
                     "name": f"{name}-{task['name']}-{index}",
                     "namespace": namespace,
                     "labels": {**metadata.get("labels", {}), **own},
-                    "annotations": {**metadata.get("annotations", {}), names.VOLCANO_GROUP: f"{name}-{uid}"},
+                    "annotations": {**metadata.get("annotations", {}), volcano.GROUP_ANNOTATION: f"{name}-{uid}"},
                     "ownerReferences": [
                         {
                             "apiVersion": "batch.volcano.sh/v1alpha1",

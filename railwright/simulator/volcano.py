@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, resources, views
+from railwright.fabric import resources, views
+from railwright.fabric.workloads import volcano
 
 Tree = dict[str, Any]
 _COUNTED = ("cpu", "memory")  # resources that leastrequested and balanced count (NodeResources defaults)
@@ -89,14 +90,14 @@ def requests_of(pod: Tree) -> resources.Amounts:
 def build_task_info(pod: Tree, *, node: str, status: int) -> Tree:
     """Return a pod as Volcano's TaskInfo."""
     metadata = pod["metadata"]
-    group = metadata.get("annotations", {}).get(names.VOLCANO_GROUP)
+    group = metadata.get("annotations", {}).get(volcano.GROUP_ANNOTATION)
     amounts = _resource(requests_of(pod))
     return {
         "UID": metadata["uid"],
         "Job": f"{metadata['namespace']}/{group}" if group else "",
         "Name": metadata["name"],
         "Namespace": metadata["namespace"],
-        "TaskRole": metadata.get("labels", {}).get(names.VOLCANO_TASK, ""),
+        "TaskRole": metadata.get("labels", {}).get(volcano.TASK, ""),
         "Resreq": amounts,
         "InitResreq": amounts,
         "NodeName": node,

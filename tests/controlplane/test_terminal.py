@@ -10,6 +10,7 @@ import pytest_asyncio
 from plane import waiting
 
 from railwright.fabric import names
+from railwright.fabric.workloads import volcano
 
 ROOT = pathlib.Path(__file__).parents[2]
 LEAF = "fabric.topograph.run/tier-0"
@@ -61,7 +62,7 @@ def pod(namespace: str, gang: str, rank: int, node: str) -> dict:
             "name": f"{gang}-{rank}",
             "namespace": namespace,
             "labels": {names.FABRIC: "ib"},
-            "annotations": {names.VOLCANO_GROUP: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'},
+            "annotations": {volcano.GROUP_ANNOTATION: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'},
         },
         "spec": {**spec, "nodeName": node} if node else {**spec, "schedulerName": "nobody"},
     }

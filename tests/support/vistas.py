@@ -7,6 +7,7 @@ import json
 import random
 
 from railwright.fabric import names
+from railwright.fabric.workloads import volcano
 from railwright.simulator import shapes
 
 RAILS = 8
@@ -131,7 +132,7 @@ def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",
         "labels": {names.FABRIC: "roce"},
         "annotations": {
-            names.VOLCANO_GROUP: group,
+            volcano.GROUP_ANNOTATION: group,
             names.INJECTION: json.dumps(
                 {
                     "version": "1",

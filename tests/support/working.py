@@ -8,24 +8,29 @@ import admitting
 import jsonpatch
 import msgspec
 
-from railwright.fabric.injection import kinds, template_plan, templates
+from railwright.fabric.injection import template_plan, templates
+from railwright.fabric.workloads import kinds, registry
 from webhook import patch, workloads
 
-ALL = {f"{kind.title}/{version}": (kind, version) for kind in kinds.KINDS for version in kind.versions}
+ALL = {
+    f"{kind.display_name}/{version}": (kind, version) for kind in registry.INJECTED_KINDS for version in kind.versions
+}
 
 
-def kind(name: str) -> kinds.Kind:
+def kind(name: str) -> kinds.WorkloadKind:
     """A row by its title."""
-    (found,) = [each for each in kinds.KINDS if each.title == name]
+    (found,) = [each for each in registry.INJECTED_KINDS if each.display_name == name]
     return found
 
 
-def workload(row: kinds.Kind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any) -> dict:
+def workload(
+    row: kinds.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
+) -> dict:
     """A workload with this template at every place its kind has; `name` is that of the task, replica or group."""
     tree: dict = {"metadata": {"name": "w", "namespace": "prod"}}
     if label is not None:
         tree["metadata"]["labels"] = {"railwright.io/fabric": label}
-    for site in row.sites:
+    for site in row.templates:
         _merge(tree, _nested(site.path, site, template, name))
     tree.setdefault("spec", {}).update(spec)
     untied: dict = json.loads(json.dumps(tree))  # a copy would share the template between its places
@@ -40,17 +45,17 @@ def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
     return {"metadata": pod["metadata"], "spec": pod["spec"]}
 
 
-def read(row: kinds.Kind, tree: dict) -> templates.Workload:
+def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
     return templates.read(row, msgspec.json.encode(tree))
 
 
-def planned(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> list:
+def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
     """The plan of each template of a workload."""
     found = read(row, tree).templates
     return [template_plan.plan_for(each, by, at or admitting.known(), "W prod/w") for each in found]
 
 
-def patched(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> dict:
+def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
     """The workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
@@ -61,7 +66,7 @@ def patched(row: kinds.Kind, tree: dict, by: Any, at: Any = None) -> dict:
     return result
 
 
-def review(row: kinds.Kind, tree: Any, version: str = "", **request: Any) -> bytes:
+def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any) -> bytes:
     """A review of this object as the API server sends it."""
     asked = {
         "uid": "u",
@@ -102,13 +107,13 @@ def at(tree: Any, pointer: str) -> Any:
     return tree
 
 
-def container(row: kinds.Kind, tree: dict) -> dict:
+def container(row: kinds.WorkloadKind, tree: dict) -> dict:
     """The first container of a workload's first template, to be changed in place."""
     found: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
     return found
 
 
-def _nested(steps: tuple[str, ...], site: kinds.Site, template: Any, name: str) -> Any:
+def _nested(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
     if not steps:
         return template
     step, rest = steps[0], steps[1:]

@@ -6,17 +6,17 @@ import working
 import yaml
 
 from railwright.cli.explanation import templates as explained
-from railwright.fabric.injection import kinds
 from railwright.fabric.lint import workloads as linted
+from railwright.fabric.workloads import kinds, registry
 
 FABRIC = "railwright.io/fabric"
 SPECS = {"Job.batch.volcano.sh": {"plugins": {"mpi": ["-master", "Worker"], "ssh": []}}}
 EVERY = pytest.mark.parametrize(("row", "version"), working.ALL.values(), ids=working.ALL)
 
 
-def workload(row: kinds.Kind, version: str, *, label: str | None = "f") -> dict:
+def workload(row: kinds.WorkloadKind, version: str, *, label: str | None = "f") -> dict:
     template = working.template()
-    tree = working.workload(row, template, name="Worker", label=label, **SPECS.get(row.title, {}))
+    tree = working.workload(row, template, name="Worker", label=label, **SPECS.get(row.display_name, {}))
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 2
     return {"apiVersion": f"{row.group}/{version}", "kind": row.name, **tree}
 
@@ -86,12 +86,12 @@ def test_the_api_server_is_told_of_every_kind_that_admission_equips_and_of_no_ot
         for version in rule["apiVersions"]
         for resource in rule["resources"]
     }
-    assert told == {(row.group, version, row.plural) for row in kinds.KINDS for version in row.versions}
+    assert told == {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
 
 
 @EVERY
 def test_the_condition_that_looks_for_a_label_in_a_template_names_the_templates_of_every_kind(row, version):
     conditions = {each["name"]: each["expression"] for each in webhooks()["templates.railwright.io"]["matchConditions"]}
-    for site in row.sites:
+    for site in row.templates:
         steps = [step for step in site.path if step not in {kinds.EACH, "spec", "template"}]
-        assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.title, steps)
+        assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.display_name, steps)

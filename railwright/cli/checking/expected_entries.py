@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from railwright.fabric import names
+from railwright.fabric.workloads import registry
 
 Expression = tuple[str, str, tuple[str, ...]]  # key, operator, values
 
@@ -32,12 +33,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 _LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC, "NotIn", (names.FABRIC_NONE,)))
 _UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)
 _PODS = frozenset({("/pods", "CREATE")})
-_WORKLOADS = (
-    "apps/deployments", "apps/statefulsets", "batch/jobs", "batch.volcano.sh/jobs", "kubeflow.org/mpijobs",
-    "kubeflow.org/pytorchjobs", "kubeflow.org/tfjobs", "kubeflow.org/xgboostjobs",
-    "kubeflow.org/paddlejobs", "kubeflow.org/jaxjobs", "jobset.x-k8s.io/jobsets",
-    "leaderworkerset.x-k8s.io/leaderworkersets", "ray.io/rayclusters",
-)  # fmt: skip
+_WORKLOADS = frozenset(f"{kind.group}/{kind.plural}" for kind in registry.INJECTED_KINDS)
 _CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)
 _CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in ("CREATE", "UPDATE"))
 

@@ -1,7 +1,6 @@
-"""Workload -> its pods as the controller would create them: the template, its name, and the labels that tell a role.
+"""Builds the pods of a workload as its controller would create them: the template, its name, labels and variables.
 
-Owns how the two tables join: where templates are and what tells a role (`railwright.fabric.injection.kinds`), and how
-many pods are made of one and how they are called (`controllers`). Pure. Refuses to know fabrics.
+`railwright.fabric.workloads` knows the controllers.
 """
 
 import copy
@@ -11,10 +10,11 @@ from typing import Any
 import msgspec
 
 from railwright.cli import output
-from railwright.cli.explanation import controllers, manifests
+from railwright.cli.explanation import manifests
 from railwright.fabric import names
-from railwright.fabric.injection import keys, kinds
+from railwright.fabric.injection import keys
 from railwright.fabric.injection import templates as written
+from railwright.fabric.workloads import kinds, registry
 
 Tree = manifests.Tree
 DEFAULT_NAMESPACE = "default"
@@ -43,25 +43,26 @@ def of(tree: Tree, namespace: str) -> list[Template] | None:
     if (group, tree["kind"]) == ("", "Pod"):
         pod = {**tree, "metadata": {**metadata, "namespace": where}}
         return [Template(owner=manifests.title(tree, where), part="", pods=1, namespace=where, pod=pod)]
-    row = controllers.find(group, version, tree["kind"])
-    if row is None:
+    kind = registry.find_kind(group, version, tree["kind"])
+    if kind is None:
         return None
-    kind, makes = row
     workload = _read(kind, tree, where)
-    origins = [controllers.Origin(kind, each, _way(tree, each.pointer)) for each in workload.templates]
-    found = [_template(origin, where, made) for origin in origins for made in makes(origin)]
-    if found:
-        found[0] = msgspec.structs.replace(found[0], warnings=tuple(keys.above(workload)))
-    return found
+    templates = []
+    for template in workload.templates:
+        origin = kinds.TemplateOrigin(template.context, template.added, _list_ancestors(tree, template.pointer))
+        templates += [_build_template(template, origin, where, pods) for pods in kind.create_pods(origin)]
+    if templates:
+        templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.above(workload)))
+    return templates
 
 
 def known() -> list[str]:
     """The kinds that are known, for messages."""
-    return ["Pod", *controllers.known()]
+    return ["Pod", *dict.fromkeys(kind.name for kind in registry.KINDS)]
 
 
-def _read(kind: kinds.Kind, tree: Tree, namespace: str) -> written.Workload:
-    if not controllers.reached(kind):
+def _read(kind: kinds.WorkloadKind, tree: Tree, namespace: str) -> written.Workload:
+    if not kind.passes_label:
         tree = {**tree, "metadata": _without_label(tree.get("metadata"))}
     try:
         return written.read(kind, msgspec.json.encode(tree))
@@ -74,36 +75,38 @@ def _without_label(metadata: Any) -> Any:
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
-def _way(tree: Any, pointer: str) -> list[Any]:
-    """All from the object to what a JSON pointer points to."""
-    way = [tree]
+def _list_ancestors(tree: Any, pointer: str) -> list[Any]:
+    """Return every value from the object to the one that a JSON pointer points to."""
+    ancestors = [tree]
     for step in pointer.split("/")[1:]:
-        here = way[-1]
-        way.append(here[int(step) if isinstance(here, list) else step.replace("~1", "/").replace("~0", "~")])
-    return way
+        parent = ancestors[-1]
+        ancestors.append(parent[int(step) if isinstance(parent, list) else step.replace("~1", "/").replace("~0", "~")])
+    return ancestors
 
 
-def _template(origin: controllers.Origin, namespace: str, made: controllers.Made) -> Template:
-    tree, template = origin.way[0], origin.template
-    own = manifests.mapping(origin.way[-1], "metadata")
-    labels = {**manifests.mapping(own, "labels"), **template.added.labels, **made.labels}
+def _build_template(
+    template: written.Template, origin: kinds.TemplateOrigin, namespace: str, pods: kinds.CreatedPods
+) -> Template:
+    tree = origin.ancestors[0]
+    own = manifests.mapping(origin.ancestors[-1], "metadata")
+    labels = {**manifests.mapping(own, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
-    name = f"{origin.name}{made.name}"
+    name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
-    annotations = {**manifests.mapping(own, "annotations"), **made.annotations}
+    annotations = {**manifests.mapping(own, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
-    spec = copy.deepcopy(manifests.mapping(origin.way[-1], "spec"))
+    spec = copy.deepcopy(manifests.mapping(origin.ancestors[-1], "spec"))
     for container in _containers(spec):
         _add(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
             container["command"] = [*template.added.commands[container_name]]
-    if made.keys:
-        _mount_keys(spec, made.keys, f"{origin.name}-ssh")
+    if pods.ssh_volume:
+        _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    count = made.pods if isinstance(made.pods, int) else None
-    return Template(manifests.title(tree, namespace), made.part, count, namespace, pod, requested=template.requested)
+    count = pods.count if isinstance(pods.count, int) else None
+    return Template(manifests.title(tree, namespace), pods.part, count, namespace, pod, requested=template.requested)
 
 
 def _containers(spec: Tree) -> Iterator[Tree]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import container_env, context, env_tables, model, mounts, roles
+from railwright.fabric.injection import container_env, context, env_tables, model, mounts
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import roles as workload_roles
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
 
@@ -35,7 +36,7 @@ def build_route(ctx: context.InjectionContext) -> Route:
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
     per_node = devices.per_node and _depends_on_node(ctx, rails, settings)
-    everywhere = mode != "env" or roles.is_started_by_ssh(ctx.pod)
+    everywhere = mode != "env" or workload_roles.is_started_by_ssh(ctx.pod)
     with_env_from = tuple(
         [
             index

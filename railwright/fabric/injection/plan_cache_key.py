@@ -11,25 +11,18 @@ import msgspec
 from railwright.fabric import pod_normalization, views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import registry
 
 _MAX_KEY = 16384  # bytes; longer keys are not worth the memory
 # In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
 _MAX_ANNOTATIONS = 32 * 1024
-# Variables by which job controllers pass a rank its number. No transport and no lint rule reads them.
-_RANK_VARIABLES = frozenset(
-    {
-        "RANK",
-        "NODE_RANK",
-        "PET_NODE_RANK",
-        "VC_TASK_INDEX",
-        "VK_TASK_INDEX",
-        "TF_CONFIG",
-        "JOB_COMPLETION_INDEX",
-        "POD_NAME",
-        "POD_IP",
-        "HOSTNAME",
-    }
-)
+# Variables that differ between the pods of a job and whose value no plan depends on: those of the frameworks, and
+# variables that users set in any job.
+_RANK_VARIABLES = frozenset(name for framework in registry.FRAMEWORKS for name in framework.rank_variables) | {
+    "POD_NAME",
+    "POD_IP",
+    "HOSTNAME",
+}
 _encode = msgspec.msgpack.Encoder().encode
 
 

@@ -9,6 +9,7 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.injection import facts, model, opt_in, plan, templates
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import roles
 
 # Refusals that may not apply when the pod is created: package managers create custom resources such as networks after
 # the workload, and a new namespace may not be observed yet.
@@ -29,7 +30,7 @@ def plan_for(
 ) -> Planned | model.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = future(template)
-    if names.VOLCANO_TASK in pod.metadata.labels:
+    if roles.has_launcher_name(pod):
         accelerated = not template.requested.isdisjoint(policy.document.accelerators)
         cluster = msgspec.structs.replace(cluster, job_accelerated=accelerated)
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")

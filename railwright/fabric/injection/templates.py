@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import accelerators, kinds
+from railwright.fabric.injection import accelerators
+from railwright.fabric.workloads import kinds, registry
 
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
@@ -37,7 +38,7 @@ class Template(msgspec.Struct, frozen=True):
     raw: bytes
     written: PodTemplate
     inherited: str | None  # the opt-in label of the closest parent
-    spot: kinds.TemplateContext
+    context: kinds.TemplateContext
     added: kinds.ControllerMetadata
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
     requested: frozenset[str] = frozenset()  # extended resources that the containers of all templates request
@@ -56,7 +57,7 @@ class Template(msgspec.Struct, frozen=True):
 class Workload(msgspec.Struct, frozen=True):
     """A workload with its templates."""
 
-    kind: kinds.Kind
+    kind: kinds.WorkloadKind
     metadata: views.ObjectMeta
     templates: tuple[Template, ...]
 
@@ -68,7 +69,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 class _Root(views.View, frozen=True):
     metadata: views.ObjectMeta | None = None
-    spec: kinds.Spec | None = None
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 class _Labelled(views.View, frozen=True):
@@ -78,15 +79,20 @@ class _Labelled(views.View, frozen=True):
 _ROOT = msgspec.json.Decoder(_Root)
 _LABELLED = msgspec.json.Decoder(_Labelled)
 _TEMPLATE = msgspec.json.Decoder(PodTemplate | None)
+_SPECS = {view: msgspec.json.Decoder(view | None) for kind in registry.KINDS if (view := kind.spec_view) is not None}
 _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
-def read(kind: kinds.Kind, body: bytes) -> Workload:
+def read(kind: kinds.WorkloadKind, body: bytes) -> Workload:
     """Return the workload in a JSON document. Raises UnreadableError."""
     root: _Root = _decode(_ROOT, body, "")
     metadata = root.metadata or _NO_METADATA
-    start = kinds.TemplateContext(metadata.name or metadata.generate_name, "", 0, root.spec or kinds.Spec())
-    templates = [template for site in kind.sites for template in _walk(body, site.path, _WalkState(site, start))]
+    start = kinds.TemplateContext(metadata.name or metadata.generate_name, "", 0, _read_spec(kind, root.spec))
+    templates = [
+        template
+        for template_path in kind.templates
+        for template in _walk(body, template_path.path, _WalkState(template_path, start))
+    ]
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
     requested = frozenset().union(
         *(accelerators.list_requested(container) for spec in pod_specs for container in spec.containers)
@@ -94,6 +100,13 @@ def read(kind: kinds.Kind, body: bytes) -> Workload:
     return Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
     )
+
+
+def _read_spec(kind: kinds.WorkloadKind, raw: msgspec.Raw) -> Any:
+    """Return the view of the spec that the kind declares, None if it declares none."""
+    if kind.spec_view is None:
+        return None
+    return (_decode(_SPECS[kind.spec_view], raw, "spec") if raw else None) or kind.spec_view()
 
 
 def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
@@ -109,8 +122,8 @@ def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]
 class _WalkState(msgspec.Struct, frozen=True):
     """The state of a walk through the object."""
 
-    site: kinds.Site
-    spot: kinds.TemplateContext
+    template_path: kinds.TemplatePath
+    context: kinds.TemplateContext
     pointer: str = ""
     title: str = ""
     label: str | None = None
@@ -125,23 +138,23 @@ class _WalkState(msgspec.Struct, frozen=True):
     def enter_entry(self, index: int, name: str) -> "_WalkState":
         """Return the state in an entry of a list."""
         display_name = name[:_MAX_NAME] or str(index)
-        spot = msgspec.structs.replace(self.spot, name=name, index=index)
+        context = msgspec.structs.replace(self.context, name=name, index=index)
         return msgspec.structs.replace(
-            self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{display_name}]", spot=spot
+            self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{display_name}]", context=context
         )
 
     def with_name(self, name: str) -> "_WalkState":
         """Return the state in a map's member, whose key is the name of a replica or group."""
-        return msgspec.structs.replace(self, spot=msgspec.structs.replace(self.spot, name=name))
+        return msgspec.structs.replace(self, context=msgspec.structs.replace(self.context, name=name))
 
 
 def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template]:
     if not steps:
         template: PodTemplate | None = _decode(_TEMPLATE, raw, state.title)
         if template is not None:
-            added = state.site.build_metadata(state.spot)
+            added = state.template_path.build_metadata(state.context)
             yield Template(
-                state.pointer, state.title, bytes(raw), template, state.label, state.spot, added, state.above
+                state.pointer, state.title, bytes(raw), template, state.label, state.context, added, state.above
             )
         return
     members = _decode(_MEMBERS, raw, state.title)
@@ -177,9 +190,9 @@ def _list_members(
 def _read_name(member: msgspec.Raw, state: _WalkState) -> str:
     """Return the name of a list's entry, "" if it has none."""
     fields = _decode(_MEMBERS, member, state.title)
-    if not isinstance(fields, dict) or state.site.name_field not in fields:
+    if not isinstance(fields, dict) or state.template_path.name_field not in fields:
         return ""
-    name = _decode(_ANYTHING, fields[state.site.name_field], state.title)
+    name = _decode(_ANYTHING, fields[state.template_path.name_field], state.title)
     return name if isinstance(name, str) else ""
 
 

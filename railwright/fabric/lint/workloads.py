@@ -1,7 +1,7 @@
-"""Any Kubernetes object as plain data -> its pod templates, with how many pods each makes.
+"""Reads the pod templates of any Kubernetes object as plain data, with the number of pods of each.
 
-Owns how a template is recognised (a `spec` with `containers`, wherever it stands) and how replicas multiply, so that a
-kind nobody has heard of is read as well. Refuses to know files, lines and settings.
+A template is recognised by its form: a `spec` with `containers`. So kinds without a row in
+`railwright.fabric.workloads` are read as well.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
+from railwright.fabric.workloads import frameworks, registry
 
 Path = tuple[str | int, ...]
-_MULTIPLY = ("replicas", "parallelism", "numOfHosts")  # of everything a template stands in
-_UNCOUNTED = frozenset({"DaemonSet"})  # as many pods as nodes
-_LEADER_WORKER_SET = "LeaderWorkerSet"
-_TRAIN_JOB = "TrainJob"
-_SPECS = "ReplicaSpecs"  # mpiReplicaSpecs, pytorchReplicaSpecs, ...
-_NAMES = ("name", "groupName")
+_SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
+_REPLICA_FIELDS = tuple(dict.fromkeys(field for row in registry.FRAMEWORKS for field in row.replica_fields))
+_COUNT_PODS = {kind.name: kind.count_pods for kind in registry.KINDS if kind.count_pods is not None}
+_CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
+_NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -51,7 +51,8 @@ def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
         for index, item in enumerate(items):
             yield from read(item, (*path, "items", index))
         return
-    templates = tuple(_train_job(tree, path) if tree.get("kind") == _TRAIN_JOB else ())
+    row = _CONTAINERS.get(str(tree.get("kind")))
+    templates = () if row is None else tuple(_read_container(row, tree, path))
     templates += tuple(_templates(tree, path, (), tree))
     if templates:
         yield Workload(_title(tree), _namespace(tree), templates)
@@ -75,14 +76,14 @@ def _template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: M
     return Template(_part(path, above), path, (*path, "spec", "containers"), pod, _count(path, above, root))
 
 
-def _train_job(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
-    """spec.trainer is a container of a template that stands in a runtime of the cluster."""
-    trainer = (root.get("spec") or {}).get("trainer")
-    if isinstance(trainer, dict):
-        container = {**trainer, "name": "node", "resources": trainer.get("resourcesPerNode")}
-        count = trainer.get("numNodes")
+def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
+    """Yield the template of a container that the object sets in a template of another object."""
+    container = (root.get("spec") or {}).get(row.field)
+    if isinstance(container, dict):
+        count = container.get(row.count_field)
+        container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
         pod = _pod(None, {"containers": [container]}, (root,))
-        yield Template("trainer", (*path, "spec", "trainer"), None, pod, count if isinstance(count, int) else None)
+        yield Template(row.field, (*path, "spec", row.field), None, pod, count if isinstance(count, int) else None)
 
 
 def _pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
@@ -118,26 +119,16 @@ def _text(value: Any) -> Any:
 
 
 def _count(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:
-    if root.get("kind") in _UNCOUNTED:
-        return None
-    if root.get("kind") == _LEADER_WORKER_SET:
-        return _group_count(path, root)
+    count_pods = _COUNT_PODS.get(str(root.get("kind")))
+    if count_pods is not None:
+        return count_pods(path, root)
     count = 1
     for node in above:
-        for key in _MULTIPLY:
+        for key in _REPLICA_FIELDS:
             value = node.get(key) if isinstance(node, dict) else None
             if isinstance(value, int) and not isinstance(value, bool):
                 count *= value
     return count
-
-
-def _group_count(path: Path, root: Mapping[str, Any]) -> int | None:
-    """Of one group, which is the job: `size` pods, the leader among them, which may have no template of its own."""
-    group = (root.get("spec") or {}).get("leaderWorkerTemplate") or {}
-    size = group.get("size", 1)
-    if path[-1] == "leaderTemplate":
-        return 1
-    return size - ("leaderTemplate" in group) if isinstance(size, int) else None
 
 
 def _part(path: Path, above: Sequence[Any]) -> str:
@@ -146,7 +137,7 @@ def _part(path: Path, above: Sequence[Any]) -> str:
     for at, step in enumerate(path[-len(above) :] if above else ()):
         node = above[at]
         if isinstance(step, int) and isinstance(node[step], dict):
-            found = next((str(node[step][key]) for key in _NAMES if key in node[step]), found)
+            found = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), found)
         elif isinstance(step, str) and (_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
             found = step
     return found

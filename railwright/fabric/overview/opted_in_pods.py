@@ -12,9 +12,15 @@ import msgspec
 from railwright.fabric import names, views, workload
 from railwright.fabric.overview import admissions
 from railwright.fabric.placement import ask
+from railwright.fabric.workloads import registry
 
 _MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
-_ANNOTATIONS = (names.FABRIC, names.INJECTION, names.RAILS, names.VOLCANO_GROUP)  # that placement reads
+_ANNOTATIONS = (  # that placement reads
+    names.FABRIC,
+    names.INJECTION,
+    names.RAILS,
+    *(key for framework in registry.FRAMEWORKS for key in framework.gang_annotations),
+)
 
 
 class OptedInPods:

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import hypernodes, resources, topology, views, words, workload
-from railwright.fabric.placement import journal, kubelet, numa, rails, size_kinds, sizes
+from railwright.fabric.placement import journal, kubelet, numa, rails, sizes
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import gang_sizes, kinds, volcano
 
 
 class FleetNode(msgspec.Struct, gc=False, frozen=True):
@@ -103,7 +104,7 @@ class Fleet:
 
     def gang_size(self, key: workload.GangKey, *, seen: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
-        return max(self._sizes.least(key), seen, 1)
+        return max(self._sizes.get_declared(key), seen, 1)
 
     def place(self, node: FleetNode, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
@@ -217,7 +218,7 @@ class Fleet:
             policy=self._words.one(rails.policy_of(pod)),
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
-        size = sizes.told_by_pod(pod) if joins else 0
+        size = gang_sizes.read_annotation(pod) if joins else 0
         if not size and entry == self._pods.get(uid) and joins == (uid in self.gang(entry.gang)):
             return  # only fields changed that placement does not use
         self._forget(uid)
@@ -225,7 +226,7 @@ class Fleet:
         if joins:
             self._gangs[entry.gang][uid] = entry
             if size:
-                self._sizes.file(sizes.PODS, entry.gang, {entry.gang: size})
+                self._sizes.set_report(gang_sizes.PODS, entry.gang, {entry.gang: size})
         if entry.node:
             self._on_node[entry.node][uid] = entry
             self._charge(entry, sign=1)
@@ -238,17 +239,17 @@ class Fleet:
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
-        self.upsert_size(size_kinds.VOLCANO_POD_GROUPS, group)
+        self.upsert_size(volcano.POD_GROUPS, group)
 
-    def upsert_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
+    def upsert_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
         """Add or update an object that declares a gang size. Most updates change only its status."""
-        self.generation += self._sizes.put(kind, obj)
+        self.generation += self._sizes.upsert(kind, obj)
 
-    def remove_size(self, kind: sizes.Kind, obj: sizes.Sized) -> None:
+    def remove_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.generation += self._sizes.file(kind, sizes.holder_of(obj.metadata), {})
+        self.generation += self._sizes.set_report(kind, sizes.get_source_object(obj.metadata), {})
 
-    def replace_sizes(self, kind: sizes.Kind, objects: Sequence[sizes.Sized]) -> None:
+    def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
         self.generation += self._sizes.replace(kind, objects)
 
@@ -316,7 +317,7 @@ class Fleet:
             mates.pop(uid, None)
             if not mates:
                 del self._gangs[entry.gang]
-                self._sizes.file(sizes.PODS, entry.gang, {})
+                self._sizes.set_report(gang_sizes.PODS, entry.gang, {})
         if entry.node:
             self._on_node[entry.node].pop(uid, None)
             self._charge(entry, sign=-1)

@@ -11,6 +11,7 @@ import msgspec
 
 from railwright.fabric import names
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import batch
 
 Tree = dict[str, Any]
 
@@ -128,7 +129,7 @@ def _batch(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
         "backoffLimit": 0,
         "template": _template(options, container, subdomain=options.name, restartPolicy="Never"),
     }
-    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {names.BATCH_JOB: options.name}}
+    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {batch.JOB: options.name}}
     return [_object("v1", "Service", options, peers), _object("batch/v1", "Job", options, spec)]
 
 

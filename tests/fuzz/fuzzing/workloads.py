@@ -9,7 +9,7 @@ import jsonpatch
 import working
 
 from fuzzing import catalogue
-from railwright.fabric.injection import kinds
+from railwright.fabric.workloads import registry
 from webhook import wire, workloads
 
 EXECUTIONS = 4_000
@@ -30,10 +30,10 @@ _POLICY = admitting.fabric(
 def seeds() -> Iterator[bytes]:
     """Every kind, its label on the workload; an update of some."""
     plain = working.template()
-    for row in kinds.KINDS:
+    for row in registry.INJECTED_KINDS:
         tree = working.workload(row, plain, name="Worker", label="f")
         yield working.review(row, tree)
-        if not row.frozen or row.name == "JobSet":
+        if not row.is_frozen or row.name == "JobSet":
             old = working.workload(row, plain, name="Worker")
             yield working.review(row, tree, operation="UPDATE", oldObject=old)
     volcano = working.kind("Job.batch.volcano.sh")

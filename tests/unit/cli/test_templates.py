@@ -8,9 +8,11 @@ import admitting
 import pytest
 
 from railwright.cli import output
-from railwright.cli.explanation import controllers, manifests, templates
+from railwright.cli.explanation import manifests, templates
 from railwright.fabric.injection import roles
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import roles as shown_roles
 
 TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
 WORKER, LAUNCHER = "worker", "launcher"
@@ -73,7 +75,7 @@ def test_every_kind_of_the_table_is_in_the_file():
 
 
 def test_ranks_that_are_started_by_ssh_are_told_as_such():
-    by_ssh = {key for key, each in found().items() if roles.is_started_by_ssh(admitting.view(each.pod))}
+    by_ssh = {key for key, each in found().items() if shown_roles.is_started_by_ssh(admitting.view(each.pod))}
     assert by_ssh == {
         ("Job prod/mpi", "task mpimaster"),
         ("Job prod/mpi", "task mpiworker"),
@@ -105,7 +107,7 @@ def test_an_object_is_left_as_it_was():
 @pytest.mark.parametrize("spec", [None, 7, [], {"template": 7}, {"tasks": {}}, {"tasks": [7, None, {"template": []}]}])
 @pytest.mark.parametrize(
     ("group", "kind"),
-    sorted({*((kind.group, kind.name) for kind in controllers._ALL), ("", "Pod")}),
+    sorted({*((kind.group, kind.name) for kind in registry.KINDS), ("", "Pod")}),
     ids=lambda value: str(value) or "core",
 )
 def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):

@@ -195,7 +195,9 @@ class Posting:
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
     groups, posting = gang_events.PodGroups(), Posting()
-    wanted = sources.Wanted(kind=resources.VOLCANO_POD_GROUPS, snapshot_kind="PodGroup", sink=Sink())
+    wanted = sources.Wanted(
+        kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], snapshot_kind="PodGroup", sink=Sink()
+    )
     beside = groups.add_recorder(wanted)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))

@@ -16,6 +16,7 @@ from extender import decoding, kube_wire, schedulers, state
 from railwright.fabric import names, views
 from railwright.fabric.placement.terms import locality
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import scheduler_plugins
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -262,7 +263,7 @@ class Asking:
     def create(self, *gangs, size):
         self.pods = {f"{gang}-{i}": body("kube-scheduler-filter")["Pod"] for gang in gangs for i in range(size)}
         for name, tree in self.pods.items():
-            labels = tree["metadata"]["labels"] | {names.PLUGINS_POD_GROUP: name[:-2]}
+            labels = tree["metadata"]["labels"] | {scheduler_plugins.POD_GROUP: name[:-2]}
             tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
             self.door.state.fleet.upsert_pod(msgspec.convert(tree, views.Pod))
 

@@ -9,7 +9,8 @@ from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import kinds, model, plan, template_plan
+from railwright.fabric.injection import model, plan, template_plan
+from railwright.fabric.workloads import registry
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -191,7 +192,7 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
             assert {each["name"] for each in (now.get("env") or [])[len(own) :]} <= forced
 
 
-ROWS = st.sampled_from(kinds.KINDS)
+ROWS = st.sampled_from(registry.INJECTED_KINDS)
 LABEL = "railwright.io/fabric"
 NAMES = st.sampled_from(["Worker", "Launcher", "t", "u", "launcher", "master", "model-initializer", ""])
 SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--master=t"], "ssh": None}}])

@@ -14,6 +14,7 @@ from admitting import admitted, env, fabric, known, limits, planned, record, vie
 from railwright.fabric import views, workload
 from railwright.fabric.injection import accelerators, model, roles
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import roles as shown_roles
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
 KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"
@@ -303,7 +304,7 @@ def test_rails_pins_or_nothing_arrive_on_the_pod(case):
 
 
 def test_only_workers_that_are_started_by_ssh_get_the_file():
-    assert {name for name in CASES if roles.is_started_by_ssh(view(CASES[name][0]))} == {
+    assert {name for name in CASES if shown_roles.is_started_by_ssh(view(CASES[name][0]))} == {
         "mpi-operator v2beta1: launcher",
         "mpi-operator v2beta1: worker",
         "mpi-operator v2beta1: runLauncherAsWorker",
@@ -314,7 +315,7 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
     tree = job_set("js-node-0-0-abcde", "node", gpus=8)
     tree["spec"]["volumes"] = [{"name": "mpi-ssh-auth", "secret": {"secretName": "js-mpi-ssh-auth"}}]
     tree["spec"]["containers"][0]["volumeMounts"] = [{"name": "mpi-ssh-auth", "mountPath": "/home/mpiuser/.ssh"}]
-    assert roles.is_started_by_ssh(view(tree))
+    assert shown_roles.is_started_by_ssh(view(tree))
 
 
 def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():

@@ -5,7 +5,8 @@ import pytest
 import working
 from admitting import cpu, fabric
 
-from railwright.fabric.injection import kinds, model
+from railwright.fabric.injection import model
+from railwright.fabric.workloads import registry
 
 FABRIC = "railwright.io/fabric"
 BY = fabric(
@@ -13,7 +14,7 @@ BY = fabric(
     top="roles: {volcanoTasks: {ps: never, default1: never}}\n",
 )
 DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
-MPI_V2, MPI_V1 = (each for each in kinds.KINDS if each.name == "MPIJob")
+MPI_V1, MPI_V2 = (each for each in registry.INJECTED_KINDS if each.name == "MPIJob")
 JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.ray.io")
 
 
@@ -26,32 +27,35 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
 
 
 def test_the_table_has_each_kind_once():
-    assert [(each.group, *each.versions, each.name) for each in kinds.KINDS] == [
-        ("apps", "v1", "Deployment"),
-        ("apps", "v1", "StatefulSet"),
-        ("batch", "v1", "Job"),
-        ("batch.volcano.sh", "v1alpha1", "Job"),
-        ("kubeflow.org", "v2beta1", "MPIJob"),
-        ("kubeflow.org", "v1", "MPIJob"),
-        ("kubeflow.org", "v1", "PyTorchJob"),
-        ("kubeflow.org", "v1", "TFJob"),
-        ("kubeflow.org", "v1", "XGBoostJob"),
-        ("kubeflow.org", "v1", "PaddleJob"),
-        ("kubeflow.org", "v1", "JAXJob"),
-        ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-        ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-        ("ray.io", "v1", "RayCluster"),
-    ]
-    assert kinds.find("apps", "v1", "ReplicaSet") is None
-    assert kinds.find("kubeflow.org", "v2beta1", "PyTorchJob") is None
+    assert sorted((each.group, *each.versions, each.name) for each in registry.INJECTED_KINDS) == sorted(
+        [
+            ("apps", "v1", "Deployment"),
+            ("apps", "v1", "StatefulSet"),
+            ("batch", "v1", "Job"),
+            ("batch.volcano.sh", "v1alpha1", "Job"),
+            ("kubeflow.org", "v2beta1", "MPIJob"),
+            ("kubeflow.org", "v1", "MPIJob"),
+            ("kubeflow.org", "v1", "PyTorchJob"),
+            ("kubeflow.org", "v1", "TFJob"),
+            ("kubeflow.org", "v1", "XGBoostJob"),
+            ("kubeflow.org", "v1", "PaddleJob"),
+            ("kubeflow.org", "v1", "JAXJob"),
+            ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+            ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+            ("ray.io", "v1", "RayCluster"),
+        ]
+    )
+
+    assert registry.find_injected("apps", "v1", "ReplicaSet") is None
+    assert registry.find_injected("kubeflow.org", "v2beta1", "PyTorchJob") is None
 
 
-@pytest.mark.parametrize("row", kinds.KINDS, ids=lambda row: f"{row.title}-{row.versions[0]}")
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
 def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
     tree = working.workload(row, working.template(label="f"), name="Worker")
     after = working.patched(row, tree, BY)
     found = working.read(row, after).templates
-    assert len(found) == len(row.sites)
+    assert len(found) == len(row.templates)
     for each in found:
         before, now = working.at(tree, each.pointer), working.at(after, each.pointer)
         assert now["metadata"] == before["metadata"]
@@ -62,7 +66,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
         assert not {"env", "securityContext"} & container.keys()
 
 
-@pytest.mark.parametrize("row", kinds.KINDS, ids=lambda row: f"{row.title}-{row.versions[0]}")
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
     after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
     for each in working.read(row, after).templates:

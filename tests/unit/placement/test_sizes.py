@@ -9,10 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import resources
-from railwright.fabric import views, workload, workload_views
-from railwright.fabric.placement import fleet, size_kinds, sizes
+from railwright.fabric import views, workload
+from railwright.fabric.placement import fleet, sizes
+from railwright.fabric.workloads import gang_sizes, kinds, objects
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
+JOBS = gang_sizes.get_kind("jobs.batch")
+STATEFUL_SETS = gang_sizes.get_kind("statefulsets.apps")
+REPLICA_SETS = gang_sizes.get_kind("replicasets.apps")
+VOLCANO_JOBS = gang_sizes.get_kind("jobs.batch.volcano.sh")
+PYTORCH_JOBS = gang_sizes.get_kind("pytorchjobs.kubeflow.org")
+TF_JOBS = gang_sizes.get_kind("tfjobs.kubeflow.org")
+XGBOOST_JOBS = gang_sizes.get_kind("xgboostjobs.kubeflow.org")
+PADDLE_JOBS = gang_sizes.get_kind("paddlejobs.kubeflow.org")
+JAX_JOBS = gang_sizes.get_kind("jaxjobs.kubeflow.org")
+MPI_JOBS = gang_sizes.get_kind("mpijobs.kubeflow.org")
+MPI_JOBS_V1 = gang_sizes.get_kind("mpijobs.v1.kubeflow.org")
+VOLCANO_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.volcano.sh")
+PLUGINS_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.x-k8s.io")
+IN_TREE_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.k8s.io")
+IN_TREE_POD_GROUPS_ALPHA = gang_sizes.get_kind("podgroups.v1alpha2.scheduling.k8s.io")
+IN_TREE_WORKLOADS = gang_sizes.get_kind("workloads.scheduling.k8s.io")
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 
@@ -28,9 +45,12 @@ def pod(labels=None, annotations=None, spec=None, owner=None, name="p-0") -> vie
     return msgspec.convert({"metadata": metadata, "spec": spec or {}}, views.Pod)
 
 
-def obj(name: str, spec: dict, *, namespace="ns", uid="u1", status=None) -> workload_views.Workload:
-    tree = {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec, "status": status or {}}
-    return msgspec.convert(tree, workload_views.Workload)
+def obj(name: str, spec: dict, *, namespace="ns", uid="u1", status=None) -> dict:
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec, "status": status or {}}
+
+
+def read(kind: kinds.SizeKind, tree: dict | views.PodGroup) -> objects.Workload | views.PodGroup:
+    return tree if isinstance(tree, views.PodGroup) else msgspec.convert(tree, kind.view)
 
 
 def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
@@ -38,11 +58,11 @@ def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
     return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, views.PodGroup)
 
 
-def size(of: views.Pod, *told: tuple[sizes.Kind, object]) -> int:
+def size(of: views.Pod, *reports: tuple[kinds.SizeKind, dict | views.PodGroup]) -> int:
     state = fleet.Fleet()
     state.upsert_pod(of)
-    for kind, each in told:
-        state.upsert_size(kind, each)
+    for kind, tree in reports:
+        state.upsert_size(kind, read(kind, tree))
     return state.gang_size(workload.gang_of(of), seen=1)
 
 
@@ -56,66 +76,66 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
 @pytest.mark.parametrize(
     ("of", "kind", "told", "expected"),
     [
-        (pod({"batch.kubernetes.io/job-name": "j"}), size_kinds.JOBS, obj("j", {"parallelism": 8}), 8),
+        (pod({"batch.kubernetes.io/job-name": "j"}), JOBS, obj("j", {"parallelism": 8}), 8),
         (
             pod({"batch.kubernetes.io/job-name": "j"}),
-            size_kinds.JOBS,
+            JOBS,
             obj("j", {"parallelism": 8, "completions": 6}),
             6,
         ),
         (
             pod({"batch.kubernetes.io/job-name": "j"}),
-            size_kinds.JOBS,
+            JOBS,
             obj("j", {"parallelism": 8, "completions": 8}, status={"succeeded": 5}),
             3,
         ),
         (
             pod(owner={"kind": "Job", "name": "j", "uid": "u1"}),  # Kubernetes before 1.27 does not write the label
-            size_kinds.JOBS,
+            JOBS,
             obj("j", {"parallelism": 8}),
             8,
         ),
         (
             pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
-            size_kinds.JOBS,
+            JOBS,
             obj("js-workers-2", {"parallelism": 4, "template": {"metadata": {"labels": JOB_SET}}}),
             4,
         ),
         (
             pod(owner={"kind": "StatefulSet", "name": "s", "uid": "u1"}),
-            size_kinds.STATEFUL_SETS,
+            STATEFUL_SETS,
             obj("s", {"replicas": 5}),
             5,
         ),
         (
             pod(owner={"kind": "ReplicaSet", "name": "r-1", "uid": "u1"}),
-            size_kinds.REPLICA_SETS,
+            REPLICA_SETS,
             obj("r-1", {"replicas": 7}),
             7,
         ),
         (
             pod(annotations={"scheduling.k8s.io/group-name": "vj-u1"}),
-            size_kinds.VOLCANO_JOBS,
+            VOLCANO_JOBS,
             obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
             17,
         ),
         (
             pod({"volcano.sh/job-name": "vj"}),
-            size_kinds.VOLCANO_JOBS,
+            VOLCANO_JOBS,
             obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
             17,
         ),
         (
             pod({"scheduling.x-k8s.io/pod-group": "pg"}),  # the label is there, its PodGroup is not
-            size_kinds.JOBS,
+            JOBS,
             obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}}),
             9,
         ),
-        (recorded("training-operator-pytorch-worker"), size_kinds.PYTORCH_JOBS, PYTORCH, 16),
-        (recorded("training-operator-pytorch-master"), size_kinds.PYTORCH_JOBS, PYTORCH, 16),
+        (recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
+        (recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
         (
             recorded("training-operator-tf-chief"),
-            size_kinds.TF_JOBS,
+            TF_JOBS,
             obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded"),
             7,
         ),
@@ -123,39 +143,39 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
             pod(
                 {"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "xgboostjob-controller"}
             ),
-            size_kinds.XGBOOST_JOBS,
+            XGBOOST_JOBS,
             obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}),
             3,
         ),
         (
             pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "jaxjob-controller"}),
-            size_kinds.JAX_JOBS,
+            JAX_JOBS,
             obj("x", {"jaxReplicaSpecs": types(Worker=2)}),
             2,
         ),
         (
             pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "paddlejob-controller"}),
-            size_kinds.PADDLE_JOBS,
+            PADDLE_JOBS,
             obj("x", {"paddleReplicaSpecs": types(Worker=2)}),
             2,
         ),
         (
             pod({"training.kubeflow.org/job-name": "m", "training.kubeflow.org/operator-name": "mpijob-controller"}),
-            size_kinds.MPI_JOBS_V1,
+            MPI_JOBS_V1,
             obj("m", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}),
             4,
         ),
-        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), size_kinds.IN_TREE_POD_GROUPS, group(12), 12),
-        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), size_kinds.IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
+        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), IN_TREE_POD_GROUPS, group(12), 12),
+        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
         (
             pod(spec={"workloadRef": {"name": "w", "podGroup": "workers", "podGroupReplicaKey": "3"}}),
-            size_kinds.IN_TREE_WORKLOADS,
+            IN_TREE_WORKLOADS,
             obj("w", {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 6}}}]}),
             6,
         ),
         (
             pod(spec={"workloadRef": {"name": "w", "podGroup": "workers"}}),
-            size_kinds.IN_TREE_WORKLOADS,
+            IN_TREE_WORKLOADS,
             obj("w", {"podGroups": [{"name": "workers", "policy": {"basic": {}}}]}),
             1,
         ),
@@ -174,7 +194,7 @@ def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_t
         f"{job}-launcher", {"parallelism": 1, "template": {"metadata": {"labels": labels}}}, namespace="recorded"
     )
     mpi = obj(job, {"mpiReplicaSpecs": types(Launcher=1, Worker=8)}, namespace="recorded")
-    assert size(of, (size_kinds.MPI_JOBS, mpi), (size_kinds.JOBS, launcher)) == 9
+    assert size(of, (MPI_JOBS, mpi), (JOBS, launcher)) == 9
 
 
 @pytest.mark.parametrize("name", ["lws-leader", "lws-worker"])
@@ -194,9 +214,9 @@ def test_what_the_pods_say_is_forgotten_with_the_last_of_them():
 
 
 GROUPS = (
-    (size_kinds.VOLCANO_POD_GROUPS, group(2)),
-    (size_kinds.PLUGINS_POD_GROUPS, group(3)),
-    (size_kinds.IN_TREE_POD_GROUPS, group(4)),
+    (VOLCANO_POD_GROUPS, group(2)),
+    (PLUGINS_POD_GROUPS, group(3)),
+    (IN_TREE_POD_GROUPS, group(4)),
 )
 
 
@@ -214,39 +234,39 @@ def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart(
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
     owner = obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}})
     of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
-    assert size(of, (size_kinds.JOBS, owner), (size_kinds.PLUGINS_POD_GROUPS, group(4))) == 4
-    assert size(of, (size_kinds.JOBS, owner), (size_kinds.PLUGINS_POD_GROUPS, group(0))) == 9
+    assert size(of, (JOBS, owner), (PLUGINS_POD_GROUPS, group(4))) == 4
+    assert size(of, (JOBS, owner), (PLUGINS_POD_GROUPS, group(0))) == 9
 
 
 def test_a_status_change_of_an_owner_leaves_every_plan_alone():
     state = fleet.Fleet()
-    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 8}))
+    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8})))
     before = state.generation
-    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 8}, status={"succeeded": 1, "active": 7}))
-    state.replace_sizes(size_kinds.JOBS, [obj("j", {"parallelism": 8})])
-    state.remove_size(size_kinds.JOBS, obj("other", {"parallelism": 8}))
+    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8}, status={"succeeded": 1, "active": 7})))
+    state.replace_sizes(JOBS, [read(JOBS, obj("j", {"parallelism": 8}))])
+    state.remove_size(JOBS, read(JOBS, obj("other", {"parallelism": 8})))
     assert state.generation == before
-    state.upsert_size(size_kinds.JOBS, obj("j", {"parallelism": 9}))
+    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 9})))
     assert state.generation > before
 
 
 def test_a_number_that_no_cluster_could_hold_is_cut():
     of = pod({"batch.kubernetes.io/job-name": "j"})
-    assert size(of, (size_kinds.JOBS, obj("j", {"parallelism": 2**31 - 1}))) == sizes.MOST_PODS
+    assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == sizes.MAX_SIZE
     forged = pod(recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
-    assert size(forged) == sizes.MOST_PODS
+    assert size(forged) == sizes.MAX_SIZE
 
 
 def test_labels_that_are_no_text_cost_nobody_else_their_gang():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
-    assert size(of, (size_kinds.JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
+    assert size(of, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
 
 
 def test_a_watch_and_its_reading_have_one_name():
-    told = {row.name for row in vars(size_kinds).values() if isinstance(row, sizes.Kind)}
-    watched = {row.name for row in vars(resources).values() if isinstance(row, resources.Kind)}
-    assert told <= watched
+    watched = {name: (watch.name, watch.path, watch.view) for name, watch in resources.GANG_SIZES.items()}
+    assert watched == {kind.name: (kind.name, kind.path, kind.view) for kind in gang_sizes.SIZE_KINDS}
+    assert len(watched) == len(gang_sizes.SIZE_KINDS)
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -260,17 +280,17 @@ EVENTS = st.lists(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from([size_kinds.VOLCANO_POD_GROUPS, size_kinds.PLUGINS_POD_GROUPS]), EVENTS)))
+@given(st.lists(st.tuples(st.sampled_from([VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS]), EVENTS)))
 def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_believed(streams):
     table, held = sizes.Sizes(), {}
     for kind, events in streams:
         mine = held.setdefault(kind.name, {})
         for verb, what, number in events:
             if verb == "put":
-                table.put(kind, group(number, what))
+                table.upsert(kind, group(number, what))
                 mine[what] = number
             elif verb == "drop":
-                table.file(kind, f"ns/{what}", {})
+                table.set_report(kind, f"ns/{what}", {})
                 mine.pop(what, None)
             else:
                 table.replace(kind, [group(each, name) for name, each in what.items()])
@@ -278,7 +298,7 @@ def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_be
                 mine.update(what)
     for name in "abc":
         told = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
-        assert table.least(workload.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
+        assert table.get_declared(workload.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
 
 
 def test_a_pod_takes_the_overhead_of_its_runtime_class():

@@ -1,6 +1,7 @@
 """The project's words: no retired word, no citation of a missing document, functions named by verbs."""
 
 import ast
+import builtins
 import io
 import pathlib
 import re
@@ -34,7 +35,7 @@ class Finding(NamedTuple):
 
 def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]:
     for token in tokens:
-        if token.type != tokenize.NAME:
+        if token.type != tokenize.NAME or hasattr(builtins, token.string):  # Python's names are not ours
             continue
         for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string):
             if replacement := NAMES.get(part.lower()):

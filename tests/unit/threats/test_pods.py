@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from railwright.fabric import names
 from railwright.fabric.injection import model
 from railwright.fabric.nccl import conf
+from railwright.fabric.workloads import jobset, kubeflow, ray, volcano
 from webhook import patch
 
 PLAIN = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n")
 KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY, names.NETWORKS, names.INJECTION, names.NCCL_CONF)
 WORDS = ("all", "2", "c", "env", "file", "none", "prod/lan2", "default/secret@net9", '[{"name":"x","namespace":"y"}]')
 LABELS = (
-    names.KUBEFLOW_ROLE,
-    names.RAY_NODE_TYPE,
-    names.VOLCANO_TASK,
-    names.JOBSET_REPLICATED_JOB,
+    kubeflow.ROLE,
+    ray.NODE_TYPE,
+    volcano.TASK,
+    jobset.REPLICATED_JOB,
     names.POD_SECURITY_ENFORCE,
 )
 texts = st.one_of(

@@ -13,20 +13,20 @@ from admitting import cpu, fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import kinds
+from railwright.fabric.workloads import kinds, registry
 from webhook import wire, workloads
 
 FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 LATER = fabric("    mounts: {sharedMemory: 2Gi, devInfiniband: true}\n")
 DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
-MUTABLE = [row for row in kinds.KINDS if not row.frozen]
-FROZEN = [row for row in kinds.KINDS if row.frozen]
+MUTABLE = [row for row in registry.INJECTED_KINDS if not row.is_frozen]
+FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
 ADMISSION = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "admission.yaml"
 
 
-def named(row: kinds.Kind) -> str:
-    return f"{row.title}-{row.versions[0]}"
+def named(row: kinds.WorkloadKind) -> str:
+    return f"{row.display_name}-{row.versions[0]}"
 
 
 def patched(tree: dict, response: dict) -> dict:
@@ -35,13 +35,13 @@ def patched(tree: dict, response: dict) -> dict:
     return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
 
 
-def stored(row: kinds.Kind, label: str = "f", **more) -> dict:
+def stored(row: kinds.WorkloadKind, label: str = "f", **more) -> dict:
     """A workload as it is after its creation."""
     tree = working.workload(row, working.template(label=label), name="Worker", **more)
     return patched(tree, working.answer(working.review(row, tree), BY))
 
 
-@pytest.mark.parametrize("row", kinds.KINDS, ids=named)
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=named)
 def test_the_patch_applies_strictly_and_the_second_answer_has_none(row):
     tree = working.workload(row, working.template(), name="Worker", label="f")
     first = working.answer(working.review(row, tree), BY)
@@ -98,7 +98,7 @@ def test_only_creations_and_updates_of_the_object_itself_are_touched(request_):
     assert working.answer(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
 
 
-def update(row: kinds.Kind, tree: dict, old: dict, by=BY) -> dict:
+def update(row: kinds.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
     return working.answer(working.review(row, tree, operation="UPDATE", oldObject=old), by)
 
 
@@ -122,7 +122,7 @@ def test_a_changed_template_is_patched_as_at_creation(row):
 
 
 def test_only_the_changed_template_is_patched():
-    row = next(each for each in kinds.KINDS if each.name == "PyTorchJob")
+    row = next(each for each in registry.INJECTED_KINDS if each.name == "PyTorchJob")
     old = stored(row)
     old["spec"]["pytorchReplicaSpecs"]["Master"] = {"template": working.template(label="f")}
     new = copy.deepcopy(old)
@@ -425,7 +425,13 @@ sound = st.sampled_from([working.template(label="f"), working.template(), workin
 METADATA = st.sampled_from([None, {}, {"labels": None}, {"labels": {FABRIC: "f"}}, {"labels": {FABRIC: "none"}}])
 
 
-@given(st.sampled_from(kinds.KINDS), odd | sound, METADATA, odd | st.none(), st.sampled_from(["CREATE", "UPDATE"]))
+@given(
+    st.sampled_from(registry.INJECTED_KINDS),
+    odd | sound,
+    METADATA,
+    odd | st.none(),
+    st.sampled_from(["CREATE", "UPDATE"]),
+)
 def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_and_is_enough(
     row, template, metadata, old, operation
 ):
@@ -442,7 +448,7 @@ def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_
 
 def test_the_manifests_rules_are_the_table():
     hooks = next(yaml.safe_load_all(ADMISSION.read_text()))["webhooks"]
-    wanted = {(row.group, version, row.plural) for row in kinds.KINDS for version in row.versions}
+    wanted = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
     ours = [hook for hook in hooks if hook["clientConfig"]["service"]["path"] == "/mutate/workloads"]
     assert len(ours) == 3
     for hook in ours:

@@ -1,0 +1,97 @@
+"""The record of a framework: its kinds, and how its pods show their gang, rank and role."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from railwright.fabric import views
+from railwright.fabric.workloads import kinds
+
+LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
+    "launcher",
+    "worker",
+    "head",
+    "initializer",
+    "submitter",
+    "excluded",
+)
+_LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
+FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
+
+Labels = Mapping[str, str]
+
+
+class GangLabel(msgspec.Struct, frozen=True):
+    """A label with the name of a job, which is the gang of its pods.
+
+    The gang's key is namespace/source/value. `more` are labels with further parts, because jobs of different kinds may
+    share a name, and a job may consist of several gangs.
+    """
+
+    label: str
+    source: str
+    more: tuple[str, ...] = ()
+
+
+class HelperRule(msgspec.Struct, frozen=True):
+    """The pods of a job that are no rank, if they have no accelerator: a driver or a parameter server.
+
+    A label on the job covers all its templates, also those of such pods. `job` names the job in messages.
+    """
+
+    job: str
+    is_helper: Callable[[Labels], bool]
+
+
+class ContainerRule(msgspec.Struct, frozen=True):
+    """A kind of object that sets a container of a pod template in another object. `field` is that of the spec."""
+
+    kind: str
+    field: str
+    name: str  # of the container
+    count_field: str
+    resources_field: str
+
+
+def has_no_launcher_name(_: Labels) -> bool:
+    """Return False: no pod of the framework is a launcher by its name alone."""
+    return False
+
+
+class Framework(msgspec.Struct, frozen=True):
+    """All that railwright knows of a framework. An absent value means that the framework has no such thing."""
+
+    workload_kinds: tuple[kinds.WorkloadKind, ...] = ()
+    pod_groups: tuple[kinds.SizeKind, ...] = ()  # objects without templates that state sizes
+    # gang and rank
+    find_groups: tuple[Callable[[views.Pod], str], ...] = ()  # the pod's PodGroup, "" for none
+    gang_annotations: tuple[str, ...] = ()  # that `find_groups` reads
+    gang_labels: tuple[GangLabel, ...] = ()
+    size_annotation: str = ""  # of pods: number of pods of their gang
+    role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
+    leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
+    index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
+    # labels and annotations, and variables, that differ between pods of a gang and whose value no role depends on
+    index_keys: tuple[str, ...] = ()
+    rank_variables: tuple[str, ...] = ()
+    # role
+    roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
+    find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
+    launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
+    has_launcher_name: Callable[[Labels], bool] = has_no_launcher_name
+    helpers: HelperRule | None = None
+    find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
+    is_ssh_worker: Callable[[Labels], bool] | None = None
+    # manifests, also of unknown kinds
+    containers: tuple[ContainerRule, ...] = ()
+    replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them
+
+
+def names_launcher(role: str) -> bool:
+    """True if the name of a role or task is that of a launcher, which may also run a rank."""
+    return role.lower().endswith(_LAUNCHERS)
+
+
+def has_env(pod: views.Pod, name: str) -> bool:
+    """True if a container sets a variable."""
+    return any(entry.name == name for container in pod.spec.containers for entry in container.env)

@@ -1,0 +1,80 @@
+"""The kinds of objects that declare gang sizes, from all frameworks, and how an owner's size is read.
+
+A pod template is read like a pod that its controller creates, so that a size has the key that `workload.gang_of`
+returns for that pod.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from railwright.fabric import views, workload
+from railwright.fabric.workloads import kinds, objects, registry
+
+
+def _read_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> Callable[[Any], kinds.SizeReport]:
+    def read_sizes(owner: Any) -> kinds.SizeReport:
+        sizes: dict[kinds.GangKey, int] = {}
+        for marks in rule.list_marks(owner.metadata):
+            total: dict[kinds.GangKey, int] = {}
+            for replicas in rule.list_replicas(owner):
+                key = _find_gang(kind.name, owner.metadata, replicas.template, marks)
+                total[key] = total.get(key, 0) + (1 if replicas.replicas is None else replicas.replicas)
+            sizes = {key: max(total.get(key, 0), sizes.get(key, 0)) for key in {**sizes, **total}}
+        return sizes
+
+    return read_sizes
+
+
+def _find_gang(
+    kind: str, owner: views.Identity, template: objects.Template | None, marks: kinds.PodMarks
+) -> kinds.GangKey:
+    """Return the gang of the pods that a controller creates from a template."""
+    template = template or objects.Template()
+    labels, annotations = template.tags()
+    spec = template.spec or objects.TemplateSpec()
+    controller = views.OwnerReference(kind=kind, name=owner.name, uid=owner.uid, controller=True)
+    metadata = views.ObjectMeta(
+        namespace=owner.namespace,
+        labels_or_none={**labels, **marks.labels},
+        annotations_or_none={**annotations, **marks.annotations},
+        owner_references_or_none=[controller],
+    )
+    pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group, workload_ref=spec.workload_ref)
+    return workload.gang_of(views.Pod(metadata=metadata, spec=pod_spec))
+
+
+def _build_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> kinds.SizeKind:
+    return kinds.SizeKind(
+        rule.watch or f"{kind.plural}.{kind.group}",
+        kinds.SizeSource.OWNER,
+        _read_owner(kind, rule),
+        path=f"/apis/{kind.group}/{kind.versions[-1]}/{kind.plural}",
+        snapshot_kind=kind.display_name,
+        view=rule.view,
+        optional=rule.optional,
+    )
+
+
+PODS = kinds.SizeKind("pods", kinds.SizeSource.POD, lambda _: {})  # the cluster state reads sizes from pods itself
+SIZE_KINDS: Sequence[kinds.SizeKind] = (
+    *(kind for framework in registry.FRAMEWORKS for kind in framework.pod_groups),
+    *(_build_owner(kind, kind.size) for kind in registry.KINDS if kind.size is not None),
+)
+_ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
+
+
+def get_kind(name: str) -> kinds.SizeKind:
+    """Return the kind with this name of its watch. Raises KeyError."""
+    return _BY_NAME[name]
+
+
+_BY_NAME = {kind.name: kind for kind in SIZE_KINDS}
+
+
+def read_annotation(pod: views.Pod) -> int:
+    """Return the gang size in an annotation of the pod, or 0."""
+    for annotation in _ANNOTATIONS:
+        text = pod.metadata.annotations.get(annotation, "")
+        if text.isascii() and text.isdigit():
+            return int(text[:6])  # truncated: parsing a long number costs time
+    return 0

@@ -1,0 +1,70 @@
+"""JobSet, also the one that Kubeflow Trainer v2 creates for a TrainJob."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from railwright.fabric.workloads import batch, frameworks, kinds
+
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+_TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the job sets its mount path
+_TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job has a step label
+_INITIALIZERS = dict.fromkeys(("dataset-initializer", "model-initializer"), frameworks.INITIALIZER)
+
+
+def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
+    return kinds.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name})
+
+
+def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    part, job = origin.context.name, origin.ancestors[3]
+    pods = batch.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
+    jobs = job.get("replicas", 1)
+    yield msgspec.structs.replace(
+        pods,
+        part=f"replicated job {part}",
+        count=jobs * pods.count if isinstance(jobs, int) and isinstance(pods.count, int) else None,
+        name=f"-{part}-0{pods.name}",
+        labels={**pods.labels, JOB_INDEX: "0"},
+    )
+
+
+def _is_helper(labels: frameworks.Labels) -> bool:
+    return JOBSET in labels and labels.get(REPLICATED_JOB) != _TRAINER_NODE and TRAINER_STEP not in labels
+
+
+def _find_ssh_volume(labels: frameworks.Labels) -> str:
+    return _TRAINER_SSH_VOLUME if JOBSET in labels else ""
+
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        # JobSet's webhook allows changes of a suspended JobSet's labels and node selectors, never of containers
+        # (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
+        kinds.WorkloadKind(
+            "jobset.x-k8s.io",
+            ("v1alpha2",),
+            "JobSet",
+            "jobsets",
+            kinds.locate(_build_metadata, "replicatedJobs", kinds.EACH, "template", "spec"),
+            is_frozen=True,
+            create_pods=_create_pods,
+        ),
+    ),
+    gang_labels=(frameworks.GangLabel(JOBSET, "jobset", (JOB_INDEX,)),),
+    role_labels=(REPLICATED_JOB,),
+    index_keys=("jobset.sigs.k8s.io/job-global-index", "jobset.sigs.k8s.io/job-key"),
+    roles={
+        REPLICATED_JOB: {**_INITIALIZERS, frameworks.LAUNCHER: frameworks.LAUNCHER},  # of Trainer v2
+        TRAINER_STEP: _INITIALIZERS,
+    },
+    helpers=frameworks.HelperRule("JobSet", _is_helper),
+    find_ssh_volume=_find_ssh_volume,
+    # The template of a TrainJob is in a runtime of the cluster.
+    containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "numNodes", "resourcesPerNode"),),
+)

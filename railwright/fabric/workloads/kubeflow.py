@@ -1,0 +1,189 @@
+"""Kubeflow's training-operator (v1) and mpi-operator (v2beta1, and its older versions' labels)."""
+
+from collections.abc import Iterator, Sequence
+
+from railwright.fabric import views
+from railwright.fabric.workloads import frameworks, kinds, objects
+
+JOB = "training.kubeflow.org/job-name"
+OPERATOR = "training.kubeflow.org/operator-name"
+ROLE = "training.kubeflow.org/job-role"
+REPLICA_TYPE = "training.kubeflow.org/replica-type"
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+MPI_JOB = "mpi-job-name"  # mpi-operator v1
+MPI_ROLE = "mpi-job-role"
+MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
+MPI_ALPHA_ROLE = "mpi_role_type"
+
+_GROUP = "kubeflow.org"
+_MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
+_MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
+_LAUNCHER = "Launcher"  # a key of mpiReplicaSpecs
+# Replica types of a TFJob that exchange data by gRPC, never by NCCL (training-operator, tensorflow_types.go).
+_TENSORFLOW_HELPERS = frozenset({"ps", "evaluator"})
+
+ReplicaTypes = dict[str, objects.Replicas | None] | None
+
+
+class JobSpec(views.View, frozen=True):
+    """The replica types of all kinds. A job has one of these fields."""
+
+    pytorch_replica_specs: ReplicaTypes = None
+    tf_replica_specs: ReplicaTypes = None
+    xgb_replica_specs: ReplicaTypes = None
+    mpi_replica_specs: ReplicaTypes = None
+    paddle_replica_specs: ReplicaTypes = None
+    jax_replica_specs: ReplicaTypes = None
+
+
+class Job(objects.Workload, frozen=True):
+    """A job of any kind, with the fields that state its size."""
+
+    spec: JobSpec = JobSpec()
+
+
+def _list_replicas(job: Job) -> Sequence[objects.Replicas]:
+    spec = job.spec
+    replica_types = (
+        spec.pytorch_replica_specs,
+        spec.tf_replica_specs,
+        spec.xgb_replica_specs,
+        spec.mpi_replica_specs,
+        spec.paddle_replica_specs,
+        spec.jax_replica_specs,
+    )
+    return [replicas for types in replica_types for replicas in (types or {}).values() if replicas is not None]
+
+
+def _list_job_marks(*operators: str) -> kinds.ListMarks:
+    def list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+        job = {JOB: owner.name}
+        return (*(kinds.PodMarks({**job, OPERATOR: operator}) for operator in operators), kinds.PodMarks(job))
+
+    return list_marks
+
+
+def _list_mpi_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+    marks = _list_job_marks(_MPI_OPERATOR, "mpijob-controller")(owner)
+    return (*marks, kinds.PodMarks({MPI_JOB: owner.name}))
+
+
+def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go."""
+    return kinds.ControllerMetadata({JOB: context.workload, REPLICA_TYPE: context.name.lower()})
+
+
+def _build_mpi_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of the mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
+
+    Releases after 0.6.0 also give an index to a launcher that runs as a worker. Older releases do not, so the index is
+    ignored here. A launcher with accelerators is a rank without it.
+    """
+    return kinds.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
+
+
+def _build_mpi_v1_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of the training-operator's MPIJob v1: controller.v1/mpi/mpijob_controller.go.
+
+    Its launcher has the role `master`.
+    """
+    role = {ROLE: "master"} if context.name == _LAUNCHER else {}
+    return kinds.ControllerMetadata({**_build_metadata(context).labels, **role})
+
+
+def _describe_pods(operator: str, *, uses_ssh: bool = False) -> kinds.CreatePods:
+    """Return the function that describes the pods of an operator."""
+
+    def create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+        role = origin.context.name.lower()
+        index = {} if role == frameworks.LAUNCHER else {REPLICA_INDEX: "0"}
+        master = {ROLE: "master"} if role in {"master", "chief"} else {}
+        yield kinds.CreatedPods(
+            part=f"replica {origin.context.name}",
+            count=origin.parent.get("replicas", 1),
+            name="-launcher-" if uses_ssh and role == frameworks.LAUNCHER else f"-{role}-0",
+            labels={OPERATOR: operator, **index, **master},
+            ssh_volume=_MPI_SSH_VOLUME if uses_ssh else "",
+        )
+
+    return create_pods
+
+
+def _make_job(name: str, specs: str) -> kinds.WorkloadKind:
+    """Return a kind of the training-operator v1. Its pods are labelled with the controller's name."""
+    controller = f"{name.lower()}-controller"  # pkg/controller.v1
+    return kinds.WorkloadKind(
+        _GROUP,
+        ("v1",),
+        name,
+        f"{name.lower()}s",
+        kinds.locate(_build_metadata, specs, kinds.EACH),
+        create_pods=_describe_pods(controller),
+        size=kinds.SizeRule(Job, _list_replicas, _list_job_marks(controller)),
+    )
+
+
+_MPI_V1 = kinds.WorkloadKind(
+    _GROUP,
+    ("v1",),
+    "MPIJob",
+    "mpijobs",
+    kinds.locate(_build_mpi_v1_metadata, "mpiReplicaSpecs", kinds.EACH),
+    create_pods=_describe_pods("mpijob-controller"),  # it starts ranks by kubectl exec
+    size=kinds.SizeRule(Job, _list_replicas, _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
+)
+_MPI_V2 = kinds.WorkloadKind(
+    _GROUP,
+    ("v2beta1",),
+    "MPIJob",
+    "mpijobs",
+    kinds.locate(_build_mpi_metadata, "mpiReplicaSpecs", kinds.EACH),
+    create_pods=_describe_pods(_MPI_OPERATOR, uses_ssh=True),
+    size=kinds.SizeRule(Job, _list_replicas, _list_mpi_marks),
+)
+
+
+def _is_helper(labels: frameworks.Labels) -> bool:
+    return labels.get(REPLICA_TYPE) in _TENSORFLOW_HELPERS
+
+
+def _find_ssh_volume(labels: frameworks.Labels) -> str:
+    return _MPI_SSH_VOLUME if ROLE in labels else ""
+
+
+def _is_ssh_worker(labels: frameworks.Labels) -> bool:
+    return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
+
+
+_LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        _MPI_V1,
+        _MPI_V2,
+        _make_job("PyTorchJob", "pytorchReplicaSpecs"),
+        _make_job("TFJob", "tfReplicaSpecs"),
+        _make_job("XGBoostJob", "xgbReplicaSpecs"),
+        _make_job("PaddleJob", "paddleReplicaSpecs"),
+        _make_job("JAXJob", "jaxReplicaSpecs"),
+    ),
+    gang_labels=(
+        frameworks.GangLabel(JOB, "kubeflow-job", (OPERATOR,)),
+        frameworks.GangLabel(MPI_JOB, "mpi-job"),
+        frameworks.GangLabel(MPI_ALPHA_JOB, "mpi-job"),
+    ),
+    role_labels=(ROLE, REPLICA_TYPE, MPI_ROLE, MPI_ALPHA_ROLE),
+    index_labels=(REPLICA_INDEX,),
+    index_keys=(REPLICA_INDEX,),
+    rank_variables=("RANK", "NODE_RANK", "PET_NODE_RANK", "TF_CONFIG"),
+    roles={
+        ROLE: _LAUNCHER_ROLE,  # mpi-operator v2beta1
+        REPLICA_TYPE: _LAUNCHER_ROLE,  # training-operator's MPIJob v1; its launcher has the job-role master
+        MPI_ROLE: _LAUNCHER_ROLE,
+        MPI_ALPHA_ROLE: _LAUNCHER_ROLE,
+    },
+    launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
+    helpers=frameworks.HelperRule("TFJob", _is_helper),
+    find_ssh_volume=_find_ssh_volume,
+    is_ssh_worker=_is_ssh_worker,
+)

@@ -1,0 +1,65 @@
+"""LeaderWorkerSet: groups of a leader and its workers, each group a gang."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from railwright.fabric.workloads import frameworks, kinds
+
+NAME = "leaderworkerset.sigs.k8s.io/name"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: number of pods of the group, with the leader
+_LEADER = "leaderTemplate"
+
+
+def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of LeaderWorkerSet: pkg/controllers. Only the leader has index 0."""
+    return kinds.ControllerMetadata({NAME: context.workload})
+
+
+def _build_leader_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of a leader. Only leaders are created from a leaderTemplate."""
+    return kinds.ControllerMetadata({NAME: context.workload, WORKER_INDEX: "0"})
+
+
+def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    """Yield leaders and workers. A set without a template for leaders creates them from that for workers."""
+    groups = kinds.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
+    size, is_leader = origin.parent.get("size", 1), WORKER_INDEX in origin.metadata.labels
+    shared = {GROUP_INDEX: "0"}
+    if is_leader or _LEADER not in origin.parent:
+        yield kinds.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"})
+    workers = groups * (size - 1) if isinstance(groups, int) and isinstance(size, int) else None
+    if not is_leader and workers != 0:
+        yield kinds.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"})
+
+
+def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
+    """Return the pods of one group, which is the gang: `size` with the leader, which may lack an own template."""
+    group = (root.get("spec") or {}).get("leaderWorkerTemplate") or {}
+    size = group.get("size", 1)
+    if path[-1] == _LEADER:
+        return 1
+    return size - (_LEADER in group) if isinstance(size, int) else None
+
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        kinds.WorkloadKind(
+            "leaderworkerset.x-k8s.io",
+            ("v1",),
+            "LeaderWorkerSet",
+            "leaderworkersets",
+            (
+                kinds.TemplatePath(("spec", "leaderWorkerTemplate", _LEADER), build_metadata=_build_leader_metadata),
+                kinds.TemplatePath(("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata),
+            ),
+            create_pods=_create_pods,
+            count_pods=_count_pods,
+        ),
+    ),
+    gang_labels=(frameworks.GangLabel(NAME, "leader-worker-set", (GROUP_INDEX,)),),
+    size_annotation=SIZE,
+    leader=(WORKER_INDEX, "0"),
+    index_labels=(WORKER_INDEX,),
+)

@@ -1,0 +1,79 @@
+"""KubeRay: RayCluster, and the RayJob and RayService that create one."""
+
+from collections.abc import Iterator
+
+from railwright.fabric import views
+from railwright.fabric.workloads import frameworks, kinds
+
+NODE_TYPE = "ray.io/node-type"
+_CLUSTER = "ray.io/cluster"
+_GROUP_LABEL = "ray.io/group"
+_GROUP = "ray.io"
+_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # variable that KubeRay sets on the submitter's pod, which has no node type
+_SUBMIT = "ray job submit"  # in the submitter's command, also in hand-written templates
+_HEAD, _WORKER = "head", "worker"  # node types
+
+
+def _make_builder(node_type: str) -> kinds.BuildMetadata:
+    """Return the builder for KubeRay's labels: controllers/ray/common/pod.go, labelPod."""
+    return lambda context: kinds.ControllerMetadata({_CLUSTER: context.workload, NODE_TYPE: node_type})
+
+
+def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    if origin.metadata.labels[NODE_TYPE] == _HEAD:
+        yield kinds.CreatedPods("head", name="-head-", labels={_GROUP_LABEL: "headgroup"})
+        return
+    part = origin.context.name
+    replicas = origin.parent.get("replicas", 1)
+    yield kinds.CreatedPods(f"worker group {part}", replicas, f"-{part}-worker-", {_GROUP_LABEL: part})
+
+
+def _make_kind(name: str, *steps: str, is_injected: bool = False) -> kinds.WorkloadKind:
+    """Return the kind that has the spec of a RayCluster at `steps`."""
+    return kinds.WorkloadKind(
+        _GROUP,
+        ("v1",),
+        name,
+        f"{name.lower()}s",
+        (
+            kinds.TemplatePath((*steps, "headGroupSpec", "template"), build_metadata=_make_builder(_HEAD)),
+            kinds.TemplatePath(
+                (*steps, "workerGroupSpecs", kinds.EACH, "template"),
+                name_field="groupName",
+                build_metadata=_make_builder(_WORKER),
+            ),
+        ),
+        is_injected=is_injected,
+        copies_label=True,  # KubeRay copies it into the RayCluster
+        create_pods=_create_pods,
+    )
+
+
+def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a row's signature
+    """Return the role of the pod that submits a RayJob to its cluster, by KubeRay's variable or by its command."""
+    if is_accelerated or NODE_TYPE in pod.metadata.labels:
+        return ""
+    if frameworks.has_env(pod, _SUBMISSION):
+        return frameworks.SUBMITTER
+    words = [
+        word for container in pod.spec.containers for word in (*(container.command or ()), *(container.args or ()))
+    ]
+    return frameworks.SUBMITTER if _SUBMIT in " ".join(words) else ""
+
+
+def _is_helper(labels: frameworks.Labels) -> bool:
+    return labels.get(NODE_TYPE) == _WORKER
+
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        _make_kind("RayCluster", "spec", is_injected=True),
+        _make_kind("RayJob", "spec", "rayClusterSpec"),
+        _make_kind("RayService", "spec", "rayClusterConfig"),
+    ),
+    role_labels=(NODE_TYPE,),
+    roles={NODE_TYPE: {_HEAD: frameworks.HEAD, "redis-cleanup": frameworks.SUBMITTER}},
+    find_role=_find_role,
+    helpers=frameworks.HelperRule("Ray cluster", _is_helper),
+    replica_fields=("numOfHosts",),
+)

@@ -1,0 +1,168 @@
+"""Volcano: its Job with tasks and plugins, and its PodGroup."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from railwright.fabric import views
+from railwright.fabric.workloads import frameworks, kinds, objects
+
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
+JOB = "volcano.sh/job-name"
+TASK = "volcano.sh/task-spec"
+TASK_INDEX = "volcano.sh/task-index"
+
+_MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
+_RAY_HEAD = "ray start --head"  # start of the head's command in the ray plugin
+_MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has three
+# Tasks that exchange data by gRPC, never by NCCL, as TensorFlow's and PaddlePaddle's examples name them.
+_HELPERS = frozenset({"ps", "evaluator", "pserver"})
+
+
+class Spec(views.View, frozen=True):
+    """The part of a Job's spec that decides what the controller adds to pods."""
+
+    plugins: dict[str, list[str] | None] | None = None  # arguments by plugin
+
+
+class SizeSpec(views.View, frozen=True):
+    """The tasks of a Job."""
+
+    tasks: list[objects.Replicas] | None = None
+
+
+class Job(objects.Workload, frozen=True):
+    """A Job, with the fields that state its size."""
+
+    spec: SizeSpec = SizeSpec()
+
+
+def read_min_member(group: views.PodGroup) -> kinds.SizeReport:
+    """Return the size that a PodGroup of Volcano or scheduler-plugins states."""
+    return {kinds.GangKey(f"{group.metadata.namespace}/{group.metadata.name}"): group.spec.min_member}
+
+
+POD_GROUPS = kinds.SizeKind(
+    "podgroups.scheduling.volcano.sh",
+    kinds.SizeSource.VOLCANO,
+    read_min_member,
+    path="/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    snapshot_kind="PodGroup.scheduling.volcano.sh",
+    view=views.PodGroup,
+)
+
+
+def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the labels of a task: pkg/controllers/job/job_controller_util.go, createJobPod.
+
+    Volcano's webhook names tasks without a name.
+    """
+    task = context.name or f"default{context.index}"
+    plugins = context.spec.plugins or {}
+    labels = {JOB: context.workload, TASK: task}
+    # plugins/distributed-framework/mpi/mpi.go: the task that starts mpirun
+    master = "mpi" in plugins and task == _find_argument(plugins["mpi"], "master", "master")
+    commands = {}
+    if "ray" in plugins and task == _find_argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
+        commands = {_find_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", f"{_RAY_HEAD} --block")}
+    return kinds.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands)
+
+
+def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
+    """Return the value of a plugin's argument, in the syntax of Go's flags."""
+    result = default
+    words = itertools.islice(arguments or (), _MAX_ARGUMENTS)
+    for word in words:
+        flag, has_value, value = word.lstrip("-").partition("=")
+        if flag == name:
+            result = value if has_value else next(words, result)
+    return result
+
+
+def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    task, job = origin.metadata.labels[TASK], origin.context.workload
+    plugins = kinds.get_mapping(origin.ancestors[0], "spec", "plugins")
+    yield kinds.CreatedPods(
+        part=f"task {task}",
+        count=origin.parent.get("replicas", 1),
+        name=f"-{task}-0",
+        labels={TASK_INDEX: "0"},
+        annotations={GROUP_ANNOTATION: job},  # followed by the job's uid, which only the API server knows
+        ssh_volume=f"{job}-ssh" if plugins.keys() & {"ssh", "mpi"} else "",  # the mpi plugin includes ssh
+    )
+
+
+def _list_tasks(job: Job) -> Sequence[objects.Replicas]:
+    return job.spec.tasks or ()
+
+
+def _list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+    """Return the marks of a Job's pods: the PodGroup is named after the Job (pkg/controllers/job)."""
+    group = kinds.PodMarks(annotations={GROUP_ANNOTATION: f"{owner.name}-{owner.uid}"})
+    return (group, kinds.PodMarks({JOB: owner.name}))
+
+
+def _find_group(pod: views.Pod) -> str:
+    return pod.metadata.annotations.get(GROUP_ANNOTATION, "")
+
+
+def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a row's signature
+    """Return the role that a variable or command of a plugin shows."""
+    if JOB not in pod.metadata.labels:
+        return ""
+    if frameworks.has_env(pod, _MPI_HOST):
+        return frameworks.LAUNCHER
+    if not is_accelerated and _starts_ray_head(pod):
+        return frameworks.HEAD
+    return ""
+
+
+def _starts_ray_head(pod: views.Pod) -> bool:
+    """True if a container starts a Ray head. The ray plugin marks the head's pod only by its command."""
+    return any(_RAY_HEAD in word for container in pod.spec.containers for word in container.command or ())
+
+
+def _has_launcher_name(labels: frameworks.Labels) -> bool:
+    """True for a task that is named like a launcher.
+
+    Volcano marks only the master of its mpi plugin. In a job that starts mpirun by the ssh plugin, only the name shows
+    it.
+    """
+    return JOB in labels and frameworks.names_launcher(labels.get(TASK, ""))
+
+
+def _is_helper(labels: frameworks.Labels) -> bool:
+    return JOB in labels and labels.get(TASK) in _HELPERS
+
+
+def _find_ssh_volume(labels: frameworks.Labels) -> str:
+    job = labels.get(JOB)
+    return f"{job}-ssh" if job else ""
+
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        kinds.WorkloadKind(
+            "batch.volcano.sh",
+            ("v1alpha1",),
+            "Job",
+            "jobs",
+            kinds.locate(_build_metadata, "tasks", kinds.EACH),
+            is_frozen=True,
+            spec_view=Spec,
+            create_pods=_create_pods,
+            size=kinds.SizeRule(Job, _list_tasks, _list_marks),
+        ),
+    ),
+    pod_groups=(POD_GROUPS,),
+    find_groups=(_find_group,),
+    gang_annotations=(GROUP_ANNOTATION,),
+    gang_labels=(frameworks.GangLabel(JOB, "volcano-job"),),
+    role_labels=(TASK,),
+    index_labels=(TASK_INDEX,),
+    index_keys=(TASK_INDEX,),
+    rank_variables=("RANK", "VC_TASK_INDEX", "VK_TASK_INDEX", "TF_CONFIG"),
+    find_role=_find_role,
+    has_launcher_name=_has_launcher_name,
+    helpers=frameworks.HelperRule("Volcano Job", _is_helper),
+    find_ssh_volume=_find_ssh_volume,
+)

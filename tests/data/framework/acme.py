@@ -1,0 +1,63 @@
+"""A framework that railwright does not know, written as its file in railwright/fabric/workloads would be."""
+
+from collections.abc import Iterator, Sequence
+
+from railwright.fabric import views
+from railwright.fabric.workloads import frameworks, kinds, objects
+
+JOB = "acme.example/job"
+ROLE = "acme.example/role"
+INDEX = "acme.example/index"
+
+
+class Team(objects.Replicas, frozen=True):
+    """A team: `replicas` pods of a template."""
+
+
+class Spec(views.View, frozen=True):
+    """The teams of a Mission."""
+
+    teams: list[Team] | None = None
+
+
+class Mission(objects.Workload, frozen=True):
+    """A Mission, with the fields that state its size."""
+
+    spec: Spec = Spec()
+
+
+def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    return kinds.ControllerMetadata({JOB: context.workload, ROLE: context.name})
+
+
+def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    team = origin.context.name
+    yield kinds.CreatedPods(f"team {team}", origin.parent.get("replicas", 1), f"-{team}-0", {INDEX: "0"})
+
+
+def _list_teams(mission: Mission) -> Sequence[objects.Replicas]:
+    return mission.spec.teams or ()
+
+
+def _list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+    return (kinds.PodMarks({JOB: owner.name}),)
+
+
+FRAMEWORK = frameworks.Framework(
+    workload_kinds=(
+        kinds.WorkloadKind(
+            "acme.example",
+            ("v1",),
+            "Mission",
+            "missions",
+            kinds.locate(_build_metadata, "teams", kinds.EACH),
+            create_pods=_create_pods,
+            size=kinds.SizeRule(Mission, _list_teams, _list_marks),
+        ),
+    ),
+    gang_labels=(frameworks.GangLabel(JOB, "mission"),),
+    role_labels=(ROLE,),
+    index_labels=(INDEX,),
+    index_keys=(INDEX,),
+    roles={ROLE: {"pilot": frameworks.LAUNCHER}},
+)

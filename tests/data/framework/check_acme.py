@@ -1,0 +1,88 @@
+"""Tests of a tree that has the framework of acme.py; tests/unit/workloads/test_new_framework.py runs them there."""
+
+import admitting
+import msgspec
+import pytest
+import working
+
+from extender import state as states
+from extender import watched
+from railwright.cli.explanation import templates as explained
+from railwright.cluster import snapshots
+from railwright.fabric import workload
+from railwright.fabric.injection import facts, likeness, roles
+from railwright.fabric.lint import workloads as linted
+from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import registry
+
+POLICY = admitting.fabric()
+MISSION = registry.find_injected("acme.example", "v1", "Mission")
+LABELS = {"acme.example/job": "moon", "acme.example/role": "flyer"}
+
+
+def mission() -> dict:
+    template = working.template(admitting.gpus(8))
+    launcher = working.template(admitting.cpu())
+    teams = [{"name": "pilot", "template": launcher}, {"name": "flyer", "replicas": 4, "template": template}]
+    metadata = {"name": "moon", "namespace": "prod", "uid": "u", "labels": {"railwright.io/fabric": "f"}}
+    return {"apiVersion": "acme.example/v1", "kind": "Mission", "metadata": metadata, "spec": {"teams": teams}}
+
+
+def pods() -> list[dict]:
+    """The pods that explain shows, the pilot first."""
+    return [each.pod for each in explained.of(mission(), "prod")]
+
+
+def test_admission_gives_devices_to_the_templates_of_ranks_only():
+    response = working.answer(working.review(MISSION, mission(), "v1"), POLICY)
+    assert response["allowed"]
+    patched = working.patched(MISSION, mission(), POLICY)
+    limits = [
+        team["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
+        for team in patched["spec"]["teams"]
+    ]
+    assert ["nvidia.com/mlx5_0" in each for each in limits] == [False, True]
+
+
+def test_the_role_label_decides_the_role_of_a_pod():
+    views = [admitting.view(pod) for pod in pods()]
+    assert [roles.role_of(pod, policies.Roles(), accelerated=False).name for pod in views] == ["launcher", "worker"]
+    assert [admitting.planned(pod, POLICY).rails for pod in pods()] == [(), ("rail0", "rail1")]
+
+
+def test_pods_are_one_gang_in_the_order_of_their_index():
+    labels = [LABELS | {"acme.example/index": str(index)} for index in (10, 9)]
+    views = [admitting.view({"metadata": {"name": "x", "namespace": "prod", "labels": each}}) for each in labels]
+    assert {workload.gang_of(pod) for pod in views} == {"prod/mission/moon"}
+    assert [workload.rank_of(pod).index for pod in views] == [10, 9]
+
+
+def test_the_size_comes_from_a_watch_and_from_a_snapshot():
+    state = states.State(assume_seconds=30)
+    (watch,) = [each for each in watched.wanted(state) if each.snapshot_kind == "Mission.acme.example"]
+    assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
+    assert watch.kind.optional
+    watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])
+    (gang,) = {workload.gang_of(admitting.view(pod)) for pod in pods()}
+    assert state.fleet.gang_size(gang, seen=1) == 5
+
+
+def test_explain_shows_the_pods_as_the_controller_creates_them():
+    shown = [(each.part, each.pods, each.pod["metadata"]["name"]) for each in explained.of(mission(), "prod")]
+    assert shown == [("team pilot", 1, "moon-pilot-0"), ("team flyer", 4, "moon-flyer-0")]
+    labels = LABELS | {"railwright.io/fabric": "f", "acme.example/index": "0"}
+    assert pods()[1]["metadata"]["labels"] == labels
+
+
+def test_lint_counts_the_pods_of_its_templates():
+    (linted_mission,) = linted.read(mission())
+    assert [(each.part, each.count) for each in linted_mission.templates] == [("pilot", 1), ("flyer", 4)]
+
+
+@pytest.mark.parametrize(("label", "same"), [("acme.example/index", True), ("acme.example/role", False)])
+def test_pods_that_differ_by_their_index_share_a_plan(label, same):
+    def key(value: str) -> bytes | None:
+        pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
+        return likeness.key(admitting.view(pod), facts.Facts("prod"), frozenset())
+
+    assert (key("1") == key("2")) == same

@@ -1,0 +1,31 @@
+"""A framework is one file and one row: a copy of the tree with both has all that the others have."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[3]
+FRAMEWORK = ROOT / "tests" / "data" / "framework"
+REGISTRY = "railwright/fabric/workloads/registry.py"
+
+
+def test_one_file_and_one_row_add_a_framework_to_admission_placement_explain_and_lint(tmp_path):
+    no_caches = shutil.ignore_patterns("__pycache__")
+    for folder in ("railwright", "webhook", "extender", "tests/support"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=no_caches)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(FRAMEWORK / "acme.py", tmp_path / REGISTRY.replace("registry", "acme"))
+    shutil.copy(FRAMEWORK / "check_acme.py", tmp_path / "test_acme.py")
+    registry = (tmp_path / REGISTRY).read_text()
+    changed = registry.replace("    batch,\n", "    acme,\n    batch,\n", 1).replace(
+        "    ray.FRAMEWORK,\n", "    acme.FRAMEWORK,\n    ray.FRAMEWORK,\n", 1
+    )
+    assert len(changed.splitlines()) == len(registry.splitlines()) + 2
+    (tmp_path / REGISTRY).write_text(changed)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_acme.py"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 passed" in done.stdout
