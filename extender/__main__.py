@@ -22,7 +22,7 @@ from extender import (
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
-from railwright.fabric.placement import ledger
+from railwright.fabric.placement.state import assumed_pods
 from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
@@ -72,7 +72,7 @@ async def serve(options: settings.Settings) -> int:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
             handlers.warm()  # on a standby too, which may become the leader at any time
-            counters.ledger_expired.inc(len(state.ledger.expire(time.monotonic())))
+            counters.ledger_expired.inc(len(state.assumed.expire(time.monotonic())))
 
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(handlers, counters)
@@ -87,8 +87,8 @@ async def serve(options: settings.Settings) -> int:
         label_monitor.update()
         counters.show_sources(**origin.readings())
         counters.leader.set(leader.is_leader)
-        for entry_state in ledger.State:
-            counters.ledger_entries.labels(entry_state).set(state.ledger.count(entry_state))
+        for entry_state in assumed_pods.State:
+            counters.ledger_entries.labels(entry_state).set(state.assumed.count(entry_state))
         waiting, longest_seconds = handlers.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)

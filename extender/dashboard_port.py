@@ -39,7 +39,9 @@ class Dashboard:
         address, state = self._options.dashboard_listen, self._state
         if address is None:
             return ()
-        builder = overview_builder.OverviewBuilder(state.fleet, state.ledger, self._opted_in_pods, policy, state.pools)
+        builder = overview_builder.OverviewBuilder(
+            state.cluster, state.assumed, self._opted_in_pods, policy, state.pools
+        )
         source = feed.Feed(
             builder,
             source=_describe_source(self._options),

@@ -1,7 +1,7 @@
 """Stores the last decisions, bounded in number and size, and explains them for `/explain`.
 
-Defines the explanation's JSON. The texts are built on request, by `verdicts` for nodes and by `account` and `landing`
-for gangs.
+Defines the explanation's JSON. The texts are built on request, by `node_explainer` for nodes and by `diagnosis` and
+`placement_result` for gangs.
 """
 
 from collections import OrderedDict
@@ -13,15 +13,20 @@ import msgspec
 from extender import gang_tracker
 from railwright.fabric import resources, topology, workload
 from railwright.fabric.overview import node_explanation
-from railwright.fabric.placement import ask, decide, landing, planner, rails, standing, verdicts
-from railwright.fabric.placement.terms import locality
+from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement.explain import node_explainer, placement_result
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.nodes.terms import locality
 
-MAX_EXPLAINED = 1000  # pods, each with up to decide.ROWS rows that share evaluations with the placement engine
+MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
-_NO_GANG = locality.GangStanding(due=None, plan=(), rooms={}, mates={}, remaining=0, located=False)
-_NO_PLAN = verdicts.Wording(plan=planner.NOTHING, gang=_NO_GANG, terms=())
+_NO_GANG = locality.GangSummary(
+    target_leaf=None, planned_leaves=(), slots_by_leaf={}, peers_by_leaf={}, remaining=0, has_domains=False
+)
+_NO_PLAN = node_explainer.Explainer(plan=planner.NO_PLAN, gang=_NO_GANG, terms=())
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -43,7 +48,7 @@ class Explanation(msgspec.Struct, frozen=True):
     bound: float
     exact: bool
     complete: bool
-    landed: dict[str, Any] | None  # placement of the gang, once it is complete
+    placement: dict[str, Any] | None  # placement of the gang, once it is complete
     nodes_judged: int
     nodes: Sequence[dict[str, Any]]
 
@@ -60,9 +65,9 @@ class _PodRecord(msgspec.Struct):
     size: int = 0
     is_scored: bool = False
     feasible: Sequence[str] = ()  # some of the nodes that passed the filter
-    wording: verdicts.Wording = _NO_PLAN
-    scored_rows: Sequence[verdicts.Row] = ()
-    rejected_rows: Sequence[verdicts.Row] = ()  # by filter or predicate
+    wording: node_explainer.Explainer = _NO_PLAN
+    scored_rows: Sequence[node_explainer.NodeRow] = ()
+    rejected_rows: Sequence[node_explainer.NodeRow] = ()  # by filter or predicate
 
 
 class Explanations:
@@ -71,20 +76,26 @@ class Explanations:
     def __init__(self) -> None:
         self._records: OrderedDict[str, _PodRecord] = OrderedDict()
 
-    def record_decision(self, scheduler: str, request: ask.Ask, decision: decide.Decision) -> None:
+    def record_decision(
+        self, scheduler: str, request: scheduling_request.SchedulingRequest, decision: engine.Decision
+    ) -> None:
         """Record a decision, without building its texts."""
         record = self._get_or_add(scheduler, request)
         record.is_scored, record.size, record.candidates = True, decision.gang_size, len(request.nodes)
-        record.wording, record.scored_rows = decision.wording, decision.rows(decide.ROWS)
+        record.wording, record.scored_rows = decision.explainer, decision.build_rows(engine.MAX_ROWS)
 
-    def record_filter_result(self, scheduler: str, request: ask.Ask, result: decide.Screening) -> None:
+    def record_filter_result(
+        self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
+    ) -> None:
         """Record a filter result. Volcano calls predicate once for each node, so results accumulate."""
         record = self._get_or_add(scheduler, request)
         is_single_node = len(request.nodes) == 1  # Volcano's predicate
-        record.feasible = (*result.kept[: decide.ROWS], *(record.feasible if is_single_node else ()))[: decide.ROWS]
+        record.feasible = (*result.feasible[: engine.MAX_ROWS], *(record.feasible if is_single_node else ()))[
+            : engine.MAX_ROWS
+        ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
-        rejected = result.busy.keys() | result.never.keys()
+        rejected = result.unschedulable.keys() | result.unresolvable.keys()
         if rejected and record.is_scored:  # older scores of rejected nodes are outdated
             record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
             record.is_scored = bool(record.scored_rows)
@@ -93,12 +104,12 @@ class Explanations:
         new_rows = {row.node: row for row in result.rows}
         candidate_names = set(request.nodes)
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
-        record.rejected_rows = (*new_rows.values(), *old_rows)[: decide.ROWS]
+        record.rejected_rows = (*new_rows.values(), *old_rows)[: engine.MAX_ROWS]
 
-    def get_evaluation(self, pod: str, node: str) -> standing.Standing | None:
+    def get_evaluation(self, pod: str, node: str) -> node_evaluation.NodeEvaluation | None:
         """Return a node's evaluation in the last decision on a pod (namespace/name), or None if it is not stored."""
         record = self._records.get(pod)
-        return next((row.stands for row in record.scored_rows if row.node == node), None) if record else None
+        return next((row.evaluation for row in record.scored_rows if row.node == node), None) if record else None
 
     def explain(self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None) -> Explanation | None:
         """Explain the last decision on a pod. Return None if none is stored."""
@@ -107,7 +118,7 @@ class Explanations:
             return None
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
-        explained_rows = [(record.wording.verdict(row), row) for row in rows.values()]
+        explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
         explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
         return _build_explanation(
@@ -116,7 +127,7 @@ class Explanations:
             [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)],
         )
 
-    def _get_or_add(self, scheduler: str, request: ask.Ask) -> _PodRecord:
+    def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
         record = self._records.get(request.key)
         if record is None:
             record = self._records[request.key] = _PodRecord(
@@ -139,7 +150,7 @@ def _build_explanation(
     record: _PodRecord, tracked: gang_tracker.TrackedGang | None, nodes: Sequence[dict[str, Any]]
 ) -> Explanation:
     plan, gang = record.wording.plan, record.wording.gang
-    leaves = dict.fromkeys((*(leaf for leaf, peers in gang.mates.items() if peers and leaf), *plan.leaves))
+    leaves = dict.fromkeys((*(leaf for leaf, peers in gang.peers_by_leaf.items() if peers and leaf), *plan.leaves))
     return Explanation(
         pod=record.pod,
         scheduler=record.scheduler,
@@ -152,12 +163,12 @@ def _build_explanation(
         why=_list_reasons(record, tracked),
         leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
         leaves_used=len(leaves),
-        leaves_least=plan.least_with_mates,
+        leaves_least=plan.min_leaves_with_placed,
         bandwidth=round(plan.bandwidth, 3),
-        bound=round(plan.bound, 3),
-        exact=plan.exact,
-        complete=plan.complete,
-        landed=_describe_placement(tracked),
+        bound=round(plan.upper_bound, 3),
+        exact=plan.is_exact,
+        complete=plan.is_complete,
+        placement=_describe_placement(tracked),
         nodes_judged=record.candidates,
         nodes=nodes,
     )
@@ -168,8 +179,10 @@ def _get_outcome(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -
         return gang_tracker.UNPLACEABLE
     if tracked is not None and tracked.outcome is not None and tracked.outcome.code != gang_tracker.UNPLACEABLE:
         return tracked.outcome.code
-    fits = tracked.reasons.fits if tracked is not None else record.wording.plan.complete
-    return PLACEABLE if fits or not record.is_scored or not record.wording.gang.located else gang_tracker.UNPLACEABLE
+    fits = tracked.reasons.fits if tracked is not None else record.wording.plan.is_complete
+    return (
+        PLACEABLE if fits or not record.is_scored or not record.wording.gang.has_domains else gang_tracker.UNPLACEABLE
+    )
 
 
 def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[str]:
@@ -191,9 +204,9 @@ def _describe_placement(tracked: gang_tracker.TrackedGang | None) -> dict[str, A
         "leaves_possible": len(planned.leaves),
         "bandwidth": round(placement.bandwidth, 3),
         "bandwidth_possible": round(planned.bandwidth, 3),
-        "why": placement.why,
-        "outside_plan": placement.outside[:MAX_LEAVES],
-        "told": landing.sentence(placement, planned),
+        "why": placement.causes,
+        "outside_plan": placement.outside_plan[:MAX_LEAVES],
+        "text": placement_result.format_result(placement, planned),
     }
 
 

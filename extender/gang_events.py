@@ -13,14 +13,15 @@ import msgspec
 from extender import gang_tracker
 from railwright.cluster import events, sinks, sources
 from railwright.fabric import workload
-from railwright.fabric.placement import account, landing, sizes
+from railwright.fabric.placement import sizes
+from railwright.fabric.placement.explain import diagnosis, placement_result
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"
 _WARNINGS = {
     gang_tracker.UNPLACEABLE: UNPLACEABLE,
-    landing.SPREAD: SPREAD,
-    landing.DEGRADED: DEGRADED,
+    placement_result.SPREAD: SPREAD,
+    placement_result.DEGRADED: DEGRADED,
     gang_tracker.MIXED: MIXED,
 }
 
@@ -79,7 +80,7 @@ def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[
     """Return a function that queues an Event for an outcome, or does nothing without an API server."""
 
     def post(outcome: gang_tracker.Outcome) -> None:
-        reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < account.FULL else "")
+        reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < diagnosis.FULL else "")
         if poster is None or not reason:
             return
         involved = pod_groups.find(outcome.gang) or events.Involved(

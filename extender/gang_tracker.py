@@ -14,7 +14,11 @@ import msgspec
 
 from extender import state as states
 from railwright.fabric import topology, workload
-from railwright.fabric.placement import account, ask, decide, fleet, landing, planner, rails, standing, versions
+from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement.explain import diagnosis, mixed_policies, placement_result
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.state import cluster_state
 
 MAX_TRACKED = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # long enough for a scheduler's next two sessions
@@ -24,7 +28,7 @@ _GANGS_PER_CHECK = 50  # checking 1000 gangs at once would delay answers
 UNPLACEABLE = "unplaceable"
 MIXED = "mixed"  # pods were admitted under different versions of the policy; independent of the placement
 
-GetEvaluation = Callable[[str, str], standing.Standing | None]
+GetEvaluation = Callable[[str, str], node_evaluation.NodeEvaluation | None]
 """Returns the evaluation of a node in the last decision on a pod (namespace/name)."""
 
 
@@ -38,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
     uid: str
     message: str
     bandwidth: float  # modelled, 0..1; 0 if not placed
-    placement: landing.Landing | None = None
+    placement: placement_result.PlacementResult | None = None
     attained: float = 0.0  # ratio to the best possible bandwidth; 0 if not placed
     is_repeated: bool = False  # True if it was reported before
 
@@ -46,14 +50,14 @@ class Outcome(msgspec.Struct, frozen=True):
 class TrackedGang(msgspec.Struct):
     """State of one gang, or of one pod without a gang."""
 
-    request: ask.Ask  # of one of its pods, without nodes and offers
+    request: scheduling_request.SchedulingRequest  # of one of its pods, without nodes and offers
     since: float
     check_after: float
-    plan: planner.Plan = planner.NOTHING
+    plan: planner.Plan = planner.NO_PLAN
     remaining: int = 0
-    reasons: account.Account = account.PLAIN
+    reasons: diagnosis.Diagnosis = diagnosis.NO_ISSUES
     diagnosed_at: float = -math.inf  # time of `reasons`
-    planned: landing.Promise | None = None
+    planned: placement_result.PlannedPlacement | None = None
     session: int = 0
     outcome: Outcome | None = None
     mixed: str = ""  # last message about mixed policy versions
@@ -62,34 +66,38 @@ class TrackedGang(msgspec.Struct):
 class Gangs:
     """The last MAX_TRACKED gangs with a request. Not thread-safe: used by one event loop."""
 
-    def __init__(self, state: states.State, engine: decide.Desk, get_evaluation: GetEvaluation) -> None:
-        self._state, self._engine, self._get_evaluation = state, engine, get_evaluation
+    def __init__(
+        self, state: states.State, placement_engine: engine.PlacementEngine, get_evaluation: GetEvaluation
+    ) -> None:
+        self._state, self._engine, self._get_evaluation = state, placement_engine, get_evaluation
         self._gangs: OrderedDict[tuple[str, str], TrackedGang] = OrderedDict()  # by gang, or by pod
         self._session = 0
         self._next_index = 0
 
     # --- called for requests of schedulers --------------------------------------------------------------------
 
-    def record_decision(self, request: ask.Ask, decision: decide.Decision, now: float) -> None:
+    def record_decision(
+        self, request: scheduling_request.SchedulingRequest, decision: engine.Decision, now: float
+    ) -> None:
         """Record a decision on a pod."""
         tracked = self._get_or_add(request, now)
         plan, remaining = decision.plan, decision.gang.remaining
         if self._needs_diagnosis(tracked, plan, remaining, now):
-            tracked.reasons = decision.reasons() if decision.gang.located else account.PLAIN
+            tracked.reasons = decision.diagnose() if decision.gang.has_domains else diagnosis.NO_ISSUES
             tracked.diagnosed_at = now
         tracked.plan, tracked.remaining = plan, remaining
-        if plan.complete and self._is_better(tracked, request, plan, remaining):
-            peer_leaves = [leaf for leaf, count in decision.gang.mates.items() if count]
-            tracked.planned = landing.Promise(
+        if plan.is_complete and self._is_better(tracked, request, plan, remaining):
+            peer_leaves = [leaf for leaf, count in decision.gang.peers_by_leaf.items() if count]
+            tracked.planned = placement_result.PlannedPlacement(
                 leaves=tuple(dict.fromkeys((*peer_leaves, *plan.leaves))),
                 bandwidth=plan.bandwidth,
-                bound=plan.bound,
-                exact=plan.exact,
+                upper_bound=plan.upper_bound,
+                is_exact=plan.is_exact,
                 members=remaining,
             )
             tracked.session = self._session
 
-    def record_rejection(self, request: ask.Ask, now: float) -> None:
+    def record_rejection(self, request: scheduling_request.SchedulingRequest, now: float) -> None:
         """Record that every candidate node of a pod was rejected."""
         self._get_or_add(request, now)
 
@@ -97,7 +105,7 @@ class Gangs:
         """Record the end of a scheduler's session: plans from it may no longer be possible."""
         self._session += 1
 
-    def _get_or_add(self, request: ask.Ask, now: float) -> TrackedGang:
+    def _get_or_add(self, request: scheduling_request.SchedulingRequest, now: float) -> TrackedGang:
         key = _build_key(request.gang, request.key)
         tracked = self._gangs.get(key)
         if tracked is None or _get_inputs(tracked.request) != _get_inputs(request):
@@ -114,11 +122,13 @@ class Gangs:
 
     def _needs_diagnosis(self, tracked: TrackedGang, plan: planner.Plan, remaining: int, now: float) -> bool:
         """True if the stored reasons do not apply to this plan."""
-        if account.continues(tracked.plan, tracked.remaining, plan, remaining):
+        if diagnosis.still_applies(tracked.plan, tracked.remaining, plan, remaining):
             return False
-        return tracked.plan.complete != plan.complete or now - tracked.diagnosed_at >= REASONS_SECONDS
+        return tracked.plan.is_complete != plan.is_complete or now - tracked.diagnosed_at >= REASONS_SECONDS
 
-    def _is_better(self, tracked: TrackedGang, request: ask.Ask, plan: planner.Plan, remaining: int) -> bool:
+    def _is_better(
+        self, tracked: TrackedGang, request: scheduling_request.SchedulingRequest, plan: planner.Plan, remaining: int
+    ) -> bool:
         """True if this plan is a better estimate of the gang's best placement than the stored one."""
         old = tracked.planned
         if old is None or remaining > old.members:
@@ -143,7 +153,7 @@ class Gangs:
     def _is_waiting(self, tracked: TrackedGang) -> bool:
         if not tracked.request.gang or (tracked.outcome is not None and tracked.outcome.code != UNPLACEABLE):
             return False
-        return any(not pod.node for pod in self._state.fleet.gang(tracked.request.gang).values())
+        return any(not pod.node for pod in self._state.cluster.get_gang(tracked.request.gang).values())
 
     # --- compared with the cluster ----------------------------------------------------------------------------
 
@@ -157,11 +167,11 @@ class Gangs:
         has_checked = False
         for key in batch:
             tracked = self._gangs[key]
-            members = self._state.fleet.gang(tracked.request.gang)
+            members = self._state.cluster.get_gang(tracked.request.gang)
             if not tracked.request.gang or not members or (tracked.outcome and tracked.outcome.code != UNPLACEABLE):
                 continue
             outcomes += self._check_mixed_policies(tracked, list(members.values()))
-            size = self._state.fleet.gang_size(tracked.request.gang, seen=len(members))
+            size = self._state.cluster.get_gang_size(tracked.request.gang, observed=len(members))
             if len(members) >= size and all(pod.node for pod in members.values()):
                 outcomes += self._check_placement(tracked, list(members.values()))
             elif now >= tracked.check_after and not has_checked:
@@ -170,55 +180,59 @@ class Gangs:
                 outcomes += self._check_unplaceable(tracked, list(members.values()))
         return outcomes
 
-    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+    def _check_mixed_policies(
+        self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]
+    ) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
-        message = versions.sentence(versions.of(members), tracked.request.policy)
+        message = mixed_policies.format_warning(mixed_policies.group_by_policy(members), tracked.request.policy)
         is_new, tracked.mixed = message and message != tracked.mixed, message
         return (_build_outcome(MIXED, tracked.request.gang, members, message),) if is_new else ()
 
-    def _check_placement(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+    def _check_placement(self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]) -> Sequence[Outcome]:
         if tracked.planned is None or len(members) < 2:
             return ()
-        evaluations = self._engine.towards(tracked.request)
+        evaluations = self._engine.get_index(tracked.request)
         devices = {*tracked.request.accelerators, *(need.resource for need in tracked.request.needs)}
         workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
         pod_places = [
-            landing.Place(
+            placement_result.PlacedPod(
                 pod=pod.key.partition("/")[2],
                 node=pod.node,
-                leaf=evaluations.leaves.get(pod.node, topology.NOWHERE),
-                stands=self._get_evaluation(pod.key, pod.node),
+                leaf=evaluations.leaf_by_node.get(pod.node, topology.NOWHERE),
+                evaluation=self._get_evaluation(pod.key, pod.node),
             )
             for pod in sorted(workers, key=lambda pod: pod.rank)
         ]
         ratios = tracked.request.fabric.placement.oversubscription
-        placement = landing.of(pod_places, tracked.planned, evaluations.sizes, ratios, evaluations.profile.links)
+        placement = placement_result.assess(
+            pod_places, tracked.planned, evaluations.domain_sizes, ratios, evaluations.signature.links
+        )
         first = min(members, key=lambda pod: pod.rank)
         tracked.outcome = Outcome(
-            code=landing.outcome(placement, tracked.planned),
+            code=placement_result.classify(placement, tracked.planned),
             gang=tracked.request.gang,
             namespace=tracked.request.namespace,
             pod=first.key.partition("/")[2],
             uid=first.uid,
-            message="; ".join((landing.sentence(placement, tracked.planned), *tracked.reasons.why[:1])),
+            message="; ".join((placement_result.format_result(placement, tracked.planned), *tracked.reasons.why[:1])),
             bandwidth=placement.bandwidth,
             placement=placement,
             attained=placement.bandwidth / tracked.planned.bandwidth if tracked.planned.bandwidth > 0 else 1.0,
         )
         return (tracked.outcome,)
 
-    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[fleet.FleetPod]) -> Sequence[Outcome]:
+    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]) -> Sequence[Outcome]:
         """Report if the cluster has no room for the pods that wait."""
-        waiting = [pod for pod in members if not pod.node and self._state.ledger.entry(pod.uid) is None]
+        waiting = [pod for pod in members if not pod.node and self._state.assumed.get(pod.uid) is None]
         if not waiting:
             return ()
         first = min(waiting, key=lambda pod: pod.rank)
         request = self._build_request(tracked.request, first)
-        decision = self._engine.decide(request)
-        if decision.plan.complete or not decision.gang.located:
+        decision = self._engine.score(request)
+        if decision.plan.is_complete or not decision.gang.has_domains:
             tracked.outcome = None
             return ()
-        tracked.plan, tracked.remaining, tracked.reasons = decision.plan, decision.gang.remaining, decision.reasons()
+        tracked.plan, tracked.remaining, tracked.reasons = decision.plan, decision.gang.remaining, decision.diagnose()
         tracked.outcome = Outcome(
             code=UNPLACEABLE,
             gang=request.gang,
@@ -231,7 +245,9 @@ class Gangs:
         )
         return (tracked.outcome,)
 
-    def _build_request(self, previous: ask.Ask, pod: fleet.FleetPod) -> ask.Ask:
+    def _build_request(
+        self, previous: scheduling_request.SchedulingRequest, pod: cluster_state.PodInfo
+    ) -> scheduling_request.SchedulingRequest:
         """Return the request of a waiting pod with all nodes as candidates."""
         namespace, _, name = pod.key.partition("/")
         needs = previous.needs
@@ -245,18 +261,20 @@ class Gangs:
             rank=pod.rank,
             requests=previous.requests if pod.requests == previous.requests else pod.requests,
             needs=needs,
-            nodes=tuple(self._state.fleet.nodes),
+            nodes=tuple(self._state.cluster.nodes),
         )
 
 
-def _build_outcome(code: str, gang: workload.GangKey, members: Sequence[fleet.FleetPod], message: str) -> Outcome:
+def _build_outcome(
+    code: str, gang: workload.GangKey, members: Sequence[cluster_state.PodInfo], message: str
+) -> Outcome:
     """Return an outcome without a placement, for the first pod of a gang."""
     first = min(members, key=lambda pod: pod.rank)
     namespace, _, name = first.key.partition("/")
     return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, message=message, bandwidth=0.0)
 
 
-def _get_inputs(request: ask.Ask) -> tuple[object, ...]:
+def _get_inputs(request: scheduling_request.SchedulingRequest) -> tuple[object, ...]:
     """Return the inputs whose change invalidates the stored state: policy and rail resources."""
     return request.policy, request.fabric.rails
 
@@ -266,6 +284,6 @@ def _build_key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
     return (gang, "") if gang else ("", pod)
 
 
-def _strip_request(request: ask.Ask) -> ask.Ask:
+def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_request.SchedulingRequest:
     """Return the request without the parts that may have megabytes: nodes, offers and unused fields of the pod."""
-    return msgspec.structs.replace(request, spec=ask.slim(request.spec), nodes=(), offers={})
+    return msgspec.structs.replace(request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={})

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import resources, views
-from railwright.fabric.placement import eligibility, fleet, ledger
+from railwright.fabric.placement.nodes import eligibility
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 
 _MAX_PODS = 1000  # pods; bounded, because a pod with one feasible node gets no prioritize call
 _MAX_SCHEDULERS = 64  # a cluster runs a few, but callers can send any name
@@ -28,7 +29,7 @@ BINDING_SECONDS = 5.0  # a binding takes milliseconds, unless volumes are bound 
 class FilterCall(msgspec.Struct, frozen=True):
     """A filter call of a kube-scheduler for one pod."""
 
-    entry: ledger.Entry  # without a node; `since` is the time of the call
+    entry: assumed_pods.AssumedPod  # without a node; `since` is the time of the call
     scheduler: str  # spec.schedulerName
     spec: views.PodSpec
     constraints: Hashable  # pods with equal ones and equal requests may go to the same nodes
@@ -41,21 +42,21 @@ class InferredBindings:
 
     def __init__(self) -> None:
         self._previous_calls: dict[str, FilterCall] = {}  # by scheduler
-        self._inferred: dict[str, ledger.Entry] = {}
+        self._inferred: dict[str, assumed_pods.AssumedPod] = {}
         self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
 
-    def record_call(self, call: FilterCall, cluster: fleet.Fleet) -> None:
+    def record_call(self, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
         """Record a filter call: its pod is not placed yet. Infer where the previous pod went."""
-        entry = call.entry
-        self._inferred.pop(entry.uid, None)
+        assumed_pod = call.entry
+        self._inferred.pop(assumed_pod.uid, None)
         previous = self._previous_calls.pop(call.scheduler, None)
         if (
             previous is not None
-            and previous.entry.uid == entry.uid
-            and entry.since - previous.entry.since <= NEXT_POD_SECONDS
+            and previous.entry.uid == assumed_pod.uid
+            and assumed_pod.since - previous.entry.since <= NEXT_POD_SECONDS
         ):
             return  # our own retry of the filter; kube-scheduler does not retry a pod so soon
-        if self._forget_retried_gang(entry) and previous is not None and previous.entry.gang == entry.gang:
+        if self._forget_retried_gang(assumed_pod) and previous is not None and previous.entry.gang == assumed_pod.gang:
             return
         if previous is None or not _is_comparable(previous, call):
             return
@@ -75,10 +76,14 @@ class InferredBindings:
             self._tried_gangs[call.entry.uid] = call.entry.gang
             _trim(self._tried_gangs, _MAX_PODS)
 
-    def sum_requests(self, cluster: fleet.Fleet, now: float, *, except_uid: str) -> Mapping[str, resources.Amounts]:
+    def sum_requests(
+        self, cluster: cluster_state.ClusterState, now: float, *, except_uid: str
+    ) -> Mapping[str, resources.Amounts]:
         """Return by node the requests of pods, except one, that are very likely there but not observed bound."""
         entries = [
-            entry for entry in self._inferred.values() if entry.uid != except_uid and _is_open(entry, cluster, now)
+            assumed_pod
+            for assumed_pod in self._inferred.values()
+            if assumed_pod.uid != except_uid and _is_open(assumed_pod, cluster, now)
         ]
         for previous in self._previous_calls.values():
             if (
@@ -86,36 +91,42 @@ class InferredBindings:
                 and len(previous.feasible) == 1
                 and now - previous.entry.since <= SINGLE_NODE_SECONDS
             ):
-                entry = msgspec.structs.replace(previous.entry, node=min(previous.feasible))
-                bound = cluster.pods.get(entry.uid)
-                entries += [] if bound is not None and bound.node else [entry]
+                assumed_pod = msgspec.structs.replace(previous.entry, node=min(previous.feasible))
+                bound = cluster.pods.get(assumed_pod.uid)
+                entries += [] if bound is not None and bound.node else [assumed_pod]
         amounts: dict[str, Counter[str]] = {}
-        for entry in entries:
-            amounts.setdefault(entry.node, Counter()).update(entry.requests)
+        for assumed_pod in entries:
+            amounts.setdefault(assumed_pod.node, Counter()).update(assumed_pod.requests)
         return amounts
 
     @contextmanager
-    def assume_inferred(self, assumed: ledger.Ledger, cluster: fleet.Fleet, now: float) -> Iterator[None]:
+    def assume_inferred(
+        self, assumed: assumed_pods.AssumedPods, cluster: cluster_state.ClusterState, now: float
+    ) -> Iterator[None]:
         """Add the inferred pods to the assumed pods within the context. Forget inferences that no longer hold."""
-        self._inferred = {uid: entry for uid, entry in self._inferred.items() if _is_open(entry, cluster, now)}
-        assumed_entries = [entry for entry in self._inferred.values() if assumed.entry(entry.uid) is None]
-        for entry in assumed_entries:
-            assumed.allocate(entry, ledger.KUBE_SCOPE)
+        self._inferred = {
+            uid: assumed_pod for uid, assumed_pod in self._inferred.items() if _is_open(assumed_pod, cluster, now)
+        }
+        assumed_entries = [
+            assumed_pod for assumed_pod in self._inferred.values() if assumed.get(assumed_pod.uid) is None
+        ]
+        for assumed_pod in assumed_entries:
+            assumed.assume(assumed_pod, assumed_pods.KUBE_SCOPE)
         try:
             yield
         finally:
-            for entry in assumed_entries:
-                assumed.deallocate(entry.uid)
+            for assumed_pod in assumed_entries:
+                assumed.forget(assumed_pod.uid)
 
-    def _forget_retried_gang(self, entry: ledger.Entry) -> bool:
+    def _forget_retried_gang(self, assumed_pod: assumed_pods.AssumedPod) -> bool:
         """Forget the gang's inferences if its pod is retried. True if it is.
 
         A plugin that lets the pods of a gang wait until all have a node (Permit) releases all of them if one has none.
         """
-        if entry.uid not in self._tried_gangs:
+        if assumed_pod.uid not in self._tried_gangs:
             return False
-        self._tried_gangs = {uid: gang for uid, gang in self._tried_gangs.items() if gang != entry.gang}
-        self._inferred = {uid: other for uid, other in self._inferred.items() if other.gang != entry.gang}
+        self._tried_gangs = {uid: gang for uid, gang in self._tried_gangs.items() if gang != assumed_pod.gang}
+        self._inferred = {uid: other for uid, other in self._inferred.items() if other.gang != assumed_pod.gang}
         return True
 
 
@@ -129,7 +140,7 @@ def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
     )
 
 
-def _could_take(cluster: fleet.Fleet, node: str, call: FilterCall) -> bool:
+def _could_take(cluster: cluster_state.ClusterState, node: str, call: FilterCall) -> bool:
     """True if the node has room for the pod by the observed state, which then does not explain its absence."""
     node_info = cluster.nodes.get(node)
     return (
@@ -139,14 +150,14 @@ def _could_take(cluster: fleet.Fleet, node: str, call: FilterCall) -> bool:
     )
 
 
-def _is_open(entry: ledger.Entry, cluster: fleet.Fleet, now: float) -> bool:
-    pod = cluster.pods.get(entry.uid)
-    waits = pod is not None and not pod.node and now - entry.since <= BINDING_SECONDS
-    return waits and entry.node in cluster.nodes and _has_room(cluster, entry.node, entry.requests)
+def _is_open(assumed_pod: assumed_pods.AssumedPod, cluster: cluster_state.ClusterState, now: float) -> bool:
+    pod = cluster.pods.get(assumed_pod.uid)
+    waits = pod is not None and not pod.node and now - assumed_pod.since <= BINDING_SECONDS
+    return waits and assumed_pod.node in cluster.nodes and _has_room(cluster, assumed_pod.node, assumed_pod.requests)
 
 
-def _has_room(cluster: fleet.Fleet, node: str, requests: resources.Amounts) -> bool:
-    free = cluster.free(node)
+def _has_room(cluster: cluster_state.ClusterState, node: str, requests: resources.Amounts) -> bool:
+    free = cluster.get_free(node)
     return all(free[name] >= amount for name, amount in requests.items() if name in free)
 
 

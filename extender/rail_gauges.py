@@ -1,7 +1,7 @@
 """Updates the gauges of every rail's devices by state (free, busy, dead), and of overcommitted devices.
 
 Visits all nodes, so it counts between requests in batches of nodes. A scrape reads the last count.
-`railwright.fabric.placement.rail_devices` defines the states.
+`railwright.fabric.placement.nodes.rail_devices` defines the states.
 """
 
 import asyncio
@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from extender import state as states
-from railwright.fabric.placement import rail_devices, rails
+from railwright.fabric.placement import rails
+from railwright.fabric.placement.nodes import rail_devices
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -45,19 +46,19 @@ class RailGauges:
         if (policy := self._policy()) is None:
             return
         pools = {
-            name: rail_devices.pools(rails.counted(fabric, self._state.pools))
+            name: rail_devices.name_pools(rails.counted(fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
-        if (version := (self._state.fleet.generation, pools)) == self._counted_version:
+        if (version := (self._state.cluster.version, pools)) == self._counted_version:
             return
         resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
         device_counts: Counter[tuple[str, rail_devices.State]] = Counter()
         overcommitted: Counter[str] = Counter()
-        nodes = tuple(self._state.fleet.nodes.values())
+        nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
             batch = nodes[first : first + _BATCH_NODES]
-            device_counts.update(rail_devices.count(batch, self._state.fleet, resources))
-            overcommitted.update(rail_devices.overcommitted(batch, self._state.fleet, resources))
+            device_counts.update(rail_devices.count(batch, self._state.cluster, resources))
+            overcommitted.update(rail_devices.count_overcommitted(batch, self._state.cluster, resources))
             await asyncio.sleep(0)
         self._counted_version = version
         self._update_overcommitted(

@@ -20,7 +20,8 @@ from extender import (
 )
 from extender import state as states
 from railwright.fabric import resources, views, workload
-from railwright.fabric.placement import ask, decide, ledger
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import model
 from railwright.serving import tracing as traces
 
@@ -44,14 +45,14 @@ class Schedulers:
         self._policy = policy
         self._clock = clock
         self._observe = observe
-        self._engine = decide.Desk(state.fleet, state.ledger)
-        self._steps = trace_steps.build_steps(tracing, self._engine, state.ledger)
+        self._engine = engine.PlacementEngine(state.cluster, state.assumed)
+        self._steps = trace_steps.build_steps(tracing, self._engine, state.assumed)
         self._reset()
 
     def forget(self) -> None:
         """Forget everything but the cluster state, as a restart does."""
-        for entry in list(self._state.ledger):
-            self._state.ledger.deallocate(entry.uid)
+        for assumed_pod in list(self._state.assumed):
+            self._state.assumed.forget(assumed_pod.uid)
         self._reset()
 
     def forget_sessions(self) -> None:
@@ -67,7 +68,7 @@ class Schedulers:
     def warm(self) -> None:
         """Update caches between requests, so that the next request is fast."""
         if (policy := self._policy()) is not None:
-            self._engine.warm(policy.document)
+            self._engine.prewarm(policy.document)
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 
@@ -82,13 +83,17 @@ class Schedulers:
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
         filter_call = self._build_filter_call(request, kube_wire.read_constraints(body))
-        self._inferred_bindings.record_call(filter_call, self._state.fleet)
+        self._inferred_bindings.record_call(filter_call, self._state.cluster)
         result = self._steps.filter(request)
-        feasible = filter_call.offered if len(result.kept) == len(filter_call.offered) else frozenset(result.kept)
+        feasible = (
+            filter_call.offered if len(result.feasible) == len(filter_call.offered) else frozenset(result.feasible)
+        )
         self._inferred_bindings.record_feasible(msgspec.structs.replace(filter_call, feasible=feasible))
-        self._observe("filter", len(nodes), result.unknown)
+        self._observe("filter", len(nodes), result.unknown_nodes)
         self._record_filter_result("kube-scheduler", request, result)
-        return kube_wire.encode_filter_result(result.kept, result.busy, result.never), bool(nodes) and not result.kept
+        return kube_wire.encode_filter_result(result.feasible, result.unschedulable, result.unresolvable), bool(
+            nodes
+        ) and not result.feasible
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
@@ -96,7 +101,7 @@ class Schedulers:
         request = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        with self._inferred_bindings.assume_inferred(self._state.ledger, self._state.fleet, self._clock()):
+        with self._inferred_bindings.assume_inferred(self._state.assumed, self._state.cluster, self._clock()):
             scores = self._decide("kube-scheduler", "prioritize", request).scores
         return kube_wire.encode_priorities(scores)
 
@@ -124,30 +129,30 @@ class Schedulers:
             self._observe("predicate", 1, 0)
             return volcano_wire.encode_predicate_result("", unresolvable=False)
         result = self._steps.filter(request)
-        self._observe("predicate", 1, result.unknown)
+        self._observe("predicate", 1, result.unknown_nodes)
         self._record_filter_result(_format_scheduler(scope), request, result)
-        refusal = result.busy.get(node.name) or result.never.get(node.name, "")
-        return volcano_wire.encode_predicate_result(refusal, unresolvable=node.name in result.never)
+        refusal = result.unschedulable.get(node.name) or result.unresolvable.get(node.name, "")
+        return volcano_wire.encode_predicate_result(refusal, unresolvable=node.name in result.unresolvable)
 
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
         task = self._steps.read_event(body)
-        bound = self._state.fleet.pods.get(task.uid)
+        bound = self._state.cluster.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
-            entry = self._build_entry(task)
-            if self._sessions.check_rejection(scope, entry, self._state.fleet, self._state.ledger):
+            assumed_pod = self._build_entry(task)
+            if self._sessions.check_rejection(scope, assumed_pod, self._state.cluster, self._state.assumed):
                 return volcano_wire.EVENT_SESSION_UNKNOWN
-            if conflict := self._find_conflict(entry, task.pod, scope):
+            if conflict := self._find_conflict(assumed_pod, task.pod, scope):
                 return volcano_wire.encode_rejection(conflict)
-            self._steps.allocate(entry, scope)
+            self._steps.allocate(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
         del scope  # a uid is assumed once, in any scope
         uid = self._steps.read_event(body).uid
-        if (entry := self._state.ledger.entry(uid)) is not None:
-            self._engine.taken_back(entry.gang)
+        if (assumed_pod := self._state.assumed.get(uid)) is not None:
+            self._engine.on_rollback(assumed_pod.gang)
         self._steps.deallocate(uid)
         return volcano_wire.EVENT_ACCEPTED
 
@@ -155,63 +160,69 @@ class Schedulers:
         """POST /volcano/session-close: forget pipelined tasks. Allocated tasks wait for their binding."""
         volcano_wire.read_close(body)
         self._sessions.end(scope)
-        self._state.ledger.close(scope, self._clock())
+        self._state.assumed.end_session(scope, self._clock())
         self.gangs.end_session()
         return volcano_wire.NOTHING
 
-    def _find_conflict(self, entry: ledger.Entry, pod: views.Pod | None, scope: str) -> str:
-        if entry.state is not ledger.State.ALLOCATED or pod is None:
+    def _find_conflict(self, assumed_pod: assumed_pods.AssumedPod, pod: views.Pod | None, scope: str) -> str:
+        if assumed_pod.state is not assumed_pods.State.ALLOCATED or pod is None:
             return ""
         return scheduling_requests.find_conflict(
-            entry, pod, self._policy(), self._state, scope=scope, inferred=self._get_inferred(entry.uid)
+            assumed_pod, pod, self._policy(), self._state, scope=scope, inferred=self._get_inferred(assumed_pod.uid)
         )
 
     def _get_inferred(self, uid: str) -> Mapping[str, resources.Amounts]:
         """Return by node the requests of pods, except `uid`, that kube-scheduler is very likely placing there."""
-        return self._inferred_bindings.sum_requests(self._state.fleet, self._clock(), except_uid=uid)
+        return self._inferred_bindings.sum_requests(self._state.cluster, self._clock(), except_uid=uid)
 
-    def _build_entry(self, task: volcano_wire.Task) -> ledger.Entry:
+    def _build_entry(self, task: volcano_wire.Task) -> assumed_pods.AssumedPod:
         pod = task.pod
-        return ledger.Entry(
+        return assumed_pods.AssumedPod(
             uid=task.uid,
             key=f"{task.namespace}/{task.name}",
             gang=workload.gang_of(pod, task.job) if pod else workload.GangKey(task.job),
             rank=workload.rank_of(pod) if pod else workload.Rank(role=1, index=0, name=task.name),
             node=task.node_name,
             requests=scheduling_requests.get_requests(task),
-            state=ledger.State.PIPELINED if task.status == volcano_wire.PIPELINED else ledger.State.ALLOCATED,
+            state=assumed_pods.State.PIPELINED
+            if task.status == volcano_wire.PIPELINED
+            else assumed_pods.State.ALLOCATED,
             since=self._clock(),
         )
 
-    def _build_filter_call(self, request: ask.Ask, constraints: kube_wire.Constraints) -> inferred_bindings.FilterCall:
-        entry = ledger.Entry(
+    def _build_filter_call(
+        self, request: scheduling_request.SchedulingRequest, constraints: kube_wire.Constraints
+    ) -> inferred_bindings.FilterCall:
+        assumed_pod = assumed_pods.AssumedPod(
             uid=request.uid,
             key=request.key,
             gang=request.gang,
             rank=request.rank,
             node="",
             requests=request.requests,
-            state=ledger.State.UNCONFIRMED,
+            state=assumed_pods.State.UNCONFIRMED,
             since=self._clock(),
         )
         return inferred_bindings.FilterCall(
-            entry=entry,
+            entry=assumed_pod,
             scheduler=request.spec.scheduler_name,
-            spec=ask.slim(request.spec),
+            spec=scheduling_request.trim_spec(request.spec),
             constraints=constraints,
             offered=frozenset(request.nodes),
         )
 
-    def _decide(self, scheduler: str, verb: str, request: ask.Ask) -> decide.Decision:
+    def _decide(self, scheduler: str, verb: str, request: scheduling_request.SchedulingRequest) -> engine.Decision:
         decision = self._steps.prioritize(request)
-        self._observe(verb, len(request.nodes), decision.unknown)
+        self._observe(verb, len(request.nodes), decision.unknown_nodes)
         self.explanations.record_decision(scheduler, request, decision)
         self.gangs.record_decision(request, decision, self._clock())
         return decision
 
-    def _record_filter_result(self, scheduler: str, request: ask.Ask, result: decide.Screening) -> None:
+    def _record_filter_result(
+        self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
+    ) -> None:
         self.explanations.record_filter_result(scheduler, request, result)
-        if not result.kept:
+        if not result.feasible:
             self.gangs.record_rejection(request, self._clock())
 
 

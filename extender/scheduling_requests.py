@@ -8,13 +8,19 @@ import msgspec
 from extender import state as states
 from extender import volcano_wire
 from railwright.fabric import resources, views
-from railwright.fabric.placement import ask, fleet, ledger, rails, standing
+from railwright.fabric.placement import rails, scheduling_request
+from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
 
 
-def from_kube(pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: ask.Pools) -> ask.Ask | None:
+def from_kube(
+    pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: scheduling_request.Pools
+) -> scheduling_request.SchedulingRequest | None:
     """Build a request of kube-scheduler. It has node names only, so free resources come from the cluster state."""
-    return ask.of_pod(pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec))
+    return scheduling_request.build_request(
+        pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec)
+    )
 
 
 def from_volcano(  # noqa: PLR0913 - one argument a fact
@@ -23,10 +29,10 @@ def from_volcano(  # noqa: PLR0913 - one argument a fact
     policy: model.Policy | None,
     state: states.State,
     *,
-    scope: str = ledger.DEFAULT_SCOPE,
+    scope: str = assumed_pods.DEFAULT_SCOPE,
     inferred: Mapping[str, resources.Amounts] | None = None,
     evicting: bool = False,
-) -> ask.Ask | None:
+) -> scheduling_request.SchedulingRequest | None:
     """Build a request of Volcano. Each node comes with the free resources of Volcano's running session.
 
     `scope` is the Volcano instance. What other instances have announced is subtracted, and so are the `inferred`
@@ -40,8 +46,8 @@ def from_volcano(  # noqa: PLR0913 - one argument a fact
     fabric = rails.fabric_of(task.pod, policy.document)[1] if policy is not None else None
     strict = fabric is not None and fabric.placement.rails == "required"
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
-    offers = _build_offers(nodes, requested_amounts, state.fleet, others_by_node, evicting=evicting, strict=strict)
-    return ask.of_pod(
+    offers = _build_offers(nodes, requested_amounts, state.cluster, others_by_node, evicting=evicting, strict=strict)
+    return scheduling_request.build_request(
         task.pod,
         policy,
         state.pools,
@@ -54,7 +60,7 @@ def from_volcano(  # noqa: PLR0913 - one argument a fact
 
 
 def find_conflict(  # noqa: PLR0913 - one argument a fact
-    entry: ledger.Entry,
+    assumed_pod: assumed_pods.AssumedPod,
     pod: views.Pod,
     policy: model.Policy | None,
     state: states.State,
@@ -68,29 +74,36 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     requests, by node, of pods that kube-scheduler is placing now.
     """
     fabric = rails.fabric_of(pod, policy.document)[1] if policy is not None else None
-    if policy is None or fabric is None or entry.node not in state.fleet.nodes:
+    if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
         return ""
-    bound = state.fleet.free(entry.node)
-    others = _sum_other_schedulers(state, scope, entry.uid, inferred).get(entry.node, _NO_OTHERS).firm
+    bound = state.cluster.get_free(assumed_pod.node)
+    others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).firm
     own = _sum(
         [
             other.requests
-            for other in state.ledger.on_node(entry.node)
-            if other.uid != entry.uid and state.ledger.scope_of(other.uid) == scope and _is_firm(other, state)
+            for other in state.assumed.list_on_node(assumed_pod.node)
+            if other.uid != assumed_pod.uid and state.assumed.get_scope(other.uid) == scope and _is_firm(other, state)
         ]
     )
-    needs = rails.needs_of(pod, entry.requests, rails.counted(fabric, state.pools))
+    needs = rails.needs_of(pod, assumed_pod.requests, rails.counted(fabric, state.pools))
     demands = [(need.label, need.resource, need.amount) for need in needs]
-    demands += [(name, name, entry.requests[name]) for name in policy.document.accelerators if name in entry.requests]
+    demands += [
+        (name, name, assumed_pod.requests[name])
+        for name in policy.document.accelerators
+        if name in assumed_pod.requests
+    ]
     required = {need.resource for need in needs} if fabric.placement.rails == "required" else set()
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)
         left = bound.get(resource, 0) - assumed
-        if assumed and resource in entry.requests and left - own.get(resource, 0) < amount:
-            return standing.promised_elsewhere(label, resource, left - own.get(resource, 0), amount, entry.node)
+        if assumed and resource in assumed_pod.requests and left - own.get(resource, 0) < amount:
+            return node_evaluation.format_promised_elsewhere(
+                label, resource, left - own.get(resource, 0), amount, assumed_pod.node
+            )
         if resource in required and left < amount:
             amounts = f"{max(0, left) // resources.UNIT} {resource} free, {amount // resources.UNIT} needed"
-            return f"railwright: {label} of {entry.node} was allocated by another scheduler in the meantime: {amounts}"
+            node = assumed_pod.node
+            return f"railwright: {label} of {node} was allocated by another scheduler in the meantime: {amounts}"
     return ""
 
 
@@ -110,12 +123,12 @@ def _sum_other_schedulers(
     """Return by node what other schedulers have announced or are very likely placing."""
     firm = {node: [amounts] for node, amounts in inferred.items()}
     later: dict[str, list[resources.Amounts]] = {}
-    for entry in state.ledger.of_others(scope):
-        if entry.uid != uid:
-            if _is_firm(entry, state):
-                firm.setdefault(entry.node, []).append(entry.requests)
-            elif entry.state is ledger.State.PIPELINED:
-                later.setdefault(entry.node, []).append(entry.requests)
+    for assumed_pod in state.assumed.list_of_other_scopes(scope):
+        if assumed_pod.uid != uid:
+            if _is_firm(assumed_pod, state):
+                firm.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
+            elif assumed_pod.state is assumed_pods.State.PIPELINED:
+                later.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
     return {
         node: _OtherSchedulers(
             firm=_sum(firm.get(node, ())),
@@ -125,10 +138,10 @@ def _sum_other_schedulers(
     }
 
 
-def _is_firm(entry: ledger.Entry, state: states.State) -> bool:
+def _is_firm(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> bool:
     """True if an assumed pod uses resources that are free now, and was not observed bound yet."""
-    pod = state.fleet.pods.get(entry.uid)
-    return entry.state is not ledger.State.PIPELINED and not (pod is not None and pod.node)
+    pod = state.cluster.pods.get(assumed_pod.uid)
+    return assumed_pod.state is not assumed_pods.State.PIPELINED and not (pod is not None and pod.node)
 
 
 def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
@@ -141,24 +154,26 @@ def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
 def _build_offers(  # noqa: PLR0913 - one argument a fact
     nodes: Sequence[volcano_wire.Node],
     requested_amounts: resources.Amounts,
-    cluster: fleet.Fleet,
+    cluster: cluster_state.ClusterState,
     others_by_node: Mapping[str, _OtherSchedulers],
     *,
     evicting: bool,
     strict: bool,
-) -> Mapping[str, ask.Offer]:
+) -> Mapping[str, scheduling_request.NodeOffer]:
     """Return the offer of each node. Nodes with equal session state and equal free resources share one offer.
 
     With `strict`, a node that is feasible by Volcano's session but not by later bindings of other schedulers is not
     considered for eviction, because the predicate rejects it.
     """
-    offer_cache: dict[tuple[int, int], tuple[ask.Offer, resources.Amounts, ask.Offer, bool]] = {}
+    offer_cache: dict[
+        tuple[int, int], tuple[scheduling_request.NodeOffer, resources.Amounts, scheduling_request.NodeOffer, bool]
+    ] = {}
     offers = {}
     for node in nodes:
         session_offer = volcano_wire.decode_offer(node)
         if session_offer is None:
             continue
-        bound = cluster.free(node.name) if node.name in cluster.nodes else _NO_NODE
+        bound = cluster.get_free(node.name) if node.name in cluster.nodes else _NO_NODE
         cache_key = (id(session_offer), id(bound))
         cached = offer_cache.get(cache_key)
         if cached is None:
@@ -182,36 +197,38 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
 _NO_NODE: resources.Amounts = {}
 
 
-def _subtract_others(offer: ask.Offer, others: _OtherSchedulers) -> ask.Offer:
+def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedulers) -> scheduling_request.NodeOffer:
     """Subtract what other schedulers have announced from an offer.
 
     A device that a terminating pod leaves to another scheduler's pipelined pod is not free now either, unless more
     devices become free than pipelined pods request.
     """
-    later = _subtract(offer.free if offer.promised is None else offer.promised, others.all)
-    now = {name: min(amount, later.get(name, amount)) for name, amount in _subtract(offer.free, others.firm).items()}
-    return ask.Offer(
-        free=now,
-        promised=None if offer.promised is None else later,
-        emptied=offer.emptied,
-        elsewhere=others.all,
+    later = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.all)
+    now = {name: min(amount, later.get(name, amount)) for name, amount in _subtract(offer.idle, others.firm).items()}
+    return scheduling_request.NodeOffer(
+        idle=now,
+        future_idle=None if offer.future_idle is None else later,
+        if_preempted=offer.if_preempted,
+        used_elsewhere=others.all,
     )
 
 
-def _subtract_newly_bound(offer: ask.Offer, bound: resources.Amounts) -> ask.Offer:
+def _subtract_newly_bound(
+    offer: scheduling_request.NodeOffer, bound: resources.Amounts
+) -> scheduling_request.NodeOffer:
     """Subtract the devices of pods that other schedulers have bound since Volcano's session began.
 
     Volcano uses its session's snapshot, which lacks later bindings, and would allocate these devices twice.
     """
     newly_bound = {
-        name: free - bound[name] for name, free in offer.free.items() if "/" in name and free > bound.get(name, free)
+        name: free - bound[name] for name, free in offer.idle.items() if "/" in name and free > bound.get(name, free)
     }
     if not newly_bound:
         return offer
-    promised = offer.promised
-    return ask.Offer(
-        free=_subtract(offer.free, newly_bound),
-        promised=promised if promised is None else _subtract(promised, newly_bound),
+    promised = offer.future_idle
+    return scheduling_request.NodeOffer(
+        idle=_subtract(offer.idle, newly_bound),
+        future_idle=promised if promised is None else _subtract(promised, newly_bound),
     )
 
 
@@ -219,9 +236,9 @@ def _subtract(amounts: resources.Amounts, used: resources.Amounts) -> resources.
     return {name: amount - used.get(name, 0) for name, amount in amounts.items()}
 
 
-def _fits(offer: ask.Offer, requested_amounts: resources.Amounts) -> bool:
-    return _has_enough(offer.free, requested_amounts) or (
-        offer.promised is not None and _has_enough(offer.promised, requested_amounts)
+def _fits(offer: scheduling_request.NodeOffer, requested_amounts: resources.Amounts) -> bool:
+    return _has_enough(offer.idle, requested_amounts) or (
+        offer.future_idle is not None and _has_enough(offer.future_idle, requested_amounts)
     )
 
 

@@ -6,7 +6,8 @@ for one of the remaining tasks makes Volcano roll the gang back. The next sessio
 """
 
 from railwright.fabric import workload
-from railwright.fabric.placement import crew, fleet, ledger
+from railwright.fabric.placement.gangs import gang_status
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 
 _MAX_TRACKED = 1000  # scopes and gangs; a scope is part of a path that callers choose, so the number must be bounded
 
@@ -23,20 +24,31 @@ class Sessions:
         if len(self._observed_scopes) < _MAX_TRACKED:
             self._observed_scopes.add(scope)
 
-    def check_rejection(self, scope: str, entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
+    def check_rejection(
+        self,
+        scope: str,
+        assumed_pod: assumed_pods.AssumedPod,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
+    ) -> bool:
         """True (once for each gang) if earlier peers may have been placed before this process observed the session."""
         if (
             scope in self._observed_scopes
-            or entry.state is not ledger.State.ALLOCATED
+            or assumed_pod.state is not assumed_pods.State.ALLOCATED
             or len(self._rejected_gangs) >= _MAX_TRACKED
         ):
             return False
-        if entry.gang in self._rejected_gangs or not _has_unplaced_predecessor(entry, state, book):
+        if assumed_pod.gang in self._rejected_gangs or not _has_unplaced_predecessor(assumed_pod, cluster, assumed):
             return False
-        self._rejected_gangs.add(entry.gang)
+        self._rejected_gangs.add(assumed_pod.gang)
         return True
 
 
-def _has_unplaced_predecessor(entry: ledger.Entry, state: fleet.Fleet, book: ledger.Ledger) -> bool:
+def _has_unplaced_predecessor(
+    assumed_pod: assumed_pods.AssumedPod, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+) -> bool:
     """True if a peer with a lower index is neither bound nor assumed. Volcano orders tasks by index, not by role."""
-    return any(peer.rank.index < entry.rank.index for peer in crew.unplaced(entry.gang, state, book))
+    return any(
+        peer.rank.index < assumed_pod.rank.index
+        for peer in gang_status.list_unplaced(assumed_pod.gang, cluster, assumed)
+    )

@@ -6,7 +6,8 @@ A pod that is observed bound or deleted confirms its assumption: from then on th
 from collections.abc import Sequence
 
 from railwright.fabric import hypernodes, names, views
-from railwright.fabric.placement import fleet, ledger, sizes
+from railwright.fabric.placement import sizes
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.workloads import kinds
 
 
@@ -14,8 +15,8 @@ class State:
     """The cluster state and the assumed pods of this process."""
 
     def __init__(self, *, assume_seconds: float) -> None:
-        self.fleet = fleet.Fleet()
-        self.ledger = ledger.Ledger(assume_seconds=assume_seconds)
+        self.cluster = cluster_state.ClusterState()
+        self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
 
@@ -23,7 +24,7 @@ class Nodes:
     """Adds nodes to the cluster state."""
 
     def __init__(self, state: State) -> None:
-        self._fleet = state.fleet
+        self._fleet = state.cluster
 
     def replace(self, objects: Sequence[views.Node]) -> None:
         """Replace all objects."""
@@ -42,17 +43,17 @@ class Pods:
     """Adds pods to the cluster state, and confirms assumed pods that are bound or deleted."""
 
     def __init__(self, state: State) -> None:
-        self._fleet = state.fleet
-        self._ledger = state.ledger
+        self._fleet = state.cluster
+        self._ledger = state.assumed
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """Replace all objects."""
         before = set(self._fleet.pods)
         self._fleet.replace_pods(objects)
-        for entry in list(self._ledger):
-            pod = self._fleet.pods.get(entry.uid)
-            if pod.node if pod else entry.uid in before:  # a pod not observed before may be newer than the list
-                self._ledger.confirm(entry.uid)
+        for assumed_pod in list(self._ledger):
+            pod = self._fleet.pods.get(assumed_pod.uid)
+            if pod.node if pod else assumed_pod.uid in before:  # a pod not observed before may be newer than the list
+                self._ledger.confirm(assumed_pod.uid)
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
@@ -94,7 +95,7 @@ class Sizes:
     """Adds the gang sizes of one kind of object to the cluster state."""
 
     def __init__(self, state: State, kind: kinds.SizeKind) -> None:
-        self._fleet, self._kind = state.fleet, kind
+        self._fleet, self._kind = state.cluster, kind
 
     def replace(self, objects: Sequence[sizes.SizedObject]) -> None:
         """Replace all objects of this kind."""
@@ -113,7 +114,7 @@ class HyperNodes:
     """Adds HyperNodes to the cluster state."""
 
     def __init__(self, state: State) -> None:
-        self._fleet = state.fleet
+        self._fleet = state.cluster
 
     def replace(self, objects: Sequence[hypernodes.HyperNode]) -> None:
         """Replace all objects."""
@@ -132,7 +133,7 @@ class NodeTopologies:
     """Adds NodeResourceTopology reports to the cluster state."""
 
     def __init__(self, state: State) -> None:
-        self._fleet = state.fleet
+        self._fleet = state.cluster
 
     def replace(self, objects: Sequence[views.NodeResourceTopology]) -> None:
         """Replace all objects."""

@@ -1,7 +1,7 @@
 """Reports nodes without topology labels and invalid HyperNodes in a gauge and in the log.
 
-Logs each change once, and nothing before the caches are complete. `railwright.fabric.placement.unlabelled` finds the
-nodes.
+Logs each change once, and nothing before the caches are complete. `railwright.fabric.placement.explain.missing_labels`
+finds the nodes.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from extender import state as states
-from railwright.fabric.placement import unlabelled
+from railwright.fabric.placement.explain import missing_labels
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -32,7 +32,7 @@ class TopologyLabelMonitor:
         self._state, self._counters = state, counters
         self._get_policy, self._get_cache_problem = get_policy, get_cache_problem
         self._version: tuple[int, str] | None = None
-        self._missing_labels: unlabelled.Gaps = {}
+        self._missing_labels: missing_labels.MissingLabels = {}
         self._problems: Sequence[str] = ()
 
     async def watch(self) -> None:
@@ -46,18 +46,18 @@ class TopologyLabelMonitor:
         policy = self._get_policy()
         if policy is None or self._get_cache_problem():
             return
-        version = self._state.fleet.layout, policy.digest
+        version = self._state.cluster.topology_version, policy.digest
         if version == self._version:
             return
         self._version = version
-        missing = unlabelled.gaps(policy.document, self._state.fleet, self._state.pools)
+        missing = missing_labels.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
         for level in self._missing_labels.keys() - missing.keys():
             self._counters.nodes_without_domain.remove(level)
         for level, nodes in missing.items():
             self._counters.nodes_without_domain.labels(level).set(len(nodes))
             self._log_change(level, nodes)
         self._missing_labels = missing
-        self._log_problems(self._state.fleet.hyper_node_problems())
+        self._log_problems(self._state.cluster.find_hyper_node_problems())
 
     def _log_change(self, level: str, nodes: Sequence[str]) -> None:
         if nodes == self._missing_labels.get(level, ()):

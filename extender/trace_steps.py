@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from extender import kube_wire, scheduling_requests, volcano_wire
 from railwright.fabric import placed_pods
-from railwright.fabric.placement import ask, decide, ledger
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.state import assumed_pods
 from railwright.serving import tracing as traces
 
 _NODES = "railwright.nodes"  # candidate nodes; `.kept` is the number of feasible ones
@@ -22,15 +23,17 @@ class Steps(NamedTuple):
     read_prioritize: Callable[[bytes], tuple[volcano_wire.Task, list[volcano_wire.Node]]]
     read_predicate: Callable[[bytes], tuple[volcano_wire.Task, volcano_wire.Node]]
     read_event: Callable[[bytes], volcano_wire.Task]
-    from_kube: Callable[..., ask.Ask | None]
-    from_volcano: Callable[..., ask.Ask | None]
-    filter: Callable[[ask.Ask], decide.Screening]
-    prioritize: Callable[[ask.Ask], decide.Decision]
-    allocate: Callable[[ledger.Entry, str], None]
+    from_kube: Callable[..., scheduling_request.SchedulingRequest | None]
+    from_volcano: Callable[..., scheduling_request.SchedulingRequest | None]
+    filter: Callable[[scheduling_request.SchedulingRequest], engine.FilterResult]
+    prioritize: Callable[[scheduling_request.SchedulingRequest], engine.Decision]
+    allocate: Callable[[assumed_pods.AssumedPod, str], None]
     deallocate: Callable[[str], bool]
 
 
-def build_steps(tracing: traces.Tracing, engine: decide.Desk, assumed: ledger.Ledger) -> Steps:
+def build_steps(
+    tracing: traces.Tracing, placement_engine: engine.PlacementEngine, assumed: assumed_pods.AssumedPods
+) -> Steps:
     """Return the steps of an extender, each recorded in the trace."""
     return Steps(
         read=tracing.wrap_step("decode", kube_wire.read, _list_kube_attributes),
@@ -41,10 +44,10 @@ def build_steps(tracing: traces.Tracing, engine: decide.Desk, assumed: ledger.Le
         read_event=tracing.wrap_step("decode", volcano_wire.read_event, _list_task_attributes),
         from_kube=tracing.annotate(scheduling_requests.from_kube, _list_request_attributes),
         from_volcano=tracing.annotate(scheduling_requests.from_volcano, _list_request_attributes),
-        filter=tracing.wrap_step("filter", engine.screen, _list_filter_attributes),
-        prioritize=tracing.wrap_step("prioritize", engine.decide, _list_decision_attributes),
-        allocate=tracing.wrap_step("events", assumed.allocate),
-        deallocate=tracing.wrap_step("events", assumed.deallocate),
+        filter=tracing.wrap_step("filter", placement_engine.filter, _list_filter_attributes),
+        prioritize=tracing.wrap_step("prioritize", placement_engine.score, _list_decision_attributes),
+        allocate=tracing.wrap_step("events", assumed.assume),
+        deallocate=tracing.wrap_step("events", assumed.forget),
     )
 
 
@@ -61,7 +64,7 @@ def _list_task_attributes(task: volcano_wire.Task) -> traces.Attributes:
     return _list_pod_attributes(task.namespace, task.name)
 
 
-def _list_request_attributes(request: ask.Ask | None) -> traces.Attributes:
+def _list_request_attributes(request: scheduling_request.SchedulingRequest | None) -> traces.Attributes:
     return {traces.FABRIC: request.fabric_name} if request is not None else {traces.DECISION: "neutral"}
 
 
@@ -69,13 +72,13 @@ def _list_pod_attributes(namespace: str, name: str) -> traces.Attributes:
     return {traces.NAMESPACE: namespace[:_MAX_NAME], traces.POD: name[:_MAX_NAME]}
 
 
-def _list_filter_attributes(result: decide.Screening) -> traces.Attributes:
-    return {f"{_NODES}.kept": len(result.kept), traces.DECISION: "kept" if result.kept else "refused"}
+def _list_filter_attributes(result: engine.FilterResult) -> traces.Attributes:
+    return {f"{_NODES}.kept": len(result.feasible), traces.DECISION: "kept" if result.feasible else "refused"}
 
 
-def _list_decision_attributes(decision: decide.Decision) -> traces.Attributes:
+def _list_decision_attributes(decision: engine.Decision) -> traces.Attributes:
     return {
-        traces.DECISION: "placeable" if decision.plan.complete else "unplaceable",
+        traces.DECISION: "placeable" if decision.plan.is_complete else "unplaceable",
         "railwright.gang.size": decision.gang_size,
         "railwright.gang.leaves": len(decision.plan.leaves),
     }

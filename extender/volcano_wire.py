@@ -12,7 +12,7 @@ import msgspec
 
 from extender import decoding
 from railwright.fabric import placed_pods, resources
-from railwright.fabric.placement import ask
+from railwright.fabric.placement import scheduling_request
 
 PIPELINED = 4  # api.Pipelined
 CODE_BUSY = 2  # fwk.Unschedulable: the pod may fit once another pod leaves
@@ -152,7 +152,7 @@ def _round_amount(value: float, unit: int = 1) -> int:
     return round(max(-_MAX_AMOUNT, min(_MAX_AMOUNT, value)) * unit)
 
 
-def decode_offer(node: Node) -> ask.Offer | None:
+def decode_offer(node: Node) -> scheduling_request.NodeOffer | None:
     """Return the free resources of a node by Volcano's session, or None without `Idle`. Raises decoding.MalformedError.
 
     Equal texts return the same object.
@@ -161,15 +161,15 @@ def decode_offer(node: Node) -> ask.Offer | None:
 
 
 @functools.lru_cache(maxsize=4096)  # distinct texts, of a few hundred bytes each
-def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> ask.Offer | None:
+def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> scheduling_request.NodeOffer | None:
     idle_amounts, releasing_amounts, pipelined_amounts = (
         decoding.decode_body(_decode_amounts, text) for text in (idle, releasing, pipelined)
     )
     if idle_amounts is None:
         return None
-    return ask.Offer(
-        free=convert_amounts(idle_amounts),
-        promised=_calculate_future_idle(idle_amounts, releasing_amounts, pipelined_amounts)
+    return scheduling_request.NodeOffer(
+        idle=convert_amounts(idle_amounts),
+        future_idle=_calculate_future_idle(idle_amounts, releasing_amounts, pipelined_amounts)
         if releasing_amounts is not None and releasing_amounts.scalars
         else None,
     )
@@ -186,20 +186,20 @@ def _calculate_future_idle(
     return total
 
 
-def decode_offer_without_pods(node: Node) -> ask.Offer | None:
+def decode_offer_without_pods(node: Node) -> scheduling_request.NodeOffer | None:
     """Return what would be free with pipelined pods only, or None without `Allocatable`."""
     return _decode_offer_without_pods(bytes(node.allocatable), bytes(node.pipelined))
 
 
 @functools.lru_cache(maxsize=4096)  # as above
-def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> ask.Offer | None:
+def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> scheduling_request.NodeOffer | None:
     total, pipelined_amounts = (decoding.decode_body(_decode_amounts, text) for text in (allocatable, pipelined))
     if total is None:
         return None
     left = convert_amounts(total)
     for name, amount in convert_amounts(pipelined_amounts).items():
         left[name] = left.get(name, 0) - amount
-    return ask.Offer(free=left, emptied=True)
+    return scheduling_request.NodeOffer(idle=left, if_preempted=True)
 
 
 def _require_task(task: Task | None) -> Task:

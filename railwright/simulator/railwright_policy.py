@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 
 from railwright.fabric import names, resources, views, workload
-from railwright.fabric.placement import ask, decide, fleet, ledger, rails
+from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import volcano
 from railwright.simulator import cluster, job_stream, kubelet, node_topologies, policies
@@ -28,13 +29,13 @@ class RailwrightPolicy:
         """
         self._cluster = sim_cluster
         self._has_events = has_events
-        self.state = fleet.Fleet()
+        self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
-        self.assumed = ledger.Ledger(assume_seconds=float("inf"))
+        self.assumed = assumed_pods.AssumedPods(assume_seconds=float("inf"))
         self.scale = sim_cluster.spec.fabric.placement.scale
         self.seconds, self.decisions = 0.0, 0
         self._domains = presets.domains(sim_cluster.spec.fabric.placement)
-        self._engine = decide.Desk(self.state, self.assumed)
+        self._engine = engine.PlacementEngine(self.state, self.assumed)
         self._names = [host.name for host in sim_cluster.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
         if has_reports:
@@ -55,8 +56,8 @@ class RailwrightPolicy:
         scores: list[float | None]
         request = self._request(task, offered)
         # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
-        feasible = request.nodes if self._has_events else self._engine.screen(request).kept
-        by_node = self._engine.decide(request).scores
+        feasible = request.nodes if self._has_events else self._engine.filter(request).feasible
+        by_node = self._engine.score(request).scores
         scores = [by_node[name] for name in request.nodes]
         if len(feasible) < len(scores):
             names_that_fit = set(feasible)
@@ -74,15 +75,15 @@ class RailwrightPolicy:
             self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
             self._report_hosts()
             return
-        self.assumed.allocate(
-            ledger.Entry(
+        self.assumed.assume(
+            assumed_pods.AssumedPod(
                 uid=pod.metadata.uid,
                 key=f"{_NAMESPACE}/{pod.metadata.name}",
                 gang=workload.gang_of(pod),
                 rank=workload.rank_of(pod),
                 node=self._cluster.hosts[host].name,
                 requests=self._requests_and_needs(task.job, pod)[0],
-                state=ledger.State.ALLOCATED,
+                state=assumed_pods.State.ALLOCATED,
                 since=0.0,
             )
         )
@@ -91,7 +92,7 @@ class RailwrightPolicy:
         """Report that the scheduler rolled the pod back."""
         pod = self._pods[task.job.number][task.rank]
         if self._has_events:
-            self.assumed.deallocate(pod.metadata.uid)
+            self.assumed.forget(pod.metadata.uid)
         else:
             self.state.upsert_pod(pod)
 
@@ -127,10 +128,10 @@ class RailwrightPolicy:
             self.state.upsert_topology(node_topologies.build(self._cluster, host))
         self._unreported.clear()
 
-    def _request(self, task: policies.Task, offered: Sequence[int]) -> ask.Ask:
+    def _request(self, task: policies.Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
         pod, spec = self._pods[task.job.number][task.rank], self._cluster.spec
         requests, needs = self._requests_and_needs(task.job, pod)
-        return ask.Ask(
+        return scheduling_request.SchedulingRequest(
             uid=pod.metadata.uid,
             namespace=_NAMESPACE,
             name=pod.metadata.name,

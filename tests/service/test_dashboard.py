@@ -14,7 +14,7 @@ import vistas
 
 from railwright.dashboard import feed, port
 from railwright.fabric.overview import opted_in_pods, overview_builder
-from railwright.fabric.placement import fleet, ledger
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import settings
 
 HERE = settings.Address("127.0.0.1", 0)
@@ -224,7 +224,7 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
 
 
 def quiet_feed() -> feed.Feed:
-    state, book = fleet.Fleet(), ledger.Ledger(assume_seconds=1)
+    state, book = cluster_state.ClusterState(), assumed_pods.AssumedPods(assume_seconds=1)
     return feed.Feed(
         overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), lambda: None, {}),
         source="x",
@@ -259,7 +259,7 @@ async def test_nothing_is_drawn_while_nobody_looks():
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
-    state, book = placing.fleet_of(placing.leaves(a=8000)), ledger.Ledger(assume_seconds=1)
+    state, book = placing.fleet_of(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
     running = asyncio.create_task(source.run())

@@ -145,8 +145,8 @@ async def test_a_gang_the_scheduler_spread_is_a_finding_counted_and_says_where(r
     code, out, _ = await running.explain("train/w-3", "-o", "json")
     assert code == 1
     told = json.loads(out)
-    assert told["landed"]["bandwidth"] == 0.5
-    assert told["landed"]["leaves_possible"] == 1
+    assert told["placement"]["bandwidth"] == 0.5
+    assert told["placement"]["leaves_possible"] == 1
 
 
 async def test_each_refused_node_is_told_with_numbers_and_holders(running):

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from railwright.fabric import resources, views, workload
-from railwright.fabric.placement import ask, fleet, ledger, rails
+from railwright.fabric.placement import rails, scheduling_request
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -68,8 +69,8 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
     return msgspec.convert(tree, views.Pod)
 
 
-def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> fleet.Fleet:
-    state = fleet.Fleet()
+def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> cluster_state.ClusterState:
+    state = cluster_state.ClusterState()
     state.replace_nodes(nodes)
     state.replace_pods(list(pods))
     for key, least_members in (least or {}).items():
@@ -82,12 +83,12 @@ def sized(namespace: str, name: str, least_members: int) -> views.PodGroup:
     return msgspec.convert(tree, views.PodGroup)
 
 
-def book() -> ledger.Ledger:
-    return ledger.Ledger(assume_seconds=30)
+def book() -> assumed_pods.AssumedPods:
+    return assumed_pods.AssumedPods(assume_seconds=30)
 
 
-def entry(of: views.Pod, on: str, *, state=ledger.State.ALLOCATED, since: float = 0.0) -> ledger.Entry:
-    return ledger.Entry(
+def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: float = 0.0) -> assumed_pods.AssumedPod:
+    return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",
         gang=workload.gang_of(of),
@@ -99,12 +100,12 @@ def entry(of: views.Pod, on: str, *, state=ledger.State.ALLOCATED, since: float 
     )
 
 
-def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> ask.Ask:
+def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
     given = given or policy()
     requests = resources.requests_of(of.spec)
     name, chosen = rails.fabric_of(of, given.document)
     assert chosen is not None
-    return ask.Ask(
+    return scheduling_request.SchedulingRequest(
         uid=of.metadata.uid,
         namespace=of.metadata.namespace,
         name=of.metadata.name,

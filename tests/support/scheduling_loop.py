@@ -9,7 +9,7 @@ import msgspec
 from placing import asked, book, entry, fleet_of, policy, sized
 
 from railwright.fabric import resources, views
-from railwright.fabric.placement import decide
+from railwright.fabric.placement import engine
 from railwright.fabric.policy import model
 
 Pods = Sequence[views.Pod]
@@ -28,7 +28,7 @@ class Loop:
         self.ledger = book()
         self.policy = given or policy()
         self.announces = announces
-        self.desk = decide.Desk(self.state, self.ledger)
+        self.desk = engine.PlacementEngine(self.state, self.ledger)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """The pods of a gang and its PodGroup appear."""
@@ -41,9 +41,9 @@ class Loop:
         wanted = resources.requests_of(pod.spec)
         return [name for name in self.state.nodes if resources.fits(self._free(name), wanted)]
 
-    def asks(self, pod: views.Pod) -> decide.Decision:
+    def asks(self, pod: views.Pod) -> engine.Decision:
         """One prioritize, after which the pod may wait."""
-        return self.desk.decide(asked(pod, self.feasible(pod), self.policy))
+        return self.desk.score(asked(pod, self.feasible(pod), self.policy))
 
     def place(self, pods: Pods) -> list[str]:
         """The node of each pod, in the order given."""
@@ -52,7 +52,7 @@ class Loop:
             scores = self.asks(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
             if self.announces:
-                self.ledger.allocate(entry(pod, best))
+                self.ledger.assume(entry(pod, best))
             else:
                 spec = msgspec.structs.replace(pod.spec, node_name=best)
                 self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
@@ -69,8 +69,8 @@ class Loop:
         return [self.leaf_of(node) for node in self.place(pods)]
 
     def _free(self, name: str) -> Mapping[str, int]:
-        free = dict(self.state.free(name))
-        for announced in self.ledger.on_node(name):
+        free = dict(self.state.get_free(name))
+        for announced in self.ledger.list_on_node(name):
             for resource, amount in announced.requests.items():
                 free[resource] = free.get(resource, 0) - amount
         return free

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import hypernodes, topology, views
-from railwright.fabric.placement import fleet
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model, presets
 
 DOMAINS = presets.domains(model.Placement(preset="volcano"))
@@ -24,8 +24,8 @@ def below(*names: str) -> list[dict]:
     return [{"type": "HyperNode", "selector": {"exactMatch": {"name": name}}} for name in names]
 
 
-def fleet_of(objects, labels=None) -> fleet.Fleet:
-    state = fleet.Fleet()
+def fleet_of(objects, labels=None) -> cluster_state.ClusterState:
+    state = cluster_state.ClusterState()
     for name in ("n0", "n1", "n2", "n3"):
         tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
         state.upsert_node(msgspec.convert(tree, views.Node))
@@ -33,8 +33,8 @@ def fleet_of(objects, labels=None) -> fleet.Fleet:
     return state
 
 
-def places(state: fleet.Fleet) -> dict[str, tuple[str, ...]]:
-    found = {name: state.place(node, DOMAINS) for name, node in state.nodes.items()}
+def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
+    found = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
     assert all(len(place) == len(DOMAINS) for place in found.values())
     return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in found.items()}
 
@@ -55,8 +55,8 @@ def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
         "n2": ("l1", "s0", "root"),
         "n3": ("",),
     }
-    assert state.hyper_node_problems() == ()
-    near, far = (state.place(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
+    assert state.find_hyper_node_problems() == ()
+    near, far = (state.locate(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
     assert topology.distance(near, far) == 1
 
 
@@ -84,13 +84,15 @@ def test_the_lowest_tier_is_level_one_whatever_its_number():
 def test_a_second_parent_is_told_and_the_first_by_name_counts():
     state = fleet_of([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
     assert places(state)["n0"] == ("l0", "s0")
-    assert state.hyper_node_problems() == ("HyperNode l0 is a member of s0 and of s1; s0 is used: remove it from s1",)
+    assert state.find_hyper_node_problems() == (
+        "HyperNode l0 is a member of s0 and of s1; s0 is used: remove it from s1",
+    )
 
 
 def test_a_node_in_two_leaves_is_in_the_first_by_name():
     state = fleet_of([hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))])
     assert (places(state)["n0"], places(state)["n1"]) == (("l0",), ("l1",))
-    assert state.hyper_node_problems() == (
+    assert state.find_hyper_node_problems() == (
         "node n0 is a member of the HyperNodes l0 and l1; l0 is used: remove it from l1",
     )
 
@@ -98,7 +100,7 @@ def test_a_node_in_two_leaves_is_in_the_first_by_name():
 def test_a_member_that_an_ancestor_names_as_well_is_no_fault():
     state = fleet_of([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
     assert places(state)["n0"] == ("l0", "s0", "root")
-    assert state.hyper_node_problems() == ()
+    assert state.find_hyper_node_problems() == ()
 
 
 def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told():
@@ -113,7 +115,7 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told()
     ]
     state = fleet_of(bad)
     assert places(state)["n0"] == ("a",)
-    told = "\n".join(state.hyper_node_problems())
+    told = "\n".join(state.find_hyper_node_problems())
     for part in (
         "HyperNode a of tier 1 has the member b of tier 1, which is ignored",
         "HyperNode b of tier 1 has the member a of tier 1, which is ignored",
@@ -129,26 +131,26 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_told():
     chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
     state = fleet_of(chain)
     assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
-    assert state.hyper_node_problems() == (
+    assert state.find_hyper_node_problems() == (
         "HyperNodes have 10 tiers, but only 8 are supported; those from tier 8 upwards are ignored",
     )
 
 
 def test_only_a_change_of_the_tree_makes_plans_old():
     state = fleet_of(TREE)
-    before = state.generation
+    before = state.version
     state.upsert_hyper_node(TREE[0])
     state.replace_hyper_nodes(list(reversed(TREE)))
     state.remove_hyper_node("never")
-    assert state.generation == before
+    assert state.version == before
     state.remove_hyper_node("s0")
-    assert state.generation > before
+    assert state.version > before
     assert places(state)["n0"] == ("l0",)
 
 
 def test_explicit_domains_may_mix_levels_and_labels():
     state = fleet_of(TREE, {"n0": {"rack": "r7"}})
-    assert state.place(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
+    assert state.locate(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
 
 
 @st.composite
@@ -175,7 +177,7 @@ def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(o
             places(other)  # grown in between, too
             other.upsert_hyper_node(objects[at])
     assert places(state) == places(other)
-    assert set(state.hyper_node_problems()) == set(other.hyper_node_problems())
+    assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
     tier = {each.metadata.name: each.spec.tier for each in objects}
     for place in places(state).values():
         filled = [each for each in place if each]

@@ -3,7 +3,7 @@
 import msgspec
 
 from railwright.fabric import placed_pods, views, words
-from railwright.fabric.placement import fleet
+from railwright.fabric.placement.state import cluster_state
 from webhook import state as states
 
 HAS = {"nvidia.com/gpu": "8"}
@@ -50,7 +50,7 @@ def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
 
 
 def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
-    known = fleet.Fleet()
+    known = cluster_state.ClusterState()
     for name in ("a", "b"):
         known.upsert_node(decoded(views.Node, node(name)))
         known.upsert_pod(decoded(placed_pods.Pod, pod(name, cpu="100m", memory="64Mi")))

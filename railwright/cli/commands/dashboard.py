@@ -107,7 +107,7 @@ async def _serve(arguments: argparse.Namespace, at: "settings.Address") -> int:
 
     watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_tell, away)]
     builder = overview_builder.OverviewBuilder(
-        state.fleet, state.ledger, known, lambda: origin.store.current, state.pools
+        state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
     )
     source = feed.Feed(
         builder,

@@ -19,10 +19,10 @@ _COLOURS = {"placeable": "cyan", "compact": "green"}
 _SHOWN = 20  # nodes of each kind; -o json has all that are kept
 
 
-class Landed(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """Where the whole gang is."""
 
-    told: str = ""
+    text: str = ""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Explanation(msgspec.Struct, frozen=True):
     bandwidth: float = 0.0
     bound: float = 0.0
     exact: bool = True
-    landed: Landed | None = None
+    placement: Placement | None = None
     nodes_judged: int = 0
     nodes: Sequence[Node] = ()
 
@@ -79,15 +79,15 @@ def render(told: Explanation) -> Group:
     """The whole answer, top to bottom."""
     parts: list[RenderableType] = [
         _line(f"Pod {told.pod}: {_of(told)}", "bold underline"),
-        _line(f"{told.outcome}{': ' + told.landed.told if told.landed else ''}", _colour(told)),
+        _line(f"{told.outcome}{': ' + told.placement.text if told.placement else ''}", _colour(told)),
     ]
     if told.leaves_planned and told.outcome == "unplaceable":
         parts.append(_line(f"leaves with some room: {', '.join(told.leaves_planned)}"))
-    elif told.leaves_planned and not told.landed:
+    elif told.leaves_planned and not told.placement:
         least = f"{told.leaves_used}, least possible {told.leaves_least}"
         parts.append(_line(f"leaves planned ({least}): {', '.join(told.leaves_planned)}"))
         parts.append(_line(f"modelled bandwidth {told.bandwidth:.2f} of at most {told.bound:.2f}, {_exact(told)}"))
-    when = "when it was planned" if told.landed else "because"
+    when = "when it was planned" if told.placement else "because"
     parts += [_line(f"{when}: {why}", "yellow" if is_finding(told) else "") for why in told.why]
     return Group(*parts, *_nodes(told))
 

@@ -45,7 +45,7 @@ def overview(way: Way) -> model.Overview:
     else:
         policy, problems = asyncio.run(_from_cluster(way, wanted))
         source = f"kubeconfig {way.kubeconfig}" if way.kubeconfig else "the cluster"
-    builder = overview_builder.OverviewBuilder(state.fleet, state.ledger, known, lambda: policy, state.pools)
+    builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
         while True:
             for _ in builder.refresh():

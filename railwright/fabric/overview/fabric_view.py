@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology, workload
 from railwright.fabric.overview import model, natural_sort
-from railwright.fabric.placement import fleet, ledger, places
+from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 
@@ -28,8 +28,8 @@ class FabricView:
         name: str,
         fabric: policies.Fabric,
         *,
-        cluster: fleet.Fleet,
-        assumed: ledger.Ledger,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
         accelerators: Sequence[str],
         foreign_resources: Collection[str],
     ) -> None:
@@ -39,7 +39,7 @@ class FabricView:
         self._accelerators, self._foreign_resources = accelerators, foreign_resources
         self._levels = presets.domains(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
-        self._domains = places.Places(cluster, self._levels, self._rails)
+        self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
         self._pools = _pools(fabric.rails)
         self._rows: dict[str, model.Node] = {}
         self._leaf_by_node: dict[str, topology.Domain] = {}
@@ -68,7 +68,7 @@ class FabricView:
         if node is None or not self._is_part(node):
             row, leaf = None, None
         else:
-            row, leaf = self._row(node, ranks), self._domains.leaves.get(name, topology.NOWHERE)
+            row, leaf = self._row(node, ranks), self._domains.leaf_by_node.get(name, topology.NOWHERE)
         if row == old_row and leaf == old_leaf:
             return set()
         if old_leaf is not None:
@@ -118,17 +118,17 @@ class FabricView:
 
     # --- one node -------------------------------------------------------------------------------------------
 
-    def _is_part(self, node: fleet.FleetNode) -> bool:
+    def _is_part(self, node: cluster_state.NodeInfo) -> bool:
         """Return whether a node belongs to this fabric, also if its device plugin currently reports nothing."""
         resource_names = node.capacity.keys() | node.allocatable.keys()
         if not resource_names.isdisjoint(self._pools):
             return True
         if not resource_names.isdisjoint(self._foreign_resources):
             return False
-        has_leaf = bool(self._domains.leaves.get(node.name)) or any(node.labels.get(key) for key in self._levels)
+        has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _row(self, node: fleet.FleetNode, ranks: Ranks) -> model.Node:
+    def _row(self, node: cluster_state.NodeInfo, ranks: Ranks) -> model.Node:
         pods = tuple(self._pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         return model.Node(
@@ -138,7 +138,7 @@ class FabricView:
             pods=pods,
         )
 
-    def _letters(self, node: fleet.FleetNode, used: Collection[int]) -> Iterator[str]:
+    def _letters(self, node: cluster_state.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
             if not rail.resource:
                 yield model.UNCOUNTED
@@ -152,15 +152,16 @@ class FabricView:
             else:
                 yield model.BUSY if position in used else model.FREE
 
-    def _pods(self, node: fleet.FleetNode, ranks: Ranks) -> Iterator[model.Pod]:
+    def _pods(self, node: cluster_state.NodeInfo, ranks: Ranks) -> Iterator[model.Pod]:
         """Yield the pods that use rails of a node: first bound, then assumed ones."""
-        bound = sorted(self._cluster.on_node(node.name), key=lambda pod: pod.key)
+        bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
         assumed = sorted(
-            (entry for entry in self._assumed.on_node(node.name) if entry.uid not in uids), key=lambda entry: entry.key
+            (assumed_pod for assumed_pod in self._assumed.list_on_node(node.name) if assumed_pod.uid not in uids),
+            key=lambda assumed_pod: assumed_pod.key,
         )
         devices_used: dict[str, int] = {}
-        pods: tuple[fleet.FleetPod | ledger.Entry, ...] = (*bound, *assumed)
+        pods: tuple[cluster_state.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
         for pod in pods:
             rails = tuple(self._assign_rails(pod.requests, devices_used))
             if rails:

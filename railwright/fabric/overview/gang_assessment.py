@@ -11,7 +11,11 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.overview import gang_members, model
-from railwright.fabric.placement import ask, board, decide, fleet, landing, planner, standing
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.explain import placement_result
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.nodes import node_evaluation, node_index
+from railwright.fabric.placement.state import cluster_state
 
 _MAX_REASONS = 6  # shown of a gang
 _MIN_DIFFERENCE = 0.005  # smaller differences of bandwidth would be formatted as equal
@@ -30,15 +34,18 @@ class GangAssessment(msgspec.Struct, frozen=True):
 
 
 def assess(
-    gang: gang_members.GangMembers, request: ask.Ask | None, engine: decide.Desk, cluster: fleet.Fleet
+    gang: gang_members.GangMembers,
+    request: scheduling_request.SchedulingRequest | None,
+    placement_engine: engine.PlacementEngine,
+    cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
     """Assess a gang. `request` is that of a waiting member, or of any member if none waits, for all nodes."""
     if request is None:
         message = "the fabric of these pods is not defined in the current policy, so no plan is made"
         return GangAssessment(state=gang.state, why=(message,))
     if gang.placed < len(gang.members):
-        return _assess_waiting(gang, request, engine)
-    assessment = _assess_placed(gang, request, engine, cluster)
+        return _assess_waiting(gang, request, placement_engine)
+    assessment = _assess_placed(gang, request, placement_engine, cluster)
     why = (*_missing_pods(gang), *assessment.why)[:_MAX_REASONS]
     return msgspec.structs.replace(assessment, state=gang.state, why=why)
 
@@ -47,25 +54,36 @@ def assess(
 
 
 def _assess_placed(
-    gang: gang_members.GangMembers, request: ask.Ask, engine: decide.Desk, cluster: fleet.Fleet
+    gang: gang_members.GangMembers,
+    request: scheduling_request.SchedulingRequest,
+    placement_engine: engine.PlacementEngine,
+    cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
-    index = engine.towards(request)
+    index = placement_engine.get_index(request)
     workers = _workers(gang, request, cluster)
     places = _places(workers, index, cluster)
     plan = planner.solve(len(workers), _capacity_without_gang(places, index, request))
-    planned = landing.Promise(
-        leaves=plan.leaves, bandwidth=plan.bandwidth, bound=plan.bound, exact=plan.exact, members=len(workers)
+    planned = placement_result.PlannedPlacement(
+        leaves=plan.leaves,
+        bandwidth=plan.bandwidth,
+        upper_bound=plan.upper_bound,
+        is_exact=plan.is_exact,
+        members=len(workers),
     )
-    placement = landing.of(places, planned, index.sizes, request.fabric.placement.oversubscription, index.profile.links)
+    placement = placement_result.assess(
+        places, planned, index.domain_sizes, request.fabric.placement.oversubscription, index.signature.links
+    )
     if not request.domains:
         return GangAssessment(
             state=model.PLACED,
             bandwidth=round(placement.bandwidth, 3),
-            why=("the policy names no domains: leaves and crossings are not modelled", *placement.why)[:_MAX_REASONS],
+            why=("the policy names no domains: leaves and crossings are not modelled", *placement.causes)[
+                :_MAX_REASONS
+            ],
         )
-    best = max(placement.bandwidth, plan.bandwidth if plan.complete else 0.0)
+    best = max(placement.bandwidth, plan.bandwidth if plan.is_complete else 0.0)
     used = len(placement.leaves)
-    fewest = len(plan.leaves) if plan.complete else used
+    fewest = len(plan.leaves) if plan.is_complete else used
     return GangAssessment(
         state=model.PLACED,
         bandwidth=round(placement.bandwidth, 3),
@@ -76,19 +94,21 @@ def _assess_placed(
     )
 
 
-def _improvements(placement: landing.Landing, plan: planner.Plan, best: float) -> Sequence[str]:
+def _improvements(placement: placement_result.PlacementResult, plan: planner.Plan, best: float) -> Sequence[str]:
     """Return the degradations of a placement, and the better plan if there is one."""
-    why = [reason for reason in placement.why if not reason.endswith(landing.ON_A_MATE)]
-    if peers := len(placement.why) - len(why):  # one message for all of them: the causes are more useful
-        why.append(f"{peers} more {'member' if peers == 1 else 'members'}: {landing.ON_A_MATE}")
-    if plan.complete and placement.bandwidth < best - _MIN_DIFFERENCE:
+    why = [reason for reason in placement.causes if not reason.endswith(placement_result.RAIL_MISSING_ELSEWHERE)]
+    if peers := len(placement.causes) - len(why):  # one message for all of them: the causes are more useful
+        why.append(f"{peers} more {'member' if peers == 1 else 'members'}: {placement_result.RAIL_MISSING_ELSEWHERE}")
+    if plan.is_complete and placement.bandwidth < best - _MIN_DIFFERENCE:
         why.insert(0, f"recreated now, it could have {best:.2f} on {_format_leaves(plan.leaves)}")
-    elif plan.complete and len(plan.leaves) < len(placement.leaves):
+    elif plan.is_complete and len(plan.leaves) < len(placement.leaves):
         why.append(f"recreated now, it could have the same bandwidth on {_format_leaves(plan.leaves)}")
     return why
 
 
-def _workers(gang: gang_members.GangMembers, request: ask.Ask, cluster: fleet.Fleet) -> Sequence[fleet.FleetPod]:
+def _workers(
+    gang: gang_members.GangMembers, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
+) -> Sequence[cluster_state.PodInfo]:
     """Return the placed members that request devices, by rank; all placed members if none does."""
     devices = {*request.accelerators, *(need.resource for need in request.needs)}
     pods = [
@@ -99,8 +119,10 @@ def _workers(gang: gang_members.GangMembers, request: ask.Ask, cluster: fleet.Fl
     return [pod for pod in pods if not devices.isdisjoint(pod.requests)] or pods
 
 
-def _places(workers: Sequence[fleet.FleetPod], index: board.Board, cluster: fleet.Fleet) -> list[landing.Place]:
-    by_node: dict[str, list[fleet.FleetPod]] = defaultdict(list)
+def _places(
+    workers: Sequence[cluster_state.PodInfo], index: node_index.NodeIndex, cluster: cluster_state.ClusterState
+) -> list[placement_result.PlacedPod]:
+    by_node: dict[str, list[cluster_state.PodInfo]] = defaultdict(list)
     for pod in workers:
         by_node[pod.node].append(pod)
     evaluations = {
@@ -109,11 +131,11 @@ def _places(workers: Sequence[fleet.FleetPod], index: board.Board, cluster: flee
         if node in cluster.nodes
     }
     return [
-        landing.Place(
+        placement_result.PlacedPod(
             pod=pod.key.partition("/")[2],
             node=pod.node,
-            leaf=index.leaves.get(pod.node, topology.NOWHERE),
-            stands=_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
+            leaf=index.leaf_by_node.get(pod.node, topology.NOWHERE),
+            evaluation=_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
             if pod.node in evaluations
             else None,
         )
@@ -122,73 +144,84 @@ def _places(workers: Sequence[fleet.FleetPod], index: board.Board, cluster: flee
 
 
 def _evaluate_without_gang(
-    node: str, members: Sequence[fleet.FleetPod], index: board.Board, cluster: fleet.Fleet
-) -> standing.Standing:
+    node: str,
+    members: Sequence[cluster_state.PodInfo],
+    index: node_index.NodeIndex,
+    cluster: cluster_state.ClusterState,
+) -> node_evaluation.NodeEvaluation:
     """Evaluate a node as if the gang's pods on it did not exist."""
-    free = dict(index.free_of(node))
+    free = dict(index.compute_free(node))
     for pod in members:
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) + amount
     allocatable = cluster.nodes[node].allocatable
-    emptied = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.profile.devices)
-    facts = index.facts(cluster.nodes[node], free, mine=members[0].uid)
-    return index.standings[index.index(index.with_free(facts, free, emptied=emptied))]
+    emptied = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
+    facts = index.build_facts(cluster.nodes[node], free, self_uid=members[0].uid)
+    return index.evaluations[index.get_class(index.replace_free(facts, free, if_preempted=emptied))]
 
 
-def _after_members(evaluation: standing.Standing, members: int) -> standing.Standing:
+def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
     """Return the evaluation after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
     if not members:
         return evaluation
-    grade, crowded = evaluation.grade, evaluation.grade.crowded
-    grade = msgspec.structs.replace(
-        grade,
-        alignments=grade.alignments[members:],
-        shares=crowded[min(members, len(crowded)) - 1] if crowded else grade.shares,
-        crowded=crowded[members:],
+    node_capacity, crowded = evaluation.capacity, evaluation.capacity.crowded_shares
+    node_capacity = msgspec.structs.replace(
+        node_capacity,
+        slot_numa_factors=node_capacity.slot_numa_factors[members:],
+        shares=crowded[min(members, len(crowded)) - 1] if crowded else node_capacity.shares,
+        crowded_shares=crowded[members:],
     )
-    return msgspec.structs.replace(evaluation, grade=grade)
+    return msgspec.structs.replace(evaluation, capacity=node_capacity)
 
 
-def _capacity_without_gang(places: Sequence[landing.Place], index: board.Board, request: ask.Ask) -> planner.Supply:
+def _capacity_without_gang(
+    places: Sequence[placement_result.PlacedPod],
+    index: node_index.NodeIndex,
+    request: scheduling_request.SchedulingRequest,
+) -> planner.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    leaves = dict(index.supply)
-    first_places: dict[str, landing.Place] = {}
+    leaves = dict(index.class_counts)
+    first_places: dict[str, placement_result.PlacedPod] = {}
     for place in places:
         first_places.setdefault(place.node, place)
     for node, place in first_places.items():
-        old_class = index.kinds.get(node)
-        if place.stands is None or old_class is None:
+        old_class = index.class_of_node.get(node)
+        if place.evaluation is None or old_class is None:
             continue
         counts = leaves[place.leaf] = dict(leaves[place.leaf])
         counts[old_class] -= 1
-        new_class = index.index(place.stands.facts)
+        new_class = index.get_class(place.evaluation.facts)
         counts[new_class] = counts.get(new_class, 0) + 1
-    return planner.Supply(
-        grades=[evaluation.grade for evaluation in index.standings],
-        leaves=leaves,
-        sizes=index.sizes,
+    return planner.GangCapacity(
+        node_capacities=[evaluation.capacity for evaluation in index.evaluations],
+        class_counts=leaves,
+        domain_sizes=index.domain_sizes,
         oversubscription=request.fabric.placement.oversubscription,
-        links=index.profile.links,
+        links_per_rail=index.signature.links,
     )
 
 
 # --- waiting ------------------------------------------------------------------------------------------------
 
 
-def _assess_waiting(gang: gang_members.GangMembers, request: ask.Ask, engine: decide.Desk) -> GangAssessment:
+def _assess_waiting(
+    gang: gang_members.GangMembers,
+    request: scheduling_request.SchedulingRequest,
+    placement_engine: engine.PlacementEngine,
+) -> GangAssessment:
     missing = _missing_pods(gang)
-    decision = engine.decide(request)
+    decision = placement_engine.score(request)
     plan = decision.plan
-    if not decision.gang.located:
-        fit = len(engine.screen(request).kept)
+    if not decision.gang.has_domains:
+        fit = len(placement_engine.filter(request).feasible)
         message = f"{fit} of {len(request.nodes)} nodes could take one of its pods now"
         return GangAssessment(state=gang.state, why=(*missing, message))
-    diagnosis = decision.reasons()
-    if not plan.complete:
+    diagnosis = decision.diagnose()
+    if not plan.is_complete:
         state = model.UNPLACEABLE if not diagnosis.fits else gang.state
         why = (*missing, *diagnosis.why)[:_MAX_REASONS]
-        return GangAssessment(state=state, min_leaves=plan.least_with_mates, why=why)
-    peer_leaves = (leaf for leaf, peers in decision.gang.mates.items() if peers and leaf)
+        return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
+    peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
     remaining = decision.gang.remaining
     fits_now = (
@@ -198,7 +231,7 @@ def _assess_waiting(gang: gang_members.GangMembers, request: ask.Ask, engine: de
         state=gang.state,
         best=round(plan.bandwidth, 3),
         leaves=len(leaves),
-        min_leaves=plan.least_with_mates or len(leaves),
+        min_leaves=plan.min_leaves_with_placed or len(leaves),
         why=(*missing, fits_now, *diagnosis.why)[:_MAX_REASONS],
     )
 

@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.fabric import workload
 from railwright.fabric.overview import model, opted_in_pods
-from railwright.fabric.placement import fleet, ledger
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 
 MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
 _NO_INDEX = 1 << 30  # the index that `workload` gives to a pod without a number
@@ -49,7 +49,9 @@ class GangMembers(msgspec.Struct, frozen=True):
 class GangIndex:
     """All gangs of opted-in pods. If there are more than MAX_GANGS, the first by name are stored."""
 
-    def __init__(self, cluster: fleet.Fleet, assumed: ledger.Ledger, pods: opted_in_pods.OptedInPods) -> None:
+    def __init__(
+        self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: opted_in_pods.OptedInPods
+    ) -> None:
         self._cluster, self._assumed, self._pods = cluster, assumed, pods
         self._versions: tuple[int, int, int] = (-1, -1, -1)
         self.gangs: dict[workload.GangKey, GangMembers] = {}
@@ -59,7 +61,7 @@ class GangIndex:
 
     def refresh(self) -> Collection[workload.GangKey]:
         """Update all gangs; return those that appeared, changed or disappeared."""
-        versions = (self._cluster.generation, self._assumed.journal.position, self._pods.generation)
+        versions = (self._cluster.version, self._assumed.change_log.position, self._pods.generation)
         if versions == self._versions:
             return ()
         self._versions = versions
@@ -78,9 +80,11 @@ class GangIndex:
         return changed
 
 
-def _list_members(key: workload.GangKey, cluster: fleet.Fleet, assumed: ledger.Ledger) -> GangMembers:
-    pods = sorted(cluster.gang(key).values(), key=lambda pod: pod.rank)
-    assumed_nodes = {entry.uid: entry.node for entry in assumed.of_gang(key)}
+def _list_members(
+    key: workload.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+) -> GangMembers:
+    pods = sorted(cluster.get_gang(key).values(), key=lambda pod: pod.rank)
+    assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in assumed.list_of_gang(key)}
     members = tuple(
         Member(
             uid=pod.uid,
@@ -91,10 +95,10 @@ def _list_members(key: workload.GangKey, cluster: fleet.Fleet, assumed: ledger.L
         )
         for rank, pod in zip(_ranks(pods), pods, strict=True)
     )
-    return GangMembers(key=key, size=cluster.gang_size(key, seen=len(members)), members=members)
+    return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
 
 
-def _ranks(pods: Sequence[fleet.FleetPod]) -> Iterable[int]:
+def _ranks(pods: Sequence[cluster_state.PodInfo]) -> Iterable[int]:
     """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
     indices = [pod.rank.index for pod in pods]
     unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices

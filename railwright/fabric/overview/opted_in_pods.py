@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import names, views, workload
 from railwright.fabric.overview import admissions
-from railwright.fabric.placement import ask
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.workloads import registry
 
 _MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
@@ -99,7 +99,7 @@ class OptedInPods:
 
     def _share_spec(self, spec: views.PodSpec) -> views.PodSpec:
         """Return the scheduling-relevant part of a spec. Pods with equal parts share one object."""
-        slim = ask.slim(spec)
+        slim = scheduling_request.trim_spec(spec)
         if len(self._specs) >= _MAX_SPECS:
             self._specs.clear()
         return self._specs.setdefault(msgspec.json.encode(slim), slim)

@@ -17,7 +17,8 @@ from railwright.fabric.overview import (
     node_explanation,
     opted_in_pods,
 )
-from railwright.fabric.placement import ask, decide, fleet, ledger, rails
+from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model as policies
 
 MAX_RANKS = 4096  # shown of one gang
@@ -32,15 +33,15 @@ class OverviewBuilder:
 
     def __init__(
         self,
-        cluster: fleet.Fleet,
-        assumed: ledger.Ledger,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
         pods: opted_in_pods.OptedInPods,
         policy: Policy,
-        pools: ask.Pools,
+        pools: scheduling_request.Pools,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name)."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
-        self._engine = decide.Desk(cluster, assumed)
+        self._engine = engine.PlacementEngine(cluster, assumed)
         self._gang_index = gang_members.GangIndex(cluster, assumed, pods)
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
@@ -83,12 +84,12 @@ class OverviewBuilder:
         request = self._request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        decision = self._engine.decide(request)
-        row = decision.row(node)
-        explanation = node_explanation.describe(decision.wording.verdict(row), row)
+        decision = self._engine.score(request)
+        row = decision.build_row(node)
+        explanation = node_explanation.describe(decision.explainer.explain(row), row)
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
-    def _find_pod(self, subject: workload.GangKey, node: str) -> fleet.FleetPod | None:
+    def _find_pod(self, subject: workload.GangKey, node: str) -> cluster_state.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
         if gang is None:
             return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
@@ -148,8 +149,8 @@ class OverviewBuilder:
 
     def _list_touched_nodes(self, changed: Collection[workload.GangKey], *, everything: bool) -> Collection[str] | None:
         """Return the nodes that may have changed since the last refresh; None means all."""
-        journals = (self._cluster.journal, self._assumed.journal)
-        since = [journal.since(position) for journal, position in zip(journals, self._positions, strict=True)]
+        journals = (self._cluster.change_log, self._assumed.change_log)
+        since = [log.read_since(position) for log, position in zip(journals, self._positions, strict=True)]
         self._positions = (journals[0].position, journals[1].position)
         if everything or None in since:
             return None
@@ -164,7 +165,7 @@ class OverviewBuilder:
 
     @property
     def _version(self) -> int:
-        return self._cluster.generation + self._assumed.journal.position
+        return self._cluster.version + self._assumed.change_log.position
 
     def _assess_gangs(self, changed: Collection[workload.GangKey], *, everything: bool) -> Iterator[workload.GangKey]:
         """Assess changed gangs, then some outdated ones; yield each. The others keep their assessment."""
@@ -203,15 +204,17 @@ class OverviewBuilder:
         request = self._request(largest) if largest is not None else None
         return gang_assessment.assess(gang, request, self._engine, self._cluster)
 
-    def _count_devices(self, pod: fleet.FleetPod) -> int:
+    def _count_devices(self, pod: cluster_state.PodInfo) -> int:
         policy = self._policy()
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
-    def _request(self, pod: fleet.FleetPod) -> ask.Ask | None:
+    def _request(self, pod: cluster_state.PodInfo) -> scheduling_request.SchedulingRequest | None:
         view = self._pods.pod(pod.uid)
         if view is None:
             return None
-        return ask.of_pod(view, self._policy(), self._pools, tuple(self._cluster.nodes), requests=pod.requests)
+        return scheduling_request.build_request(
+            view, self._policy(), self._pools, tuple(self._cluster.nodes), requests=pod.requests
+        )
 
     def _describe_gang(self, gang: gang_members.GangMembers) -> model.Gang:
         namespace, _, name = gang.key.partition("/")

@@ -1,7 +1,7 @@
 """Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
-Stores the reported sizes by source object. `workloads.gang_sizes` reads them from the objects; `fleet` counts existing
-pods.
+Stores the reported sizes by source object. `workloads.gang_sizes` reads them from the objects; `cluster_state` counts
+existing pods.
 """
 
 from collections.abc import Sequence

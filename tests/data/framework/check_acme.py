@@ -10,7 +10,7 @@ from extender import watched
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
 from railwright.fabric import workload
-from railwright.fabric.injection import facts, likeness, roles
+from railwright.fabric.injection import facts, plan_cache_key, roles
 from railwright.fabric.lint import workloads as linted
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
@@ -64,7 +64,7 @@ def test_the_size_comes_from_a_watch_and_from_a_snapshot():
     assert watch.kind.optional
     watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])
     (gang,) = {workload.gang_of(admitting.view(pod)) for pod in pods()}
-    assert state.fleet.gang_size(gang, seen=1) == 5
+    assert state.cluster.get_gang_size(gang, observed=1) == 5
 
 
 def test_explain_shows_the_pods_as_the_controller_creates_them():
@@ -83,6 +83,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return likeness.key(admitting.view(pod), facts.Facts("prod"), frozenset())
+        return plan_cache_key.build_key(admitting.view(pod), facts.Facts("prod"), frozenset())
 
     assert (key("1") == key("2")) == same

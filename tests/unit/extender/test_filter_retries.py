@@ -38,18 +38,18 @@ def ask(cluster):
 
 async def shown_after(cluster, seconds, rails):
     await asyncio.sleep(seconds)
-    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=rails))
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=rails))
 
 
 async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluster, ask):
-    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     shown = asyncio.create_task(shown_after(cluster, 0.08, 1))
     assert await ask() == ["only"]
     await shown
 
 
 async def test_nor_one_that_was_refused_just_before(cluster, ask):
-    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     assert await ask() == []
     shown = asyncio.create_task(shown_after(cluster, 0.03, 1))
     assert await ask() == ["only"]
@@ -57,7 +57,7 @@ async def test_nor_one_that_was_refused_just_before(cluster, ask):
 
 
 async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):
-    cluster.fleet.upsert_node(node("only", "leaf-0", rails_each=0))
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     for _ in range(4):
         assert await ask() == []
     turns = []

@@ -9,7 +9,7 @@ from placing import LEAF, SPINE, leaves, node, pod, policy
 from extender import gang_events, gang_tracker, schedulers, state
 from railwright.cluster import event_pace, resources, sources
 from railwright.fabric import views
-from railwright.fabric.placement import landing
+from railwright.fabric.placement.explain import placement_result
 
 GANG = "train/g"
 
@@ -20,26 +20,26 @@ class Site:
     def __init__(self, nodes, size, **placement):
         self.state = state.State(assume_seconds=30)
         self.now = 0.0
-        self.state.fleet.replace_nodes(nodes)
+        self.state.cluster.replace_nodes(nodes)
         self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
         group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
-        self.state.fleet.upsert_pod_group(msgspec.convert(group, views.PodGroup))
+        self.state.cluster.upsert_pod_group(msgspec.convert(group, views.PodGroup))
         for each in self.pods:
-            self.state.fleet.upsert_pod(each)
+            self.state.cluster.upsert_pod(each)
         given = policy(domains=[LEAF, SPINE], **placement)
         self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
 
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
         given = json.loads(msgspec.json.encode(self.pods[rank]))
-        body = {"Pod": given, "Nodes": None, "NodeNames": nodes or list(self.state.fleet.nodes)}
+        body = {"Pod": given, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
         return json.loads(getattr(self.verbs, verb)(json.dumps(body).encode()))
 
     def bind(self, rank: int, to: str) -> None:
-        self.state.fleet.upsert_pod(pod(f"w-{rank}", group="g", on=to))
+        self.state.cluster.upsert_pod(pod(f"w-{rank}", group="g", on=to))
 
     def place(self, *where: str) -> None:
         for rank, to in enumerate(where):
-            self.ask(rank, nodes=[name for name in self.state.fleet.nodes if not self.state.fleet.used(name)])
+            self.ask(rank, nodes=[name for name in self.state.cluster.nodes if not self.state.cluster.get_used(name)])
             self.bind(rank, to)
 
     def look(self, after: float = 1.0):
@@ -53,29 +53,29 @@ class Site:
 def test_a_gang_placed_as_planned_is_compact_once():
     site = Site(leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [landing.COMPACT]
+    assert site.look() == [placement_result.COMPACT]
     assert site.look() == []
     told = site.told(3)
     assert told.outcome == "compact"
-    assert told.landed["leaves"] == {"a in s-a": 4}
-    assert told.landed["leaves_used"] == told.landed["leaves_possible"] == 1
+    assert told.placement["leaves"] == {"a in s-a": 4}
+    assert told.placement["leaves_used"] == told.placement["leaves_possible"] == 1
 
 
 def test_a_gang_that_a_scheduler_put_elsewhere_is_spread():
     site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
-    assert site.look() == [landing.SPREAD]
+    assert site.look() == [placement_result.SPREAD]
     told = site.told()
     assert told.outcome == "spread"
-    assert told.landed["leaves_possible"] == 1
-    assert told.landed["bandwidth"] == 0.5
-    assert told.landed["outside_plan"] == ("w-3 on b-00 (b in s-b)",)
+    assert told.placement["leaves_possible"] == 1
+    assert told.placement["bandwidth"] == 0.5
+    assert told.placement["outside_plan"] == ("w-3 on b-00 (b in s-b)",)
 
 
 def test_two_leaves_that_are_the_fewest_possible_are_compact():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
-    assert site.look() == [landing.COMPACT]
+    assert site.look() == [placement_result.COMPACT]
     assert site.told().why == (
         "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
@@ -94,7 +94,7 @@ def test_gangs_wait_until_all_of_their_pods_are_bound():
     site.place("a-00", "a-01", "a-02")
     assert site.verbs.gangs.count_waiting(5.0) == (1, 5.0)
     site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [landing.COMPACT]
+    assert site.look() == [placement_result.COMPACT]
     assert site.verbs.gangs.count_waiting(5.0) == (0, 0.0)
 
 
@@ -151,7 +151,7 @@ def test_a_node_that_filter_let_pass_is_shown_without_a_score():
 
 def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     site = Site(leaves(a=2), 1)
-    site.state.fleet.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
+    site.state.cluster.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
     site.ask(0)
     row = next(row for row in site.told().nodes if row["node"] == "a-01")
     assert row["rails"][2] == "rail2 has 0 of 1 free, held by train/llm-3"
@@ -161,7 +161,7 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
 def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     for each in site.pods:
-        site.state.fleet.remove_pod(each.metadata.uid)
+        site.state.cluster.remove_pod(each.metadata.uid)
     site.ask(0, "filter")
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
@@ -170,9 +170,9 @@ def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == [gang_tracker.UNPLACEABLE]
-    site.state.fleet.upsert_node(node("a-03", "a", spine="s-a"))
+    site.state.cluster.upsert_node(node("a-03", "a", spine="s-a"))
     site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [landing.COMPACT]
+    assert site.look() == [placement_result.COMPACT]
 
 
 def test_no_more_gangs_are_kept_than_are_said():
@@ -217,10 +217,10 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
 @pytest.mark.parametrize(
     ("word", "bandwidth", "said"),
     [
-        (landing.SPREAD, 1.0, ("GangSpread", True)),
-        (landing.DEGRADED, 0.5, ("GangDegraded", True)),
-        (landing.COMPACT, 0.5, ("GangLimited", False)),
-        (landing.COMPACT, 1.0, None),
+        (placement_result.SPREAD, 1.0, ("GangSpread", True)),
+        (placement_result.DEGRADED, 0.5, ("GangDegraded", True)),
+        (placement_result.COMPACT, 0.5, ("GangLimited", False)),
+        (placement_result.COMPACT, 1.0, None),
     ],
 )
 def test_only_what_is_worth_a_look_becomes_an_event(word, bandwidth, said):
@@ -251,7 +251,7 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site.look()
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
     site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode())
-    assert site.told(3).landed, "still known"
+    assert site.told(3).placement, "still known"
 
 
 def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
@@ -286,7 +286,7 @@ def admitted(site, *records: str) -> None:
     for rank, record in enumerate(records):
         given = {"railwright.io/injection": record} if record else {}
         site.pods[rank] = pod(f"w-{rank}", group="g", annotations=given)
-        site.state.fleet.upsert_pod(site.pods[rank])
+        site.state.cluster.upsert_pod(site.pods[rank])
 
 
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():

@@ -20,13 +20,13 @@ class Asked:
         self.state = state.State(assume_seconds=30)
         self.now = 100.0
         for index, name in enumerate(NODES):
-            self.state.fleet.upsert_node(node(name, f"leaf-{index // 2}"))
-        self.state.fleet.upsert_pod_group(sized("train", "g", SIZE))
+            self.state.cluster.upsert_node(node(name, f"leaf-{index // 2}"))
+        self.state.cluster.upsert_pod_group(sized("train", "g", SIZE))
         given = policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
 
     def filter(self, each: views.Pod, names: list[str], **spec: object) -> list[str]:
-        self.state.fleet.upsert_pod(each)
+        self.state.cluster.upsert_pod(each)
         return json.loads(self.verbs.filter(body(each, names, spec)))["NodeNames"]
 
     def remaining(self, each: views.Pod, names: list[str]) -> int:
@@ -72,7 +72,7 @@ def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(asked, seconds):
 
 def test_a_node_that_somebody_else_is_bound_to_is_not_missing_because_of_the_last_pod(asked):
     asked.filter(mate(3), NODES[:2])
-    asked.state.fleet.upsert_pod(pod("other", on=NODES[0]))
+    asked.state.cluster.upsert_pod(pod("other", on=NODES[0]))
     asked.filter(mate(0), NODES[1:])
     assert asked.remaining(mate(0), NODES[1:]) == SIZE
 
@@ -81,7 +81,7 @@ def test_an_inference_ends_when_somebody_else_is_seen_bound_there(asked):
     asked.filter(mate(0), NODES)
     asked.filter(mate(1), NODES[1:])
     assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
-    asked.state.fleet.upsert_pod(pod("other", on=NODES[0]))
+    asked.state.cluster.upsert_pod(pod("other", on=NODES[0]))
     assert asked.remaining(mate(1), NODES[1:]) == SIZE
 
 
@@ -89,11 +89,11 @@ def test_an_inference_ends_when_somebody_else_is_seen_bound_there(asked):
 def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_one(asked, change):
     asked.filter(mate(0), NODES)
     if change == "cordoned":
-        asked.state.fleet.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
+        asked.state.cluster.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
     elif change == "gone":
-        asked.state.fleet.remove_node(NODES[0])
+        asked.state.cluster.remove_node(NODES[0])
     else:
-        asked.state.fleet.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
+        asked.state.cluster.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
     asked.filter(mate(1), NODES[1:])
     assert asked.remaining(mate(1), NODES[1:]) == SIZE
 

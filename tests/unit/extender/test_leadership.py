@@ -5,7 +5,7 @@ from placing import LEAF, node, pod, policy
 
 from extender import leadership, schedulers, state
 from railwright.cluster import candidacy, errors, lease
-from railwright.fabric.placement import ledger
+from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workload import GangKey, Rank
 from railwright.serving import metrics, routes, settings
 
@@ -18,7 +18,7 @@ class Part:
 
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)
-        self.state.fleet.upsert_node(node("a-0", "a", rails_each=1))
+        self.state.cluster.upsert_node(node("a-0", "a", rails_each=1))
         chosen = policy(domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
         self.counters = metrics.Metrics("extender")
@@ -41,8 +41,10 @@ class Part:
         election._report_change()
 
     def announce(self, uid: str = "p") -> None:
-        entry = ledger.Entry(uid, "train/p", GangKey("g"), Rank(1, 0, "p"), "a-0", {}, ledger.State.ALLOCATED, 0.0)
-        self.state.ledger.allocate(entry)
+        entry = assumed_pods.AssumedPod(
+            uid, "train/p", GangKey("g"), Rank(1, 0, "p"), "a-0", {}, assumed_pods.State.ALLOCATED, 0.0
+        )
+        self.state.assumed.assume(entry)
 
 
 def served(part: Part) -> list[routes.Route]:
@@ -86,20 +88,20 @@ def test_who_resigns_answers_nobody_from_then_on():
 
 def test_what_schedulers_told_is_forgotten_when_another_has_led_meanwhile_and_only_then():
     part = Part()
-    part.state.fleet.upsert_pod(pod("seen", group="gang"))
+    part.state.cluster.upsert_pod(pod("seen", group="gang"))
     part.stand()
     part.hold(4)
     part.announce()
     part.leading.election._step_down()  # the API server did not answer in time
     part.hold(4)
-    assert len(part.state.ledger) == 1, "nobody else was told anything"
+    assert len(part.state.assumed) == 1, "nobody else was told anything"
     gangs, explanations = part.verbs.gangs, part.verbs.explanations
     part.hold(5, "extender-2_0a1b2c3d")
     part.hold(6)
-    assert len(part.state.ledger) == 0
+    assert len(part.state.assumed) == 0
     assert part.verbs.gangs is not gangs
     assert part.verbs.explanations is not explanations
-    assert len(part.state.fleet.pods) == 1, "what the cluster shows stays"
+    assert len(part.state.cluster.pods) == 1, "what the cluster shows stays"
 
 
 def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():

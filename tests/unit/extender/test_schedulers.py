@@ -14,7 +14,7 @@ from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import decoding, kube_wire, schedulers, state
 from railwright.fabric import names, views
-from railwright.fabric.placement.terms import locality
+from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import scheduler_plugins
 
@@ -29,7 +29,7 @@ class Door:
         self.now = 0.0
         self.counted = []
         for each in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.fleet.upsert_node(each)
+            self.state.cluster.upsert_node(each)
         self.policy = given or policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(
             self.state,
@@ -124,7 +124,7 @@ def test_what_another_scheduler_has_bound_since_the_session_began_is_not_free(do
     for each in given["nodes"]:
         each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
     assert predicate(door, given, "gpu-0")["code"] == 0
-    door.state.fleet.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
+    door.state.cluster.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
     assert predicate(door, given, "gpu-0")["code"] == 2
     releasing = next(each for each in given["nodes"] if each["Name"] == "gpu-0")
     releasing["Releasing"]["ScalarResources"] = {"nvidia.com/gpu": 1000}
@@ -135,12 +135,12 @@ def test_what_another_scheduler_has_bound_since_the_session_began_is_not_free(do
 def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
     door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
-    door.state.fleet.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
+    door.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
     said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
     assert said.startswith(
         "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
     )
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
     assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
     door.policy = policy(required=False, domains=[LEAF])
@@ -170,7 +170,7 @@ def test_session_close_voids_only_what_was_pipelined(door):
     event["task"] |= {"UID": "waiting", "Status": 4}
     door.verbs.volcano_allocate(raw(event), "")
     assert door.verbs.volcano_close((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
-    assert [(e.uid != "waiting", e.state) for e in door.state.ledger] == [(True, "unconfirmed")]
+    assert [(e.uid != "waiting", e.state) for e in door.state.assumed] == [(True, "unconfirmed")]
 
 
 def test_the_watch_confirms_an_allocation(door):
@@ -180,9 +180,9 @@ def test_the_watch_confirms_an_allocation(door):
     bound = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
     pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
     door.verbs.volcano_allocate(raw(event), "")
-    assert len(door.state.ledger) == 0, "a late event must not count a bound pod twice"
+    assert len(door.state.assumed) == 0, "a late event must not count a bound pod twice"
 
 
 def test_kube_filter_sorts_busy_from_impossible():
@@ -193,7 +193,7 @@ def test_kube_filter_sorts_busy_from_impossible():
             node("gpu-2", rails_each=dict.fromkeys(RESOURCES[1:], 1)),
         ]
     )
-    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
     answer = json.loads(door.verbs.filter(raw(given)))
     assert answer["NodeNames"] == ["gpu-0", "unknown"]
@@ -216,7 +216,7 @@ def integers(**scores: float) -> dict[str, int]:
 def test_a_fraction_of_a_point_is_no_difference_and_what_matters_is_several():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     weights = model.Weights()
-    another_leaf = weights.locality * (locality.DUE - locality.PLANNED)
+    another_leaf = weights.locality * (locality.TARGET - locality.PLANNED)
     numa_split, one_rail_of_eight = weights.numa / 2, weights.rails / 8
     told = integers(best=96, rail=96 - one_rail_of_eight, numa=96 - numa_split, leaf=96 - another_leaf, unknown=0)
     assert told == {"best": 10, "rail": 8, "numa": 7, "leaf": 5, "unknown": 0}
@@ -241,7 +241,7 @@ def test_one_gpu_more_in_use_is_not_worth_all_of_kube_schedulers_scale():
     """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
     door = Door(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
-        door.state.fleet.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
+        door.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
     asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
     told = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
     assert told["gpu-1"] == 10
@@ -265,7 +265,7 @@ class Asking:
         for name, tree in self.pods.items():
             labels = tree["metadata"]["labels"] | {scheduler_plugins.POD_GROUP: name[:-2]}
             tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
-            self.door.state.fleet.upsert_pod(msgspec.convert(tree, views.Pod))
+            self.door.state.cluster.upsert_pod(msgspec.convert(tree, views.Pod))
 
     def place(self, name) -> str:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
@@ -282,7 +282,7 @@ def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
     asking.create("x", "y", size=3)
     landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
     assert len(set(landed)) == 2, landed
-    assert len(asking.door.state.ledger) == 0
+    assert len(asking.door.state.assumed) == 0
 
 
 def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
@@ -338,7 +338,7 @@ def test_nulls_and_unknown_fields_are_read_over(door):
 
 def test_a_decision_is_explained_with_its_numbers():
     door = Door(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
-    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = given["Pod"]["metadata"]["name"]
     door.verbs.filter(raw(given))
@@ -395,10 +395,10 @@ def anonymous(each):
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ends_unbound_leaves_the_ledger(door, phase):
     door.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
-    (entry,) = door.state.ledger
+    (entry,) = door.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
     state.Pods(door.state).upsert(ended)
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
 
 
 def test_a_pod_gone_from_a_new_list_leaves_the_ledger(door):
@@ -408,9 +408,9 @@ def test_a_pod_gone_from_a_new_list_leaves_the_ledger(door):
     feed.replace([waiting])
     door.verbs.volcano_allocate(raw(event), "")
     feed.replace([waiting])
-    assert len(door.state.ledger) == 1
+    assert len(door.state.assumed) == 1
     feed.replace([])
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
 
 
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(door):
@@ -418,12 +418,12 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(door):
     running = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
     state.Pods(door.state).upsert(msgspec.structs.replace(running, metadata=renamed))
-    used = dict(door.state.fleet.used("gpu-5"))
+    used = dict(door.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status
         getattr(door.verbs, f"volcano_{verb}")(raw(event), "")
-        assert dict(door.state.fleet.used("gpu-5")) == used
-        assert len(door.state.ledger) == 0
+        assert dict(door.state.cluster.get_used("gpu-5")) == used
+        assert len(door.state.assumed) == 0
 
 
 def test_a_storm_of_dry_runs_leaves_no_residue(door):
@@ -436,7 +436,7 @@ def test_a_storm_of_dry_runs_leaves_no_residue(door):
         event["task"] |= {"UID": f"uid-{i}", "Status": 1}
         door.verbs.volcano_deallocate(raw(event), "")
         door.verbs.volcano_deallocate(raw(event), "")
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
     assert door.verbs.volcano_prioritize(raw(scored), "") == before
 
 
@@ -446,15 +446,15 @@ def test_a_session_of_one_scope_closes_no_other(door):
     door.verbs.volcano_allocate(raw(event), "east")
     door.verbs.volcano_close(b"{}", "west")
     door.verbs.volcano_close(b"{}", "")
-    assert len(door.state.ledger) == 1
+    assert len(door.state.assumed) == 1
     door.verbs.volcano_close(b"{}", "east")
-    assert len(door.state.ledger) == 0
+    assert len(door.state.assumed) == 0
 
 
 def test_of_many_holders_of_a_pool_a_few_are_named():
     door = Door(nodes=[node("gpu-0", rails_each=20)])
     for i in range(20):
-        door.state.fleet.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
+        door.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0"])
     door.verbs.filter(raw(given))
     (row,) = door.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
@@ -470,7 +470,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
     door.policy = msgspec.structs.replace(
         door.policy, document=msgspec.structs.replace(door.policy.document, fabrics=fabrics)
     )
-    door.state.fleet.upsert_pod(pod("holder", on="gpu-1"))
+    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"]))
     assert json.loads(door.verbs.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], "nothing says what to count"
     feed = state.Networks(door.state)
@@ -533,14 +533,14 @@ def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
     given = whole_node(body("volcano-prioritize"), Idle=1)
     door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     door.verbs.volcano_close(b"{}", "")
-    assert len(door.state.ledger) == 1, "its binding failed, and the next session asks again"
+    assert len(door.state.assumed) == 1, "its binding failed, and the next session asks again"
     assert predicate(door, given, "gpu-0")["code"] == 0
     assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
     door = Door(two_sided(), nodes=[node("gpu-0", "leaf-0")])
-    door.state.fleet.upsert_pod(pod("victim", on="gpu-0"))
+    door.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
     assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
 
@@ -549,7 +549,7 @@ def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(door)
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
     first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
     for each in (first, second):
-        door.state.fleet.upsert_pod(msgspec.convert(each, views.Pod))
+        door.state.cluster.upsert_pod(msgspec.convert(each, views.Pod))
     names_ = [f"gpu-{i}" for i in range(8)]
     door.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
     door.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
@@ -557,7 +557,7 @@ def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(door)
     door.verbs.volcano_close(b"{}", "")
     door.verbs.volcano_allocate(raw({"task": task}), "")
     door.verbs.prioritize(raw({"Pod": second, "NodeNames": names_[1:]}))
-    assert door.state.ledger.entry("uid-p-0").node == "gpu-3"
+    assert door.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
@@ -565,7 +565,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
     door.verbs.prioritize(asked)
     for name in ("gpu-0", "gpu-1"):
-        door.state.fleet.upsert_pod(pod(f"on-{name}", on=name))
+        door.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
     door.verbs.filter(asked)
     told = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
     assert told.outcome == "unplaceable"

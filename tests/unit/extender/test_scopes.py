@@ -22,7 +22,7 @@ class Site:
         self.now = 100.0
         self.whole = {GPU: 8, **dict.fromkeys(RESOURCES, rails_each)}
         for name in (N, OTHER):
-            self.state.fleet.upsert_node(node(name, "leaf", rails_each=rails_each))
+            self.state.cluster.upsert_node(node(name, "leaf", rails_each=rails_each))
         given = policy(required=required, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
         for scope in ("red", "blue", ""):
@@ -31,7 +31,7 @@ class Site:
     def created(self, name: str, **kinds) -> dict:
         """The pod as JSON, seen by the watch."""
         made = pod(name, **kinds)
-        self.state.fleet.upsert_pod(made)
+        self.state.cluster.upsert_pod(made)
         return json.loads(msgspec.json.encode(made))
 
     def event(self, scope: str, tree: dict, on: str, *, verb: str = "allocate", status: int = ALLOCATED) -> str:
@@ -102,7 +102,7 @@ def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
     site.verbs.volcano_close(b"{}", "red")
     assert site.predicate("blue", theirs, N) == 2
     state.Pods(site.state).upsert(pod("mine", on=N))
-    assert len(site.state.ledger) == 0
+    assert len(site.state.assumed) == 0
     assert site.predicate("blue", theirs, N) == 2, "its session began before"
     assert site.scores("blue", theirs)[N] == 0
     assert "was allocated by another scheduler in the meantime" in site.event("blue", theirs, N)

@@ -19,9 +19,9 @@ class Door:
         self.state = state.State(assume_seconds=30)
         for leaf in "ab":
             for index in range(4):
-                self.state.fleet.upsert_node(node(f"{leaf}-{index}", leaf, rails_each=1))
+                self.state.cluster.upsert_node(node(f"{leaf}-{index}", leaf, rails_each=1))
         for index in range(4):
-            self.state.fleet.upsert_pod(mate(index))
+            self.state.cluster.upsert_pod(mate(index))
         chosen = policy(domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
@@ -40,7 +40,7 @@ class Door:
                 "Releasing": whole if name in pipelined else None,
                 "Pipelined": whole if name in pipelined else None,
             }
-            for name in self.state.fleet.nodes
+            for name in self.state.cluster.nodes
         ]
         body = json.dumps({"task": tasked(index), "nodes": nodes}).encode()
         return json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
@@ -61,7 +61,7 @@ def test_a_gang_whose_first_pods_were_placed_before_we_started_is_sent_back_once
     door = Door()
     said = door.allocate(2)["errorMessage"]
     assert "does not know where the gang's first pods are" in said
-    assert not list(door.state.ledger)
+    assert not list(door.state.assumed)
     assert door.allocate(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
 
 
@@ -80,8 +80,8 @@ def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
 
 def test_bound_mates_and_those_of_another_role_with_the_same_number_are_no_reason():
     door = Door()
-    door.state.fleet.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
-    door.state.fleet.upsert_pod(pod("job-master-1", group="gang", annotations={}))
+    door.state.cluster.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
+    door.state.cluster.upsert_pod(pod("job-master-1", group="gang", annotations={}))
     assert door.allocate(1, "a-1") == TAKEN
 
 
@@ -114,5 +114,5 @@ def test_what_is_forgotten_is_what_schedulers_told():
     door.verbs.volcano_close(b"{}", "")
     assert door.allocate(2) == TAKEN
     door.verbs.forget()
-    assert len(door.state.ledger) == 0
-    assert len(door.state.fleet.pods) == 4
+    assert len(door.state.assumed) == 0
+    assert len(door.state.cluster.pods) == 4

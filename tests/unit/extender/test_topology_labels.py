@@ -9,18 +9,18 @@ from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 from extender import state as states
 from extender import topology_labels
 from railwright.fabric import hypernodes, views
-from railwright.fabric.placement import unlabelled
+from railwright.fabric.placement.explain import missing_labels
 from railwright.serving import metrics
 
 
 def fleet_with(*nodes: views.Node) -> states.State:
     state = states.State(assume_seconds=30)
-    state.fleet.replace_nodes(nodes)
+    state.cluster.replace_nodes(nodes)
     return state
 
 
-def found(state: states.State, **placement: object) -> unlabelled.Gaps:
-    return unlabelled.gaps(policy(**placement).document, state.fleet, {})
+def found(state: states.State, **placement: object) -> missing_labels.MissingLabels:
+    return missing_labels.find_missing_labels(policy(**placement).document, state.cluster, {})
 
 
 def plain(name: str) -> views.Node:
@@ -30,18 +30,18 @@ def plain(name: str) -> views.Node:
 
 def test_pods_that_come_and_go_are_no_reason_to_look_again():
     state = fleet_with(node("a"))
-    before = state.fleet.layout
-    state.fleet.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))
-    state.fleet.upsert_node(node("a"))
-    assert state.fleet.layout == before
+    before = state.cluster.topology_version
+    state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))
+    state.cluster.upsert_node(node("a"))
+    assert state.cluster.topology_version == before
     for change in (
-        lambda: state.fleet.upsert_node(node("a", "l9", "s0")),
-        lambda: state.fleet.replace_hyper_nodes([hyper("l0", "a")]),
-        lambda: state.fleet.remove_node("a"),
+        lambda: state.cluster.upsert_node(node("a", "l9", "s0")),
+        lambda: state.cluster.replace_hyper_nodes([hyper("l0", "a")]),
+        lambda: state.cluster.remove_node("a"),
     ):
-        before = state.fleet.layout
+        before = state.cluster.topology_version
         change()
-        assert state.fleet.layout > before
+        assert state.cluster.topology_version > before
 
 
 def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
@@ -70,7 +70,7 @@ def hyper(name: str, *members: str) -> hypernodes.HyperNode:
 
 def test_with_hypernodes_a_gap_is_a_node_in_none_of_them():
     state = fleet_with(node("a"), node("b"))
-    state.fleet.replace_hyper_nodes([hyper("l0", "a")])
+    state.cluster.replace_hyper_nodes([hyper("l0", "a")])
     assert found(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}
 
 
@@ -101,14 +101,14 @@ def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(told):
     shown = Shown(state)
     shown.gaps.update()
     shown.gaps.update()
-    state.fleet.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
+    state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
     shown.gaps.update()
     assert shown.gauge() == {LEAF: 7, SPINE: 0}
     ((level, message, fields),) = told()
     assert (level, message) == ("WARNING", "nodes without a domain")
     assert (fields["domain"], fields["nodes"], fields["first"]) == (LEAF, 7, ("n0", "n1", "n2", "n3", "n4"))
     for i in range(7):
-        state.fleet.upsert_node(node(f"n{i}", "l1"))
+        state.cluster.upsert_node(node(f"n{i}", "l1"))
     shown.gaps.update()
     assert shown.gauge() == {LEAF: 0, SPINE: 0}
     assert [row[:2] for row in told()[1:]] == [("INFO", "every node has its domain")]
@@ -132,10 +132,10 @@ def test_nothing_is_told_of_half_a_cluster(told):
 
 def test_faults_of_hypernodes_are_logged_once(told):
     state = fleet_with(node("a"), node("b"))
-    state.fleet.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
+    state.cluster.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
     shown = Shown(state, domains=[], preset="volcano")
     shown.gaps.update()
-    state.fleet.upsert_node(node("c"))
+    state.cluster.upsert_node(node("c"))
     shown.gaps.update()
     problems = [fields for _, message, fields in told() if message == "invalid HyperNodes are ignored"]
     assert len(problems) == 1

@@ -16,14 +16,14 @@ def test_what_nodes_write_is_counted_in_milli_units_of_everything():
     idle = {"MilliCPU": 190000, "Memory": 2048, "ScalarResources": {"nvidia.com/gpu": 8000, "pods": 98}, "New": None}
     (node,) = nodes({"Name": "a", "Idle": idle})
     offer = volcano_wire.decode_offer(node)
-    assert offer.free == {"cpu": 190000, "memory": 2048000, "nvidia.com/gpu": 8000, "pods": 98000}
-    assert offer.promised is None
+    assert offer.idle == {"cpu": 190000, "memory": 2048000, "nvidia.com/gpu": 8000, "pods": 98000}
+    assert offer.future_idle is None
 
 
 def test_what_is_being_released_and_not_promised_to_another_comes_on_top():
     node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
     (found,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
-    assert volcano_wire.decode_offer(found).promised["r"] == 2500
+    assert volcano_wire.decode_offer(found).future_idle["r"] == 2500
 
 
 def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():

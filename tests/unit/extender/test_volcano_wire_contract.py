@@ -76,7 +76,7 @@ class Door:
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)
         for each in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.fleet.upsert_node(each)
+            self.state.cluster.upsert_node(each)
         chosen = policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
@@ -120,7 +120,7 @@ def test_fields_that_are_not_known_change_no_answer(field):
     door, plain = Door(), Door()
     for verb in ("allocate", "deallocate"):
         assert door.event(verb, widened(EVENT, *field)) == plain.event(verb, EVENT)
-        assert list(door.state.ledger) == list(plain.state.ledger)
+        assert list(door.state.assumed) == list(plain.state.assumed)
     assert door.close(widened({}, *field)) == {}
 
 
@@ -152,11 +152,11 @@ def test_an_event_is_booked_and_taken_back_whatever_is_null(paths):
     door, body = Door(), nulled(EVENT, paths)
     for _ in range(2):
         assert door.event("allocate", body) == {"errorMessage": ""}
-    ((uid, place),) = [(entry.uid, entry.node) for entry in door.state.ledger]
+    ((uid, place),) = [(entry.uid, entry.node) for entry in door.state.assumed]
     assert (uid, place) == (EVENT["task"]["UID"], EVENT["task"]["NodeName"])
     for _ in range(2):
         assert door.event("deallocate", body) == {"errorMessage": ""}
-    assert not list(door.state.ledger)
+    assert not list(door.state.assumed)
 
 
 def test_a_session_closes_with_nothing_null_or_anything():

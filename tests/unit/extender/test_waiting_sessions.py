@@ -36,11 +36,11 @@ class Volcano:
         self.size = size
         self.names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
         for name in self.names:
-            self.state.fleet.upsert_node(node(name, name[0]))
-            self.state.fleet.upsert_pod(pod(f"on-{name}", on=name))
-        self.state.fleet.upsert_pod_group(sized("train", "gang", size))
+            self.state.cluster.upsert_node(node(name, name[0]))
+            self.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
+        self.state.cluster.upsert_pod_group(sized("train", "gang", size))
         for rank in range(size):
-            self.state.fleet.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
+            self.state.cluster.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
         self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, observe=lambda *_: None)
         self.close()
 
@@ -64,7 +64,7 @@ class Volcano:
 
     def free(self, names: set[str]) -> None:
         for name in names:
-            self.state.fleet.remove_pod(f"uid-on-{name}")
+            self.state.cluster.remove_pod(f"uid-on-{name}")
 
     def best(self, rank: int, candidates: list[str], idle: set[str]) -> str:
         nodes = [
@@ -94,7 +94,7 @@ def leaves_of(names: list[str]) -> str:
 def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_whole(two_sided):
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen(two_sided=two_sided))
     assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
-    assert len(volcano.state.ledger) == 2, "announced, and never committed"
+    assert len(volcano.state.assumed) == 2, "announced, and never committed"
     assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
 
 
@@ -111,7 +111,7 @@ def test_what_was_announced_and_not_committed_stays_announced_till_it_is_tried_a
     volcano.session({"a-0", "b-0"})
     volcano.free(set(volcano.names))
     volcano.best(0, volcano.names, set(volcano.names))
-    assert {entry.node for entry in volcano.state.ledger} == {"a-0", "b-0"}
+    assert {entry.node for entry in volcano.state.assumed} == {"a-0", "b-0"}
 
 
 def test_mates_that_were_committed_stay_mates_though_their_binding_is_unseen():

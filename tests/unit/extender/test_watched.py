@@ -50,7 +50,7 @@ def fleet():
     found = snapshots.read(SNAPSHOT)
     for kind, sink in {each.snapshot_kind: each.sink for each in watched.wanted(state)}.items():
         sink.replace(found[kind])
-    return state.fleet
+    return state.cluster
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def fleet():
     ],
 )
 def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(fleet, gang, expected):
-    assert fleet.gang_size(workload.GangKey(gang), seen=1) == expected
+    assert fleet.get_gang_size(workload.GangKey(gang), observed=1) == expected
 
 
 def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
-    assert fleet.place(fleet.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
+    assert fleet.locate(fleet.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 
 def test_every_wanted_kind_has_its_row_in_snapshots():

@@ -6,7 +6,7 @@ import pytest
 
 from railwright.fabric import views
 from railwright.fabric.overview import deltas, model, opted_in_pods, overview_builder
-from railwright.fabric.placement import ledger
+from railwright.fabric.placement.state import assumed_pods
 
 POLICY = placing.policy(required=True, oversubscription=[8])
 
@@ -14,7 +14,7 @@ POLICY = placing.policy(required=True, oversubscription=[8])
 class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
         self.state = placing.fleet_of(nodes, pods, least)
-        self.assumed = ledger.Ledger(assume_seconds=30)
+        self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
         self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
@@ -73,12 +73,12 @@ def test_a_pod_without_the_label_has_its_rails_as_well_and_no_gang():
 
 def test_what_a_scheduler_announced_is_shown_as_announced():
     cluster = Cluster(placing.leaves(a=2), gang("", ""))
-    entry = ledger.Entry(
+    entry = assumed_pods.AssumedPod(
         uid="uid-g-0", key="train/g-0", gang="train/g", rank=next(iter(cluster.state.pods.values())).rank, node="a-00",
-        requests=next(iter(cluster.state.pods.values())).requests, state=ledger.State.ALLOCATED, since=0.0,
+        requests=next(iter(cluster.state.pods.values())).requests, state=assumed_pods.State.ALLOCATED, since=0.0,
     )  # fmt: skip
     cluster.seen()
-    cluster.assumed.allocate(entry)
+    cluster.assumed.assume(entry)
     assert cluster.node("a-00").pods[0].assumed
     assert (cluster.gang().placed, cluster.gang().state) == (1, model.STARTING)
 

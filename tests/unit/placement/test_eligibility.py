@@ -5,7 +5,7 @@ import pytest
 from placing import fleet_of, node
 
 from railwright.fabric import views
-from railwright.fabric.placement import eligibility
+from railwright.fabric.placement.nodes import eligibility
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 

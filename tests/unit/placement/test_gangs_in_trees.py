@@ -112,7 +112,7 @@ def test_a_node_of_another_type_is_told_why_it_is_passed_over():
     loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    told = loop.asks(pods[0]).verdicts["leaf-0-02"].terms["locality"][1]
+    told = loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"][1]
     assert "the gang uses only nodes of type A" in told
     assert "slow" not in told
 
@@ -191,7 +191,7 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     pods = gang(5, pod)
     loop.submit(pods)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.allocate(entry(each, name))
+        loop.ledger.assume(entry(each, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -210,7 +210,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.allocate(entry(each, name))
+        loop.ledger.assume(entry(each, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
@@ -255,7 +255,7 @@ def test_what_uplinks_carry_is_told_with_whose_they_are():
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
     half = [halved(each) for each in gang(2, pod)]
     loop.submit(half)
-    told = " ".join(loop.asks(half[0]).reasons().why)
+    told = " ".join(loop.asks(half[0]).diagnose().why)
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in told
 
 
@@ -263,7 +263,7 @@ def test_the_reason_for_less_bandwidth_names_nics_that_mates_would_share():
     loop = Loop([*shared(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).reasons().why)
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).diagnose().why)
 
 
 def halved(whole):
@@ -331,7 +331,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     first = loop.asks(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
-    assert "all 5 pods" in first.verdicts["leaf-1-00"].terms["locality"][1]
+    assert "all 5 pods" in first.explanations["leaf-1-00"].terms["locality"][1]
     placed = loop.place(pods)
     assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
     assert len(set(placed)) == 3

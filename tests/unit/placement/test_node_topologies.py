@@ -48,7 +48,7 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
 
 
 def left(fleet, shape=SHAPE, others=(), resource=GPU):
-    zones = fleet.zones(fleet.nodes["n1"], shape, RAIL, [GPU], others)
+    zones = fleet.compute_free_zones(fleet.nodes["n1"], shape, RAIL, [GPU], others)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 
@@ -111,7 +111,7 @@ def test_where_a_report_is_too_old_and_no_shape_is_known_what_is_bound_is_charge
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     fleet = fleet_with(held, found=report(4, 4, written="2026-11-21T09:00:00Z"))
     assert left(fleet, shape=None) == [2, 4]
-    assert fleet_with(held).zones(fleet.nodes["n1"], None, RAIL, [GPU]) == ()
+    assert fleet_with(held).compute_free_zones(fleet.nodes["n1"], None, RAIL, [GPU]) == ()
 
 
 def test_announced_allocations_are_charged_in_any_case():
@@ -132,16 +132,16 @@ def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
 
 def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
     fleet = fleet_with(found=report(1, 1))
-    before, position = fleet.generation, fleet.journal.position
+    before, position = fleet.version, fleet.change_log.position
     fleet.replace_topologies([report(2, 2), report(3, 3, name="n2")])
-    assert set(fleet.journal.since(position) or ()) == {"n1", "n2"}
+    assert set(fleet.change_log.read_since(position) or ()) == {"n1", "n2"}
     assert left(fleet) == [2, 2]
     fleet.replace_topologies([report(3, 3, name="n2")])
     assert left(fleet) == [4, 4]
     fleet.remove_topology("n2")
     fleet.remove_topology("n2")
-    assert fleet.reported("n2") is None
-    assert fleet.generation > before
+    assert fleet.get_topology_report("n2") is None
+    assert fleet.version > before
 
 
 SNAPSHOT = """\
@@ -184,8 +184,8 @@ def test_a_snapshot_brings_reports_and_volcanos_objects_of_processors_are_left_a
     [reported] = found["NodeResourceTopology"]
     assert reported.written_at == "2026-11-21T10:00:01Z"
     assert reported.attributes == {"topologyManagerPolicy": "restricted"}
-    assert left(state.fleet) == [1, -1]
+    assert left(state.cluster) == [1, -1]
     sink.remove(reported)
-    assert left(state.fleet) == [2, 2]
+    assert left(state.cluster) == [2, 2]
     sink.upsert(reported)
-    assert left(state.fleet) == [1, -1]
+    assert left(state.cluster) == [1, -1]

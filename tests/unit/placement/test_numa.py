@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placing import GPU, RAILS, RESOURCES
 
 from railwright.fabric import views
-from railwright.fabric.placement import numa
+from railwright.fabric.placement.nodes import numa
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -27,7 +27,7 @@ FULL = {"cpu": 128_000, GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
 
 
 def node(rails=EACH, **more):
-    return numa.of_shape(SHAPE, rails, {**FULL, **more}, [GPU])
+    return numa.build_zones_from_shape(SHAPE, rails, {**FULL, **more}, [GPU])
 
 
 def zones(*free):
@@ -41,7 +41,7 @@ def zones(*free):
 def want(gpus, *rails, pool=0):
     rails = {RESOURCES[rail]: 1 for rail in rails} | ({POOL: pool} if pool else {})
     pools = tuple((name, count * 1000) for name, count in rails.items())
-    return numa.Want(((GPU, gpus * 1000),) if gpus else (), pools)
+    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), pools)
 
 
 def pod(gpus, *rails, pool=0):
@@ -84,19 +84,19 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
             model.NumaNode(node=0, gpus=(0,), rails=("rail0", "rail1", "rail2")),
         ),
     )
-    found = numa.of_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
+    found = numa.build_zones_from_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
     assert [(zone.node, dict(zone.free)[POOL]) for zone in found] == [(0, 5000), (1, 2000)]
 
 
 def test_a_dead_rail_is_there_with_nothing_free():
-    gone = numa.of_shape(SHAPE, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
+    gone = numa.build_zones_from_shape(SHAPE, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
     assert left(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
     assert left(gone, RESOURCES[3]) == [-1, 0]
-    assert numa.spot(gone, want(8, 0, 1, 2, 3)) is None
-    assert numa.spot(gone, want(4, 2, 3)) is None
-    beside = numa.spot(gone, want(4, 0, 1))
+    assert numa.assign(gone, want(8, 0, 1, 2, 3)) is None
+    assert numa.assign(gone, want(4, 2, 3)) is None
+    beside = numa.assign(gone, want(4, 0, 1))
     assert beside is not None
-    assert beside.aligned
+    assert beside.is_aligned
 
 
 def test_gpus_that_the_node_has_lost_are_missing_from_the_last_numa_node_and_shared_ones_count_in_proportion():
@@ -105,9 +105,9 @@ def test_gpus_that_the_node_has_lost_are_missing_from_the_last_numa_node_and_sha
 
 
 def test_a_shape_without_numa_nodes_and_one_that_has_none_of_the_devices_say_nothing():
-    assert numa.of_shape(model.NodeShape(name="s", match={}), EACH, FULL, [GPU]) == ()
+    assert numa.build_zones_from_shape(model.NodeShape(name="s", match={}), EACH, FULL, [GPU]) == ()
     empty = model.NodeShape(name="s", match={}, numa=(model.NumaNode(node=0, gpus=(0,)),))
-    assert numa.of_shape(empty, EACH, FULL, ["amd.com/gpu"]) == ()
+    assert numa.build_zones_from_shape(empty, EACH, FULL, ["amd.com/gpu"]) == ()
 
 
 def test_a_report_says_what_is_available_on_its_numa_nodes_and_other_zones_are_none():
@@ -117,15 +117,15 @@ def test_a_report_says_what_is_available_on_its_numa_nodes_and_other_zones_are_n
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
     with_socket = msgspec.convert({**tree, "zones": zones_}, views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
-    assert numa.of_topology(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
-    assert numa.of_topology(with_socket, names) == numa.of_topology(found, names)
-    assert left(numa.whole(found, names)) == [4, 4]
-    assert numa.of_topology(found, {"amd.com/gpu"}) == ()
+    assert numa.read_available_zones(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
+    assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(found, names)
+    assert left(numa.read_allocatable_zones(found, names)) == [4, 4]
+    assert numa.read_available_zones(found, {"amd.com/gpu"}) == ()
 
 
 def test_what_an_exporter_leaves_out_is_taken_from_what_else_is_known():
     reported = zones({GPU: 1}, {GPU: 4})
-    assert numa.completed(reported, node()) == zones(
+    assert numa.fill_missing_from(reported, node()) == zones(
         {GPU: 1, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1}
     )
 
@@ -135,35 +135,35 @@ def test_what_an_exporter_leaves_out_is_taken_from_what_else_is_known():
 
 def test_two_pods_that_share_the_same_rails_are_charged_to_that_numa_node_and_the_spill_to_the_other():
     shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
-    once = numa.charged(shared, [pod(4, 0, 1)])
-    twice = numa.charged(shared, [pod(4, 0, 1), pod(4, 0, 1)])
+    once = numa.subtract_usage(shared, [pod(4, 0, 1)])
+    twice = numa.subtract_usage(shared, [pod(4, 0, 1), pod(4, 0, 1)])
     assert (left(once), left(once, RESOURCES[0])) == ([0, 4], [99, -1])
     assert (left(twice), left(twice, RESOURCES[0])) == ([0, 0], [98, -1])
 
 
 def test_a_pod_that_holds_gpus_without_rails_is_charged_to_the_lowest_that_fits_it():
-    assert left(numa.charged(node(), [pod(4)])) == [0, 4]
-    assert left(numa.charged(node(), [pod(3), pod(2)])) == [1, 2]
+    assert left(numa.subtract_usage(node(), [pod(4)])) == [0, 4]
+    assert left(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
 
 
 def test_pods_whose_rails_tell_where_they_are_go_first_in_whatever_order_they_come():
-    assert left(numa.charged(node(), [pod(4), pod(2, 0)])) == [2, 0]
-    assert left(numa.charged(node(), [pod(2, 0), pod(4)])) == [2, 0]
+    assert left(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
+    assert left(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
 def test_a_whole_node_pod_takes_it_all_and_what_is_more_is_never_below_nothing():
-    held = numa.charged(node(), [pod(8, 0, 1, 2, 3)])
+    held = numa.subtract_usage(node(), [pod(8, 0, 1, 2, 3)])
     assert left(held) == [0, 0]
-    assert numa.charged(held, [pod(8, 0, 1, 2, 3), pod(1)]) == held
-    assert numa.without(zones({GPU: 1}, {GPU: 1}), zones({GPU: 2})) == zones({GPU: 0}, {GPU: 1})
+    assert numa.subtract_usage(held, [pod(8, 0, 1, 2, 3), pod(1)]) == held
+    assert numa.subtract_zones(zones({GPU: 1}, {GPU: 1}), zones({GPU: 2})) == zones({GPU: 0}, {GPU: 1})
 
 
 def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_then_with_its_spill():
-    assert left(numa.charged(node(), [pod(4, 0, 2)])) == [2, 2]
-    assert left(numa.charged(node(), [pod(6, 0, 1, 2)])) == [0, 2]
-    three_left = numa.charged(node(), [pod(1)])
-    assert left(numa.charged(three_left, [pod(5, 0, 1)])) == [0, 2]
-    from_pool = numa.charged(node(ONE_POOL, **{POOL: 4000}), [pod(8, pool=4)])
+    assert left(numa.subtract_usage(node(), [pod(4, 0, 2)])) == [2, 2]
+    assert left(numa.subtract_usage(node(), [pod(6, 0, 1, 2)])) == [0, 2]
+    three_left = numa.subtract_usage(node(), [pod(1)])
+    assert left(numa.subtract_usage(three_left, [pod(5, 0, 1)])) == [0, 2]
+    from_pool = numa.subtract_usage(node(ONE_POOL, **{POOL: 4000}), [pod(8, pool=4)])
     assert (left(from_pool), left(from_pool, POOL)) == ([0, 0], [0, 0])
 
 
@@ -179,47 +179,47 @@ def test_what_is_charged_is_what_is_held_as_far_as_there_is_any_in_any_order(hel
         SHAPE,
         numa=(*SHAPE.numa, model.NumaNode(node=2, rails=("more",))),
     )
-    before = numa.of_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
+    before = numa.build_zones_from_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
     before = tuple(
         numa.Zone(zone.node, tuple(sorted({**dict(zone.free), POOL: 2000}.items()))) if zone.node else zone
         for zone in before
     )
-    after = numa.charged(before, held)
+    after = numa.subtract_usage(before, held)
     for name in (GPU, POOL, *RESOURCES):
         had, has = (sum(dict(zone.free).get(name, 0) for zone in each) for each in (before, after))
         assert had - has == min(had, sum(each.get(name, 0) for each in held))
     assert all(amount >= 0 for zone in after for _, amount in zone.free)
     mixed = list(held)
     chance.shuffle(mixed)
-    assert numa.charged(before, mixed) == after
+    assert numa.subtract_usage(before, mixed) == after
 
 
 # --- where a pod goes -------------------------------------------------------------------------------------
 
 
 def test_eight_gpus_and_four_rails_are_matching_pairs_of_a_whole_node():
-    found = numa.spot(node(), want(8, 0, 1, 2, 3))
+    found = numa.assign(node(), want(8, 0, 1, 2, 3))
     assert found is not None
-    assert (found.aligned, found.local, found.zones) == (True, 4, (0, 1))
+    assert (found.is_aligned, found.local, found.zones) == (True, 4, (0, 1))
     assert found.taken == node()
 
 
 def test_four_gpus_with_the_rails_of_their_numa_node_are_in_it_alone():
-    found = numa.spot(node(), want(4, 2, 3))
+    found = numa.assign(node(), want(4, 2, 3))
     assert found is not None
-    assert (found.aligned, found.local, found.zones) == (True, 2, (1,))
+    assert (found.is_aligned, found.local, found.zones) == (True, 2, (1,))
 
 
 def test_two_pods_of_four_gpus_with_the_same_shared_rails_are_not_both_local():
     shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
-    first, second = numa.members(shared, want(4, 0, 1), limit=5)
-    assert (first.aligned, first.local, first.zones) == (True, 2, (0,))
-    assert (second.aligned, second.local, second.zones) == (False, 0, (0, 1))
+    first, second = numa.assign_all(shared, want(4, 0, 1), limit=5)
+    assert (first.is_aligned, first.local, first.zones) == (True, 2, (0,))
+    assert (second.is_aligned, second.local, second.zones) == (False, 0, (0, 1))
 
 
 def test_one_pool_over_both_numa_nodes_gives_two_pods_each_its_own():
-    found = numa.members(node(ONE_POOL, **{POOL: 4000}), want(4, pool=2), limit=5)
-    assert [(each.aligned, each.local, each.zones) for each in found] == [(True, 2, (0,)), (True, 2, (1,))]
+    found = numa.assign_all(node(ONE_POOL, **{POOL: 4000}), want(4, pool=2), limit=5)
+    assert [(each.is_aligned, each.local, each.zones) for each in found] == [(True, 2, (0,)), (True, 2, (1,))]
     assert [left(each.taken, POOL) for each in found] == [[2], [2]]
 
 
@@ -236,50 +236,50 @@ def test_one_pool_over_both_numa_nodes_gives_two_pods_each_its_own():
 )
 def test_four_gpus_left_two_and_two(asked, expected):
     held = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
-    found = numa.spot(held, asked)
-    assert (found and (found.aligned, found.local)) == expected
+    found = numa.assign(held, asked)
+    assert (found and (found.is_aligned, found.local)) == expected
 
 
 def test_one_gpu_and_one_rail_are_together_or_not_aligned():
-    found = numa.spot(node(), want(1, 3))
+    found = numa.assign(node(), want(1, 3))
     assert found is not None
-    assert (found.aligned, found.zones) == (True, (1,))
-    away = numa.spot(zones({GPU: 4, RESOURCES[3]: 0}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3))
-    assert away == numa.Spot(False, 0, zones({GPU: 1}, {RESOURCES[3]: 1}), (0, 1))
+    assert (found.is_aligned, found.zones) == (True, (1,))
+    away = numa.assign(zones({GPU: 4, RESOURCES[3]: 0}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3))
+    assert away == numa.NumaAssignment(False, 0, zones({GPU: 1}, {RESOURCES[3]: 1}), (0, 1))
 
 
 def test_a_pod_goes_where_it_completes_a_numa_node_and_a_whole_one_stays_whole():
-    found = numa.spot(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
+    found = numa.assign(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
     assert found is not None
     assert found.zones == (1,)
-    over_two = numa.spot(zones({GPU: 4}, {GPU: 4}, {GPU: 2}), want(6))
+    over_two = numa.assign(zones({GPU: 4}, {GPU: 4}, {GPU: 2}), want(6))
     assert over_two is not None
     assert over_two.zones == (0, 2)
 
 
 def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anything():
-    gpus, rails = numa.spot(node(), want(8)), numa.spot(node(), want(0, 0, 3))
+    gpus, rails = numa.assign(node(), want(8)), numa.assign(node(), want(0, 0, 3))
     assert gpus is not None
     assert rails is not None
-    assert (gpus.aligned, gpus.local, rails.aligned, rails.local) == (True, 0, True, 2)
-    assert numa.spot((), want(8, 0, 1)) == numa.Spot(True, 2, (), ())
+    assert (gpus.is_aligned, gpus.local, rails.is_aligned, rails.local) == (True, 0, True, 2)
+    assert numa.assign((), want(8, 0, 1)) == numa.NumaAssignment(True, 2, (), ())
 
 
 def test_a_resource_that_no_numa_node_names_is_not_judged():
-    found = numa.spot(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
-    assert found == numa.Spot(True, 2, zones({GPU: 4}), (0,))
-    over_both = numa.spot(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))
+    found = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
+    assert found == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
+    over_both = numa.assign(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))
     assert over_both is not None
-    assert (over_both.aligned, over_both.local, over_both.zones) == (True, 3, (0, 1))
+    assert (over_both.is_aligned, over_both.local, over_both.zones) == (True, 3, (0, 1))
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
 def test_members_take_no_more_than_there_is_and_stop_where_the_next_does_not_fit(free, gpus, limit):
     held = zones(*({GPU: each} for each in free))
-    found = numa.members(held, want(gpus), limit)
+    found = numa.assign_all(held, want(gpus), limit)
     assert len(found) == min(limit, sum(free) // gpus)
     for each in found:
-        held = numa.without(held, each.taken)
+        held = numa.subtract_zones(held, each.taken)
     assert sum(left(held)) == sum(free) - gpus * len(found)
 
 
@@ -287,11 +287,11 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory; this took seconds."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 32]
     zones = tuple(numa.Zone(node, tuple(sorted(here.items()))) for node, here in enumerate(free))
-    want = numa.Want(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
+    want = numa.NumaDemand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     began = time.process_time()
-    found = numa.spot(zones, want)
-    left = numa.charged(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
+    found = numa.assign(zones, want)
+    left = numa.subtract_usage(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
     assert time.process_time() - began < 0.1
     assert found is not None
-    assert found == numa.spot(zones[:4], want)
-    assert left[:4] == numa.charged(zones[:4], [{GPU: 7000, RESOURCES[0]: 3000}])
+    assert found == numa.assign(zones[:4], want)
+    assert left[:4] == numa.subtract_usage(zones[:4], [{GPU: 7000, RESOURCES[0]: 3000}])

@@ -5,7 +5,7 @@ import pytest
 from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
 
 from railwright.fabric import views
-from railwright.fabric.placement import ask, decide
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.policy import model
 
 SHAPE = model.NodeShape(
@@ -36,14 +36,14 @@ def verdicts(numa, *, shape=SHAPE):
     document = msgspec.structs.replace(given.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
     question = asked(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
-    return decide.decide(question, fleet_of(nodes, taken, {"train/g": 2}), book()).verdicts
+    return engine.score_once(question, fleet_of(nodes, taken, {"train/g": 2}), book()).explanations
 
 
 def test_required_filters_a_node_whose_free_gpus_are_away_from_the_rails():
     found = verdicts("required")
     assert found["near"].refusal == ""
     assert "NUMA" in found["far"].refusal
-    assert not found["far"].unresolvable, "once the other pod has gone it fits"
+    assert not found["far"].is_unresolvable, "once the other pod has gone it fits"
 
 
 def test_preferred_only_scores_and_ignore_does_not_look():
@@ -88,12 +88,12 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
     state.upsert_topology(found)
     accounts = book()
     for each in entries:
-        accounts.allocate(entry(each, "n"))
+        accounts.assume(entry(each, "n"))
     question = asked(asking, ["n"], policy(numa=numa))
-    screened = decide.Desk(state, accounts).screen(question)
-    (verdict,) = decide.decide(question, state, accounts).verdicts.values()
-    assert (verdict.refusal != "") == ("n" not in screened.kept)
-    return screened.never.get("n", ""), screened.busy.get("n", ""), verdict
+    screened = engine.PlacementEngine(state, accounts).filter(question)
+    (verdict,) = engine.score_once(question, state, accounts).explanations.values()
+    assert (verdict.refusal != "") == ("n" not in screened.feasible)
+    return screened.unresolvable.get("n", ""), screened.unschedulable.get("n", ""), verdict
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -169,8 +169,10 @@ def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing
     def refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
         later = None if promised is None else amounts | {GPU: promised * 1000}
-        offers = {"n": ask.Offer(free=amounts | {GPU: free * 1000}, promised=later)}
-        return bool(decide.Desk(state, book()).screen(msgspec.structs.replace(question, offers=offers)).busy)
+        offers = {"n": scheduling_request.NodeOffer(idle=amounts | {GPU: free * 1000}, future_idle=later)}
+        return bool(
+            engine.PlacementEngine(state, book()).filter(msgspec.structs.replace(question, offers=offers)).unschedulable
+        )
 
     assert refused(4, None)
     assert not refused(2, 6), "once a pod has gone kubelet admits it"

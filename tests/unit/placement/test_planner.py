@@ -7,7 +7,8 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.placement import bandwidth, planner
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.gangs import planner
 
 RAILS = 3
 FULL = (1 << RAILS) - 1
@@ -16,7 +17,7 @@ LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
     mask = sum(1 << bit for bit, share in enumerate(shares) if share > 0)
-    return planner.Grade(shape=shape, rails=mask, shares=shares, alignments=alignments, untouched=True)
+    return planner.NodeCapacity(shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True)
 
 
 GRADES = st.builds(
@@ -38,7 +39,9 @@ def supply(nodes, ratios=(), busy=()):
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    return planner.Supply(grades=grades, leaves=leaves, sizes=sizes, oversubscription=ratios)
+    return planner.GangCapacity(
+        node_capacities=grades, class_counts=leaves, domain_sizes=sizes, oversubscription=ratios
+    )
 
 
 def worth(members, ratios, sizes):
@@ -56,7 +59,7 @@ def worth(members, ratios, sizes):
 
 
 def slots(nodes):
-    return [(leaf, each, alignment) for leaf, each in nodes for alignment in each.alignments]
+    return [(leaf, each, alignment) for leaf, each in nodes for alignment in each.slot_numa_factors]
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
@@ -64,18 +67,18 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
     given_ = supply(nodes, ratios)
     found = planner.solve(remaining, given_)
     choices = [
-        (worth(some, ratios, given_.sizes), -len({leaf for leaf, _, _ in some}))
+        (worth(some, ratios, given_.domain_sizes), -len({leaf for leaf, _, _ in some}))
         for some in itertools.combinations(slots(nodes), remaining)
     ]
     if not choices:
-        assert not found.complete
+        assert not found.is_complete
         return
     value, leaves = max(choices, key=lambda each: (round(each[0], 6), each[1]))
-    assert found.complete
+    assert found.is_complete
     assert abs(found.bandwidth - value) < 1e-6
-    assert found.exact
+    assert found.is_exact
     assert len(found.leaves) == -leaves
-    assert sum(found.rooms[leaf] for leaf in found.leaves) >= remaining
+    assert sum(found.slots_by_leaf[leaf] for leaf in found.leaves) >= remaining
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
@@ -83,13 +86,13 @@ def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remai
     found = planner.solve(remaining, supply(nodes, ratios))
     choices = [len({leaf for leaf, _, _ in some}) for some in itertools.combinations(slots(nodes), remaining)]
     if choices:
-        assert found.least == min(choices)
+        assert found.min_leaves == min(choices)
 
 
 @given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
 def test_what_remains_joins_its_mates_leaf_as_far_as_that_has_room(nodes, remaining, ratios, mate):
-    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), planner.Mates(leaves=[mate]))
-    if found.rooms.get(mate):
+    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), planner.PlacedPeers(leaves=[mate]))
+    if found.slots_by_leaf.get(mate):
         assert found.leaves[0] == mate
 
 
@@ -113,7 +116,7 @@ def test_one_node_shape_is_worth_more_than_a_leaf_less():
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
     found = planner.solve(4, supply(nodes))
     assert set(found.leaves) == {LEAVES[0], LEAVES[1]}
-    assert set(found.rooms.values()) == {2}
+    assert set(found.slots_by_leaf.values()) == {2}
 
 
 def test_a_gang_has_the_same_rails_on_all_nodes():
@@ -129,12 +132,12 @@ def test_nodes_without_a_leaf_label_are_the_last_resort():
     nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
     found = planner.solve(5, supply(nodes))
     assert found.leaves == (LEAVES[0], ())
-    assert found.complete
+    assert found.is_complete
 
 
 def test_a_gang_the_cluster_cannot_hold_is_told_so_and_planned_as_far_as_it_goes():
     found = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
-    assert not found.complete
+    assert not found.is_complete
     assert found.leaves == (LEAVES[0],)
 
 
@@ -142,7 +145,9 @@ def lacking(*masks, now):
     """Nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
-    return planner.Supply(grades=grades, leaves={LEAVES[0]: now}, sizes=sizes, oversubscription=())
+    return planner.GangCapacity(
+        node_capacities=grades, class_counts={LEAVES[0]: now}, domain_sizes=sizes, oversubscription=()
+    )
 
 
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
@@ -150,12 +155,12 @@ ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
 
 def test_nodes_that_once_lacked_other_rails_do_not_hide_what_the_nodes_have_now():
     found = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
-    assert (found.bandwidth, found.rails, found.exact) == (0.5, 0x0F, True)
+    assert (found.bandwidth, found.rails, found.is_exact) == (0.5, 0x0F, True)
 
 
 def test_a_gang_over_nodes_that_lack_many_different_rails_runs_on_what_they_have_in_common():
     found = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
-    assert found.complete
+    assert found.is_complete
     assert found.rails == 0x80
     assert found.bandwidth == 1 / 8
-    assert not found.exact
+    assert not found.is_exact

@@ -4,7 +4,7 @@ import msgspec
 from placing import RESOURCES, fleet_of, node, pod, policy
 
 from extender import rail_gauges, state
-from railwright.fabric.placement import rail_devices
+from railwright.fabric.placement.nodes import rail_devices
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -40,7 +40,7 @@ def test_the_free_devices_of_a_cordoned_node_are_unschedulable_and_the_busy_ones
 def test_what_pods_hold_beyond_what_their_node_offers_is_overcommitted():
     nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
     found = fleet_of(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
-    assert rail_devices.overcommitted(found.nodes.values(), found, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+    assert rail_devices.count_overcommitted(found.nodes.values(), found, [RAIL0, "x/unknown"]) == {RAIL0: 3}
 
 
 def test_rails_that_share_a_pool_are_one_line():
@@ -48,7 +48,7 @@ def test_rails_that_share_a_pool_are_one_line():
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")
     fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
-    assert rail_devices.pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
+    assert rail_devices.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
 
 
 async def test_the_gauge_follows_the_cluster_and_the_policy():
@@ -61,10 +61,10 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
         lines = [line for line in counters.exposition().decode().splitlines() if line.startswith("railwright_rail_")]
         return dict(line.rsplit(" ", 1) for line in lines)
 
-    cluster.fleet.replace_nodes([node(f"n{number}") for number in range(250)])
+    cluster.cluster.replace_nodes([node(f"n{number}") for number in range(250)])
     key = 'railwright_rail_devices{{fabric="roce",rail="rail0",state="{}"}}'
     assert (await shown())[key.format("free")] == "250.0"
-    cluster.fleet.upsert_pod(pod("p", on="n7"))
+    cluster.cluster.upsert_pod(pod("p", on="n7"))
     after = await shown()
     assert (after[key.format("free")], after[key.format("busy")], len(after)) == ("249.0", "1.0", 4 * 4)
     document = msgspec.structs.replace(current[0].document, fabrics={})
@@ -82,13 +82,13 @@ async def test_overcommitted_devices_are_shown_and_logged_where_they_become_more
             "railwright_overcommitted_devices", {"fabric": "roce", "rail": "rail0"}
         )
 
-    cluster.fleet.replace_nodes([node("a")])
-    cluster.fleet.upsert_pod(pod("p", on="a"))
+    cluster.cluster.replace_nodes([node("a")])
+    cluster.cluster.upsert_pod(pod("p", on="a"))
     assert await shown() == 0
-    cluster.fleet.upsert_pod(pod("q", on="a"))
+    cluster.cluster.upsert_pod(pod("q", on="a"))
     assert await shown() == 1
     assert len(caplog.records) == 4, "one for each rail"
-    cluster.fleet.upsert_pod(pod("elsewhere", on="b"))
-    cluster.fleet.remove_pod("uid-q")
+    cluster.cluster.upsert_pod(pod("elsewhere", on="b"))
+    cluster.cluster.remove_pod("uid-q")
     assert await shown() == 0
     assert len(caplog.records) == 4

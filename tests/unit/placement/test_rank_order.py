@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import asked, book, fleet_of, leaves, pod
 
-from railwright.fabric.placement import decide
+from railwright.fabric.placement import engine
 
 SIZE = 11
 
@@ -16,7 +16,7 @@ def played(order, **sizes: int) -> list[str]:
     landed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in landed.values()]
-        scores = decide.decide(asked(pod(f"job-{rank}", group="gang"), free), state, accounts).scores
+        scores = engine.score_once(asked(pod(f"job-{rank}", group="gang"), free), state, accounts).scores
         landed[rank] = max(free, key=lambda name: (scores[name], name))
         state.upsert_pod(pod(f"job-{rank}", group="gang", on=landed[rank]))
     return [landed[rank].rpartition("-")[0] for rank in range(SIZE)]

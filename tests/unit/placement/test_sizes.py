@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from railwright.cluster import resources
 from railwright.fabric import views, workload
-from railwright.fabric.placement import fleet, sizes
+from railwright.fabric.placement import sizes
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import gang_sizes, kinds, objects
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
@@ -59,11 +60,11 @@ def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
 
 
 def size(of: views.Pod, *reports: tuple[kinds.SizeKind, dict | views.PodGroup]) -> int:
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     state.upsert_pod(of)
     for kind, tree in reports:
         state.upsert_size(kind, read(kind, tree))
-    return state.gang_size(workload.gang_of(of), seen=1)
+    return state.get_gang_size(workload.gang_of(of), observed=1)
 
 
 def types(**counts: int | None) -> dict:
@@ -205,12 +206,12 @@ def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
 
 def test_what_the_pods_say_is_forgotten_with_the_last_of_them():
     of = recorded("lws-leader")
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     state.upsert_pod(of)
     state.upsert_pod(of)
-    assert state.gang_size(workload.gang_of(of), seen=1) > 1
+    assert state.get_gang_size(workload.gang_of(of), observed=1) > 1
     state.remove_pod(of.metadata.identity)
-    assert state.gang_size(workload.gang_of(of), seen=1) == 1
+    assert state.get_gang_size(workload.gang_of(of), observed=1) == 1
 
 
 GROUPS = (
@@ -222,13 +223,13 @@ GROUPS = (
 
 def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart():
     of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     for kind, each in reversed(GROUPS):
         state.upsert_size(kind, each)
     for (kind, each), expected in zip(GROUPS, (2, 3, 4), strict=True):
-        assert state.gang_size(workload.gang_of(of), seen=1) == expected
+        assert state.get_gang_size(workload.gang_of(of), observed=1) == expected
         state.remove_size(kind, each)
-    assert state.gang_size(workload.gang_of(of), seen=1) == 1
+    assert state.get_gang_size(workload.gang_of(of), observed=1) == 1
 
 
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
@@ -239,15 +240,15 @@ def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
 
 
 def test_a_status_change_of_an_owner_leaves_every_plan_alone():
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8})))
-    before = state.generation
+    before = state.version
     state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8}, status={"succeeded": 1, "active": 7})))
     state.replace_sizes(JOBS, [read(JOBS, obj("j", {"parallelism": 8}))])
     state.remove_size(JOBS, read(JOBS, obj("other", {"parallelism": 8})))
-    assert state.generation == before
+    assert state.version == before
     state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 9})))
-    assert state.generation > before
+    assert state.version > before
 
 
 def test_a_number_that_no_cluster_could_hold_is_cut():
@@ -310,14 +311,14 @@ def test_a_pod_takes_the_overhead_of_its_runtime_class():
             "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
         },
     }
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     state.upsert_pod(msgspec.convert(tree, views.Pod))
     (held,) = state.pods.values()
     assert held.requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
 
 
 def held(**spec) -> dict[str, int]:
-    state = fleet.Fleet()
+    state = cluster_state.ClusterState()
     state.upsert_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, views.Pod))
     (pod,) = state.pods.values()
     return dict(pod.requests)

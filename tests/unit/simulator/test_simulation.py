@@ -147,7 +147,7 @@ def test_railwright_knows_nothing_of_a_job_that_is_gone():
     )
     (chooser,) = made
     assert len(chooser.state.pods) == len(chooser.assumed) == 0
-    assert chooser.state.gang_size("train/job-1", seen=0) == 1
+    assert chooser.state.get_gang_size("train/job-1", observed=0) == 1
 
 
 def test_a_placement_that_could_be_better_comes_with_its_case():

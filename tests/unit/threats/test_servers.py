@@ -48,8 +48,8 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
     known = state.State(assume_seconds=30)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:
-        known.fleet.upsert_node(node(name, "leaf", rails_each=1))
-        known.fleet.upsert_pod(pod(f"holder-{name}", on=name))
+        known.cluster.upsert_node(node(name, "leaf", rails_each=1))
+        known.cluster.upsert_pod(pod(f"holder-{name}", on=name))
     asking = {"metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}}}
     requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
     asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}

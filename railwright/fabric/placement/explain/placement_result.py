@@ -1,0 +1,169 @@
+"""Compares where a gang was placed with what was possible: leaves and modelled bandwidth.
+
+Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
+in rank order. The input is the node of each pod, the node's evaluation when the pod was placed, and the best plan.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import topology
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.explain import diagnosis
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.nodes import node_evaluation
+
+COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
+RAIL_MISSING_ELSEWHERE = "a rail is missing on another pod's node"  # reason for a node that has no degradation itself
+_MAX_NAMED = 3
+_TOLERANCE = 0.005  # smaller differences of bandwidth would be formatted as equal
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """One placed pod of the gang."""
+
+    pod: str  # its name
+    node: str
+    leaf: topology.Domain
+    evaluation: (
+        node_evaluation.NodeEvaluation | None
+    )  # evaluation of the node just before the pod was placed; None if unknown
+
+
+class PlannedPlacement(msgspec.Struct, frozen=True):
+    """The best plan for the whole gang at the time it was planned."""
+
+    leaves: tuple[topology.Domain, ...]
+    bandwidth: planner.Bandwidth
+    upper_bound: planner.Bandwidth
+    is_exact: bool
+    members: int  # unplaced pods when the plan was made
+
+
+class PlacementResult(msgspec.Struct, frozen=True):
+    """The placement of a gang."""
+
+    members: int
+    leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
+    bandwidth: planner.Bandwidth  # modelled
+    causes: tuple[str, ...]  # reasons for less than full bandwidth
+    outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
+
+
+def assess(
+    pods: Sequence[PlacedPod],
+    planned: PlannedPlacement,
+    sizes: Mapping[topology.Domain, int],
+    oversubscription: Sequence[float],
+    links_per_rail: float = 1.0,
+) -> PlacementResult:
+    """Assess the placement of pods given in rank order. `domain_sizes` is the number of nodes of each domain.
+
+    `links_per_rail` is the number of uplinks available to each rail that the gang uses (`bandwidth.links_each`).
+    """
+    slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.evaluation is not None])
+    slowest_crossing, crossings = _find_slowest_crossing(
+        [pod.leaf for pod in pods], sizes, oversubscription, links_per_rail
+    )
+    value = min(slowest_pod, slowest_crossing)
+    why = [
+        *(degradations if slowest_pod <= value + _TOLERANCE else ()),
+        *(crossings if slowest_crossing <= value + _TOLERANCE else ()),
+    ]
+    return PlacementResult(
+        members=len(pods),
+        leaves=Counter(pod.leaf for pod in pods),
+        bandwidth=value,
+        causes=tuple(why) if value < diagnosis.FULL else (),
+        outside_plan=tuple(
+            f"{pod.pod} on {pod.node} ({topology.name_of(pod.leaf)})" for pod in pods if pod.leaf not in planned.leaves
+        ),
+    )
+
+
+def classify(result: PlacementResult, planned: PlannedPlacement) -> str:
+    """Return SPREAD if more leaves are used than necessary, DEGRADED if only bandwidth is lower, else COMPACT."""
+    if len(result.leaves) > len(planned.leaves) > 0:
+        return SPREAD
+    return DEGRADED if result.bandwidth < planned.bandwidth - _TOLERANCE else COMPACT
+
+
+def format_result(result: PlacementResult, planned: PlannedPlacement) -> str:
+    """Format the placement for users."""
+    on = [f"{topology.name_of(leaf)} {count}" for leaf, count in result.leaves.items()]
+    parts = [
+        (
+            f"{result.members} pods run on {_format_leaves(len(on))} ({_join_some(on)}); "
+            f"{len(planned.leaves)} was the minimum"
+        ),
+        f"modelled bandwidth {result.bandwidth:.2f}, best possible {planned.bandwidth:.2f}",
+    ]
+    if not planned.is_exact and planned.upper_bound > planned.bandwidth + _TOLERANCE:
+        parts[-1] += f" (upper bound {planned.upper_bound:.2f})"
+    if result.causes:
+        parts[-1] += f": {_join_some(result.causes)}"
+    if result.outside_plan and classify(result, planned) != COMPACT:
+        parts.append(f"not on the planned leaves: {_join_some(result.outside_plan)}")
+    return "; ".join(parts)
+
+
+def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[planner.Bandwidth, list[str]]:
+    """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
+    capacities = [pod.evaluation.capacity for pod in pods if pod.evaluation]
+    capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
+    common = functools.reduce(
+        lambda one, other: one & other, (capacity.rails for capacity in capacities_with_rails), -1
+    )
+    values = [_compute_pod_bandwidth(capacity, common) for capacity in capacities]
+    worst = min(values, default=1.0)
+    messages = [
+        f"{pod.node}: {', '.join(diagnosis.list_degradations(pod.evaluation)) or RAIL_MISSING_ELSEWHERE}"
+        for pod, value in zip(pods, values, strict=True)
+        if pod.evaluation and value <= worst + _TOLERANCE
+    ]
+    return worst, messages
+
+
+def _compute_pod_bandwidth(capacity: planner.NodeCapacity, rails: int) -> planner.Bandwidth:
+    return capacity.compute_bandwidth(rails) * (capacity.slot_numa_factors[0] if capacity.slot_numa_factors else 1.0)
+
+
+def _find_slowest_crossing(
+    leaves: Sequence[topology.Domain],
+    sizes: Mapping[topology.Domain, int],
+    oversubscription: Sequence[float],
+    links_per_rail: float,
+) -> tuple[planner.Bandwidth, list[str]]:
+    """Return (bandwidth of the slowest uplink crossing, messages for its domains) of a ring in this order."""
+    worst = 1.0
+    messages: list[str] = []
+    for level, ratio in enumerate(oversubscription):
+        domains = [leaf[level:] for leaf in leaves]
+        if ratio <= 1 or len(set(domains)) < 2:
+            continue
+        leaving: Counter[topology.Domain] = Counter()
+        for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
+            leaving[here] += here != following
+        for domain, edges in leaving.items():
+            carried = (
+                bandwidth.uplink(sizes.get(domain, 1), ratio, edges, links_per_rail) if domain and domain[0] else 1.0
+            )
+            if carried < worst - _TOLERANCE:
+                worst, messages = carried, []
+            if carried < diagnosis.FULL and carried <= worst + _TOLERANCE:
+                messages.append(
+                    diagnosis.format_uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links_per_rail)
+                )
+    return worst, messages
+
+
+def _format_leaves(count: int) -> str:
+    return "1 leaf" if count == 1 else f"{count} leaves"
+
+
+def _join_some(items: Sequence[str]) -> str:
+    rest = len(items) - _MAX_NAMED
+    return ", ".join(items[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,349 @@
+"""Selects the fewest and tightest leaves for the unplaced pods of a gang, in the lowest domain that can hold it.
+
+The slots of each leaf and the uplink check are input. The number of leaves is always minimal. Among equal numbers the
+module minimizes spines, then unused slots; exactly if that is affordable (`LeafChoice.is_exact`). Among equally tight
+leaves it prefers those in spines and higher domains with the fewest slots, so that large domains stay free for large
+gangs.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import topology
+
+_MAX_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the promising ones
+_MAX_PRICES = 4  # prices of a leaf that the spine search tries; 1 ms at a thousand leaves
+_MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fit is exact; about 2 ms
+
+Slots = Mapping[topology.Domain, int]
+
+
+class LeafProblem(msgspec.Struct, frozen=True):
+    """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
+
+    remaining: int  # pods to place
+    slots: Slots  # slots of the labelled leaves
+    unsplit_slots: Slots  # slots that use no more NUMA nodes than necessary
+    slots_on_used_nodes: Slots  # such slots on partly used nodes
+    peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
+    uplink_carries: (
+        Callable[[topology.Domain, int], bool] | None
+    )  # (domain, level): uplinks carry a crossing; None: all do
+    next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+
+
+class LeafChoice(msgspec.Struct, frozen=True):
+    """The selected leaves, in the order to fill them."""
+
+    leaves: tuple[topology.Domain, ...]
+    cost: tuple[int, ...]  # lower is better; comparable for one gang only
+    is_exact: bool
+
+
+def fits(problem: LeafProblem) -> bool:
+    """True if the unplaced pods fit."""
+    left = _count_remaining(problem)
+    if left <= 0:
+        return True
+    return any(sum(candidates.values()) >= left for candidates in _list_candidates(problem))
+
+
+def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
+    """Return the best leaves, or None if the unplaced pods do not fit."""
+    left = _count_remaining(problem)
+    peer_leaves = [leaf for leaf in problem.peer_leaves if problem.slots.get(leaf)]
+    if left <= 0:
+        needed = []
+        missing = problem.remaining
+        for leaf in peer_leaves:
+            if missing > 0:
+                needed.append(leaf)
+                missing -= problem.slots[leaf]
+        return LeafChoice(leaves=tuple(needed), cost=(), is_exact=True)
+    best: LeafChoice | None = None
+    above = _sum_higher_domains(problem.slots)
+    for candidates in _list_candidates(problem):
+        if sum(candidates.values()) < left:
+            continue
+        choice = _choose_fewest(left, candidates, problem, above)
+        if best is None or (choice.cost, choice.leaves) < (best.cost, best.leaves):
+            best = choice
+    if best is None:
+        return None
+    return msgspec.structs.replace(best, leaves=(*peer_leaves, *_sort_leaves(best.leaves, problem)))
+
+
+def _count_remaining(problem: LeafProblem) -> int:
+    """Return the number of pods that do not fit on the peers' leaves."""
+    return problem.remaining - sum(problem.slots.get(leaf, 0) for leaf in problem.peer_leaves)
+
+
+def _sum_higher_domains(slots_by_leaf: Slots) -> Slots:
+    """Return the slots of every domain above the leaves."""
+    above: dict[topology.Domain, int] = {}
+    for leaf, slots in slots_by_leaf.items():
+        for level in range(1, len(leaf)):
+            domain = leaf[level:]
+            above[domain] = above.get(domain, 0) + slots
+    return above
+
+
+def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
+    """Yield the candidate leaves without peers, for each domain that may enclose the whole gang, lowest level first.
+
+    Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
+    including the domains of the peers.
+    """
+    depth = max(map(len, problem.slots), default=0)
+    fresh = {leaf: slots for leaf, slots in problem.slots.items() if leaf not in problem.peer_leaves}
+    for level in range(depth + 1):
+        groups: dict[topology.Domain, dict[topology.Domain, int]] = {}
+        for leaf, slots in fresh.items():
+            groups.setdefault(leaf[level:], {})[leaf] = slots
+        peer_domains = {leaf[level:] for leaf in problem.peer_leaves}
+        if len(peer_domains) <= 1:
+            for domain, group in groups.items():
+                if domain and not domain[0]:
+                    continue  # no label, no common domain
+                if not peer_domains or domain in peer_domains:
+                    yield group
+        # at the next level ring edges cross the uplinks of these domains
+        if problem.uplink_carries is not None and level < depth:
+            if not all(problem.uplink_carries(domain, level) for domain in peer_domains if domain and domain[0]):
+                return
+            carrying = {domain for domain in groups if not domain[0] or problem.uplink_carries(domain, level)}
+            fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
+
+
+def _choose_fewest(left: int, candidates: Slots, problem: LeafProblem, above: Slots) -> LeafChoice:
+    order = sorted(candidates.values(), reverse=True)
+    count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= left)
+    if count == 1:
+        return _choose_one(left, candidates, problem, above)
+    chosen, exact = _choose_by_spines(left, count, candidates, problem, above)
+    return LeafChoice(leaves=chosen, cost=_compute_cost(chosen, candidates, problem, left, above), is_exact=exact)
+
+
+def _choose_one(left: int, candidates: Slots, problem: LeafProblem, above: Slots) -> LeafChoice:
+    """Select one leaf: the one that uses the fewest idle nodes, then the tightest."""
+    enough = [leaf for leaf, slots in candidates.items() if slots >= left]
+    best = min(enough, key=lambda leaf: (_compute_cost((leaf,), candidates, problem, left, above), leaf))
+    return LeafChoice(leaves=(best,), cost=_compute_cost((best,), candidates, problem, left, above), is_exact=True)
+
+
+def _compute_cost(
+    chosen: Sequence[topology.Domain], candidates: Slots, problem: LeafProblem, left: int, above: Slots
+) -> tuple[int, ...]:
+    """Return the cost, lower is better.
+
+    Order: leaves, spines, distance to the peers, pods split over NUMA nodes, pods on idle nodes, slots of the leaves,
+    slots of their spines, slots of the domains above.
+    """
+    split = 0
+    if problem.unsplit_slots is not problem.slots:
+        split = max(0, left - sum(problem.unsplit_slots.get(leaf, 0) for leaf in chosen))
+    pods_on_idle_nodes = (
+        max(0, left - sum(problem.slots_on_used_nodes.get(leaf, 0) for leaf in chosen))
+        if problem.slots_on_used_nodes
+        else 0
+    )
+    return (
+        len(chosen),
+        len({_get_spine(leaf) for leaf in (*chosen, *problem.peer_leaves)}),
+        _compute_distance(chosen, problem),
+        split,
+        pods_on_idle_nodes,
+        *_sum_slots(chosen, candidates, above),
+    )
+
+
+def _compute_distance(chosen: Sequence[topology.Domain], problem: LeafProblem) -> int:
+    """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
+    neighbours = [leaf for leaf in (*problem.peer_leaves[:1], problem.next_leaf) if leaf]
+    return (
+        sum(min(topology.distance(neighbour, leaf) for neighbour in neighbours) for leaf in chosen) if neighbours else 0
+    )
+
+
+def _sum_slots(chosen: Sequence[topology.Domain], candidates: Slots, above: Slots) -> tuple[int, ...]:
+    """Return the slots of the leaves, and of the domains of each level above them."""
+    depth = max(map(len, chosen))
+    higher = [sum(above[domain] for domain in {leaf[level:] for leaf in chosen}) for level in range(1, depth)]
+    return (sum(candidates[leaf] for leaf in chosen), *higher)
+
+
+def _get_spine(leaf: topology.Domain) -> topology.Domain:
+    """Return the parent of a leaf, or the leaf itself if the parent has no label."""
+    return leaf[1:] if not leaf[1:] or leaf[1] else leaf
+
+
+def _choose_by_spines(
+    left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots
+) -> tuple[tuple[topology.Domain, ...], bool]:
+    """Return `count` leaves with at least `left` slots in the fewest spines, and True if the search was exact.
+
+    Spines of placed peers are free.
+    """
+    spines: dict[topology.Domain, list[topology.Domain]] = {}
+    for leaf in sorted(candidates, key=lambda leaf: (-candidates[leaf], leaf)):
+        spines.setdefault(_get_spine(leaf), []).append(leaf)
+    if len(spines) == 1:
+        return _choose_tightest(left, count, candidates)
+    peer_spines = {_get_spine(leaf) for leaf in problem.peer_leaves}
+    max_slots = {
+        spine: sum(candidates[leaf] for leaf in spine_leaves[:count]) for spine, spine_leaves in spines.items()
+    }
+    free = [spine for spine in spines if spine in peer_spines]
+    others = sorted(spine for spine in spines if spine not in peer_spines)
+    order = sorted((max_slots[spine] for spine in others), reverse=True)
+    free_slots = sum(max_slots[spine] for spine in free)
+    prices: Sequence[_Price] = ()
+    for size in range(min(count, len(others)) + 1):
+        if free_slots + sum(order[:size]) < left:
+            continue
+        is_enumerable = math.comb(len(others), size) <= _MAX_SPINE_CHOICES
+        if not is_enumerable and not prices:
+            prices = [_price_spines(price, spines, candidates, count) for price in _list_prices(candidates, count)]
+        sets = (
+            itertools.combinations(others, size)
+            if is_enumerable
+            else _list_promising_sets(free, others, size, prices, left)
+        )
+        fitting = (
+            choice
+            for more in sets
+            if sum(max_slots[spine] for spine in (*free, *more)) >= left
+            and (
+                choice := _choose_within(
+                    left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], candidates
+                )
+            )
+        )
+        if is_enumerable:
+            best = min(
+                fitting,
+                key=lambda choice: (_compute_distance(choice[0], problem), *_sum_slots(choice[0], candidates, above)),
+                default=None,
+            )
+        else:
+            best = next(fitting, None)
+        if best is not None:
+            return best[0], best[1] and is_enumerable
+    return _choose_tightest(left, count, candidates)[0], False
+
+
+class _Price(NamedTuple):
+    """The value of each spine if each leaf costs `price` slots (Lagrangian relaxation of the number of leaves)."""
+
+    price: int
+    leaves: int  # number of leaves to choose
+    value_by_spine: Mapping[topology.Domain, int]  # spine -> slots of its leaves above the price
+    order: Sequence[topology.Domain]  # spines, best first
+
+    def compute_upper_bound(self, free: Sequence[topology.Domain], more: Sequence[topology.Domain]) -> int:
+        """Return an upper bound for the slots of `leaves` leaves in these spines, if `more` are the best spines."""
+        return sum(self.value_by_spine[spine] for spine in (*free, *more)) + self.price * self.leaves
+
+
+def _list_prices(candidates: Slots, count: int) -> Sequence[int]:
+    """Return the prices to try: 0, and leaf sizes up to the `count`-th largest leaf."""
+    marginal = sorted(candidates.values(), reverse=True)[count - 1]
+    return [0, *sorted({slots for slots in candidates.values() if slots <= marginal}, reverse=True)[:_MAX_PRICES]]
+
+
+def _price_spines(
+    price: int, spines: Mapping[topology.Domain, Sequence[topology.Domain]], candidates: Slots, count: int
+) -> _Price:
+    value_by_spine = {
+        spine: sum([max(0, candidates[leaf] - price) for leaf in spine_leaves[:count]])
+        for spine, spine_leaves in spines.items()
+    }
+    return _Price(
+        price, count, value_by_spine, sorted(value_by_spine, key=lambda spine: (-value_by_spine[spine], spine))
+    )
+
+
+def _list_promising_sets(
+    free: Sequence[topology.Domain],
+    others: Collection[topology.Domain],
+    size: int,
+    prices: Sequence[_Price],
+    left: int,
+) -> Iterator[Sequence[topology.Domain]]:
+    """Yield promising sets of `size` spines: for each price the best ones, with the last one as small as possible.
+
+    Yield nothing if the upper bound of a price shows that no such set has `left` slots.
+    """
+    allowed = frozenset(others)
+    best = [(price, [spine for spine in price.order if spine in allowed]) for price in prices]
+    if any(price.compute_upper_bound(free, order[:size]) < left for price, order in best):
+        return
+    for _, order in best:
+        for last in reversed(order[size - 1 :]):
+            yield (*order[: size - 1], last)
+
+
+def _choose_within(
+    left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots
+) -> tuple[tuple[topology.Domain, ...], bool] | None:
+    """Return `count` of these leaves with at least `left` slots, or None if there are none."""
+    slots_by_leaf = {leaf: candidates[leaf] for leaf in inside}
+    if sum(sorted(slots_by_leaf.values(), reverse=True)[:count]) < left:
+        return None
+    return _choose_tightest(left, count, slots_by_leaf)
+
+
+def _choose_tightest(left: int, count: int, candidates: Slots) -> tuple[tuple[topology.Domain, ...], bool]:
+    """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves."""
+    order = sorted(candidates, key=lambda leaf: (candidates[leaf], leaf))
+    if len(order) * count > _MAX_EXACT_CELLS:
+        taken = order[:-count:-1] if count > 1 else []
+        missing = left - sum(candidates[leaf] for leaf in taken)
+        rest = order[: len(order) - len(taken)]
+        return (*taken, next(leaf for leaf in rest if candidates[leaf] >= missing)), False
+    # reach[i][k]: bit s is set if k of the first i leaves have s slots in total
+    limit = (1 << (left + candidates[order[-1]] + 1)) - 1
+    reach = [[1] + [0] * count]
+    for leaf in order:
+        slots, last = candidates[leaf], reach[-1]
+        reach.append([1, *(last[k] | (last[k - 1] << slots & limit) for k in range(1, count + 1))])
+    sums = reach[-1][count] >> left
+    if not sums:  # the sum is above the limit: only the largest leaves have enough slots
+        return tuple(order[-count:]), True
+    total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
+    for index in range(len(order) - 1, -1, -1):
+        if k and not reach[index][k] >> total & 1:
+            chosen.append(order[index])
+            total -= candidates[order[index]]
+            k -= 1
+    return tuple(chosen), True
+
+
+def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:
+    """Sort the leaves by spine, large ones first. Leaves closer to the next peer than to the previous one come last."""
+    slots_by_leaf, next_leaf = problem.slots, problem.next_leaf
+    anchor = problem.peer_leaves[0] if problem.peer_leaves else None
+
+    def side(leaf: topology.Domain) -> tuple[bool, int]:
+        near = topology.distance(anchor, leaf) if anchor else 0
+        if anchor and next_leaf and (far := topology.distance(next_leaf, leaf)) < near:
+            return True, -far
+        return False, near
+
+    slots_by_spine: dict[topology.Domain, int] = {}
+    for leaf in chosen:
+        slots_by_spine[_get_spine(leaf)] = slots_by_spine.get(_get_spine(leaf), 0) + slots_by_leaf[leaf]
+    return sorted(
+        chosen,
+        key=lambda leaf: (
+            side(leaf),
+            -slots_by_spine[_get_spine(leaf)],
+            _get_spine(leaf),
+            -slots_by_leaf[leaf],
+            leaf,
+        ),
+    )

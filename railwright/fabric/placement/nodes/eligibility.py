@@ -1,0 +1,75 @@
+"""Checks whether a node that the scheduler did not offer could run a pod.
+
+Implements the checks of kube-scheduler that need only node and pod: readiness, cordon, taints, nodeSelector and
+required node affinity. It applies only to nodes that were not offered, to decide whether they count as capacity for a
+gang.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from railwright.fabric import views
+from railwright.fabric.placement.state import cluster_state
+
+_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+
+
+def is_eligible(node: cluster_state.NodeInfo, spec: views.PodSpec) -> bool:
+    """True if the node is schedulable and the pod tolerates its taints and selects it."""
+    if not node.schedulable:
+        return False
+    if node.taints and any(
+        taint.effect in _REPELLING and not _is_tolerated(taint, spec.tolerations or ()) for taint in node.taints
+    ):
+        return False
+    selector = spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in selector.items()):
+        return False
+    required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+    if not required:
+        return True
+    return any(_matches_term(term, node) for term in required.node_selector_terms or ())
+
+
+def _is_tolerated(taint: views.Taint, tolerations: Sequence[views.Toleration]) -> bool:
+    return any(
+        toleration.effect in ("", taint.effect)
+        and (
+            (toleration.operator == "Exists" and toleration.key in ("", taint.key))
+            or (toleration.operator != "Exists" and (toleration.key, toleration.value) == (taint.key, taint.value))
+        )
+        for toleration in tolerations
+    )
+
+
+def _matches_term(term: views.NodeSelectorTerm, node: cluster_state.NodeInfo) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)
+    fields = {"metadata.name": node.name}
+    return all(_matches(requirement, node.labels) for requirement in term.match_expressions or ()) and all(
+        _matches(requirement, fields) for requirement in term.match_fields or ()
+    )
+
+
+def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
+    test = _OPERATORS.get(requirement.operator)
+    return test is not None and test(labels.get(requirement.key), requirement.values or [])
+
+
+def _build_comparison(compare: Callable[[int, int], bool]) -> Callable[[str | None, Sequence[str]], bool]:
+    def test(value: str | None, values: Sequence[str]) -> bool:
+        try:
+            return value is not None and bool(values) and compare(int(value), int(values[0]))
+        except ValueError:
+            return False
+
+    return test
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": _build_comparison(lambda value, bound: value > bound),
+    "Lt": _build_comparison(lambda value, bound: value < bound),
+}

@@ -1,0 +1,193 @@
+"""Reads NodeResourceTopology reports and predicts which pods kubelet's topology manager rejects.
+
+Decides whether a report is current, and applies the rules of the reported policy and scope to devices, as in Kubernetes
+1.34 (pkg/kubelet/cm/topologymanager, pkg/kubelet/cm/devicemanager/topology_hints.go). CPUs and memory are not modelled:
+kubelet may still reject a pod because of exclusive CPUs on another NUMA node.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from railwright.fabric import resources, views
+from railwright.fabric.placement.nodes import numa
+
+RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"
+_STRICT = frozenset({RESTRICTED, SINGLE_NUMA_NODE})
+CONTAINER, POD = "container", "pod"
+
+# values of the deprecated topologyPolicies (noderesourcetopology-api v1alpha2/types.go); other values reject no pod
+_DEPRECATED: Mapping[str, tuple[str, str]] = {
+    "SingleNUMANode": (SINGLE_NUMA_NODE, CONTAINER),
+    "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, CONTAINER),
+    "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, POD),
+    "Restricted": (RESTRICTED, CONTAINER),
+    "RestrictedContainerLevel": (RESTRICTED, CONTAINER),
+    "RestrictedPodLevel": (RESTRICTED, POD),
+}
+
+
+def is_current(
+    report: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
+) -> bool:
+    """True if the report is newer than the last binding on the node. `bound` has (time, requests) of the bound pods.
+
+    Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
+    so a report of the same second is not newer. A report with fewer used devices than the pods request is not current
+    either: it is older, or its exporter does not count them. If a time is missing (a snapshot without managed fields),
+    only the used devices count. Pass only pods that request devices of these names.
+    """
+    left, allocatable = (
+        _sum_by_resource(numa.read_available_zones(report, names)),
+        _sum_by_resource(numa.read_allocatable_zones(report, names)),
+    )
+    if any(
+        allocatable[name] - left[name] < sum(requests.get(name, 0) for _, requests in bound) for name in allocatable
+    ):
+        return False
+    last, written = max((bound_at for bound_at, _ in bound), default=""), report.written_at
+    return not last or not written or written > last
+
+
+def is_exact(
+    report: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
+) -> bool:
+    """True if the report is current and its used devices are exactly those of the bound pods.
+
+    If more devices are used, a pod has terminated since, or devices are unhealthy: they may become free at any moment.
+    """
+    left, allocatable = (
+        _sum_by_resource(numa.read_available_zones(report, names)),
+        _sum_by_resource(numa.read_allocatable_zones(report, names)),
+    )
+    exact = all(
+        allocatable[name] - left[name] == sum(requests.get(name, 0) for _, requests in bound) for name in allocatable
+    )
+    return exact and is_current(report, bound, names)
+
+
+def read_topology_manager(report: views.NodeResourceTopology) -> tuple[str, str]:
+    """Return (policy, scope) of the node's topology manager as in kubelet's configuration; policy "" if unknown."""
+    policy, scope = _DEPRECATED.get(next(iter(report.topology_policies or ()), ""), ("", CONTAINER))
+    attributes = report.attributes
+    return attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
+
+
+def is_strict(report: views.NodeResourceTopology) -> bool:
+    """True if the node's topology manager can reject pods. With `none` and `best-effort` it admits every pod."""
+    return read_topology_manager(report)[0] in _STRICT
+
+
+def list_container_demands(spec: views.PodSpec, demand: numa.NumaDemand) -> tuple[numa.NumaDemand, ...]:
+    """Return the device requests of each container in kubelet's order: sidecars, then app containers.
+
+    Other init containers are left out, because kubelet reuses their devices for the app containers.
+    """
+    sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
+    demands = []
+    for container in (*sidecars, *spec.containers):
+        requests = resources.amounts(container.requests)
+        accelerators, pools = (
+            tuple((name, requests[name]) for name, _ in side if requests.get(name, 0) > 0)
+            for side in (demand.accelerators, demand.pools)
+        )
+        if accelerators or pools:
+            demands.append(numa.NumaDemand(accelerators, pools))
+    return tuple(demands)
+
+
+def find_admission_error(
+    report: views.NodeResourceTopology,
+    zones: numa.Zones,
+    demand: numa.NumaDemand,
+    container_demands: Sequence[numa.NumaDemand] = (),
+) -> str:
+    """Return kubelet's admission error for the pod (TopologyAffinityError) with the fix, or "" if there is none.
+
+    `zones` are the free devices. `containers` are the requests of each container, for scope "container"; without them
+    the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
+    """
+    policy, scope = read_topology_manager(report)
+    if policy not in _STRICT:
+        return ""
+    names = {name for name, _ in (*demand.accelerators, *demand.pools)}
+    devices, known = _map_by_number(numa.read_capacity_zones(report, names)), _map_by_number(zones)
+    free = {node: dict(known.get(node, {})) for node in devices}
+    known_names = _list_names(devices) & _list_names(known)
+    for container_demand in container_demands if container_demands and scope == CONTAINER else (demand,):
+        demanded = [
+            (name, amount)
+            for name, amount in (*container_demand.accelerators, *container_demand.pools)
+            if name in known_names and amount
+        ]
+        nodes, reason = _find_affinity(policy, demanded, devices, free) if demanded else ((), "")
+        if reason:
+            return (
+                f"railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
+                f"{policy}, scope {scope}, and {reason}; "
+                "request fewer devices or set topologyManagerPolicy: best-effort"
+            )
+        _take(demanded, nodes, free)
+    return ""
+
+
+_Nodes = dict[int, dict[str, int]]
+
+
+def _find_affinity(
+    policy: str, demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
+) -> tuple[tuple[int, ...], str]:
+    """Return (NUMA nodes that all resources would be allocated from, ""), or ((), the reason why there are none)."""
+    zones_by_resource = {
+        name: 1 if policy == SINGLE_NUMA_NODE else _count_min_zones(name, amount, devices) for name, amount in demanded
+    }
+    if len(set(zones_by_resource.values())) > 1:
+        needs = ", ".join(f"{_format_amount(name, amount)} on {zones_by_resource[name]}" for name, amount in demanded)
+        return (), f"the resources need different numbers of NUMA nodes ({needs}), which {policy} rejects"
+    size = next(iter(zones_by_resource.values()))
+    zones_with_devices = [node for node in free if any(free[node].get(name, 0) > 0 for name, _ in demanded)]
+    others = sorted(free.keys() - zones_with_devices)[:size]  # equivalent NUMA nodes: limits the number of combinations
+    for nodes in itertools.combinations(sorted([*zones_with_devices, *others]), size):
+        if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in demanded):
+            return nodes, ""
+    together = ", ".join(_format_amount(name, amount) for name, amount in demanded)
+    free_text = "; ".join(
+        f"node {node}: {', '.join(_format_amount(name, here.get(name, 0)) for name, _ in demanded)}"
+        for node, here in sorted(free.items())
+    )
+    where = "no NUMA node has" if size == 1 else f"no {size} NUMA nodes have"
+    return (), f"{where} {together} free together (free: {free_text})"
+
+
+def _count_min_zones(name: str, amount: int, devices: _Nodes) -> int:
+    """Return the number of NUMA nodes that the request needs on an empty node: kubelet prefers hints of this size."""
+    totals = itertools.accumulate(sorted((here.get(name, 0) for here in devices.values()), reverse=True))
+    return next((size for size, total in enumerate(totals, start=1) if total >= amount), len(devices))
+
+
+def _take(demanded: Iterable[tuple[str, int]], nodes: Iterable[int], free: _Nodes) -> None:
+    for name, amount in demanded:
+        left = amount
+        for node in nodes:
+            used = min(left, free[node].get(name, 0))
+            free[node][name] = free[node].get(name, 0) - used
+            left -= used
+
+
+def _list_names(nodes: _Nodes) -> set[str]:
+    return {name for here in nodes.values() for name in here}
+
+
+def _map_by_number(zones: numa.Zones) -> _Nodes:
+    return {zone.node: dict(zone.free) for zone in zones}
+
+
+def _sum_by_resource(zones: numa.Zones) -> Mapping[str, int]:
+    sums: dict[str, int] = {}
+    for zone in zones:
+        for name, amount in zone.free:
+            sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+def _format_amount(name: str, amount: int) -> str:
+    return f"{amount // resources.UNIT} {name}"

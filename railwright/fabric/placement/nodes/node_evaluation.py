@@ -1,0 +1,293 @@
+"""Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
+
+The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
+node, the modelled bandwidth per slot, and the inputs of all score terms except locality.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import resources
+from railwright.fabric.placement import bandwidth, rails
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.nodes import numa, scheduling_signature
+
+MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
+
+
+class NodeFacts(NamedTuple):
+    """Node state that determines its evaluation. Amounts in milli-units, in the order of the signature's `devices`."""
+
+    eligible: bool
+    shape: str
+    fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MOST_MEMBERS
+    free: tuple[int, ...]
+    allocatable: tuple[int, ...]
+    capacity: tuple[int, ...]
+    # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
+    peer_usage: tuple[int, ...]
+    zones: numa.Zones
+    allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
+    admission_error: str  # kubelet's admission error for such a pod; "" if there is none
+    is_never_admissible: bool  # kubelet would reject the pod even on the empty node
+    used_elsewhere: tuple[
+        int, ...
+    ] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
+
+
+class PoolAvailability(msgspec.Struct, frozen=True):
+    """Availability of one device pool on a node. Amounts in milli-units."""
+
+    need: rails.Need
+    free: int
+    allocatable: int
+    capacity: int
+
+    @property
+    def is_sufficient(self) -> bool:
+        """True if enough devices are free."""
+        return self.free >= self.need.amount
+
+    @property
+    def is_possible(self) -> bool:
+        """True if the node has enough allocatable devices; otherwise waiting does not help."""
+        return self.allocatable >= self.need.amount > 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if all devices of the plugin are allocatable."""
+        return self.allocatable >= self.capacity
+
+
+class NodeEvaluation(msgspec.Struct, frozen=True):
+    """The evaluation of one node class for one scheduling signature."""
+
+    facts: NodeFacts
+    demand: numa.NumaDemand
+    pools: tuple[PoolAvailability, ...]
+    numa_assignments: tuple[
+        numa.NumaAssignment, ...
+    ]  # NUMA assignments of one pod after another; () if the layout is unknown
+    capacity: planner.NodeCapacity
+    refusal: str  # message for the user if the node is filtered; "" if the pod fits
+    is_unresolvable: bool  # the pod would not fit even if all other pods left the node
+    is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
+    usage: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, requested by this pod)
+
+    @property
+    def available_rails(self) -> int:
+        """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
+        if not self.pools:
+            return planner.ALL_RAILS
+        there = [pool.allocatable > 0 for pool in self.pools for _ in pool.need.rails]
+        return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
+
+
+def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
+    """Evaluate nodes with these facts."""
+    pools = _list_pools(signature, facts)
+    refusal, unresolvable = _find_refusal(signature, facts, pools)
+    slots = min(facts.fits_by_other_resources, *(_count_slots(signature, facts)), MAX_SLOTS_PER_NODE)
+    numa_assignments = numa.assign_all(facts.zones, signature.full_demand, slots) if facts.zones and slots else ()
+    return NodeEvaluation(
+        facts=facts,
+        demand=signature.full_demand,
+        pools=pools,
+        numa_assignments=numa_assignments,
+        capacity=_build_capacity(
+            signature, facts, pools, numa_assignments, 0 if refusal or not facts.eligible else slots
+        ),
+        refusal=refusal,
+        is_unresolvable=unresolvable,
+        is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
+        usage={
+            name: (free, allocatable, signature.requests.get(name, 0))
+            for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
+            if signature.requests.get(name, 0) > 0
+        },
+    )
+
+
+def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
+    offset = len(signature.devices) - len(signature.needs)
+    return tuple(
+        PoolAvailability(
+            need=need,
+            free=facts.free[offset + index],
+            allocatable=facts.allocatable[offset + index],
+            capacity=facts.capacity[offset + index],
+        )
+        for index, need in enumerate(signature.needs)
+    )
+
+
+def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> list[int]:
+    """Return the slots by each requested device. Rails needed only by record, annotation or policy are no limit."""
+    return [
+        max(0, free // signature.requests[name])
+        for name, free in zip(signature.devices, facts.free, strict=True)
+        if signature.requests.get(name, 0) > 0
+    ]
+
+
+def _build_capacity(
+    signature: scheduling_signature.SchedulingSignature,
+    facts: NodeFacts,
+    pools: tuple[PoolAvailability, ...],
+    numa_assignments: tuple[numa.NumaAssignment, ...],
+    slots: int,
+) -> planner.NodeCapacity:
+    shares = _compute_shares(signature, facts, pools)
+    crowded_shares = (
+        ()
+        if signature.is_single_pod
+        else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
+    )
+    is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
+    if signature.fabric.placement.numa == "ignore" or not numa_assignments:
+        slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
+    else:
+        slot_numa_factors = tuple(
+            sorted(
+                (_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]), reverse=True
+            )
+        )
+        unsplit_slots = _count_unsplit_slots(signature, facts, numa_assignments[:slots])
+    return planner.NodeCapacity(
+        shape=facts.shape,
+        rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
+        shares=shares,
+        slot_numa_factors=slot_numa_factors,
+        is_idle=is_idle,
+        unsplit_slots=unsplit_slots,
+        crowded_shares=crowded_shares if any(each != shares for each in crowded_shares) else (),
+    )
+
+
+def _count_unsplit_slots(
+    signature: scheduling_signature.SchedulingSignature,
+    facts: NodeFacts,
+    numa_assignments: tuple[numa.NumaAssignment, ...],
+) -> int:
+    """Return the slots that use no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
+    demand = (
+        numa.NumaDemand(accelerators=signature.full_demand.accelerators, pools=())
+        if signature.is_single_pod
+        else signature.full_demand
+    )
+    if signature.is_single_pod:
+        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments))
+    ideal = numa.assign(facts.allocatable_zones, demand)
+    min_zones = len(ideal.zones) if ideal else len(facts.zones)
+    return sum(1 for assignment in numa_assignments if len(assignment.zones) <= min_zones)
+
+
+def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, assignment: numa.NumaAssignment) -> float:
+    """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
+    rail_devices = sum(amount for _, amount in signature.full_demand.pools) // resources.UNIT
+    if assignment.is_aligned or not rail_devices:
+        return 1.0
+    return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
+
+
+def _compute_shares(
+    signature: scheduling_signature.SchedulingSignature,
+    facts: NodeFacts,
+    pools: tuple[PoolAvailability, ...],
+    further_pods: int = 1,
+) -> tuple[float, ...]:
+    """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
+
+    Pods share NICs with each other, with peers and with other jobs. Degraded rails count less.
+    """
+    rail_count = sum(len(pool.need.rails) for pool in pools)
+    offset = len(signature.devices) - len(signature.needs)
+    shares: list[float] = []
+    for index, pool in enumerate(pools):
+        count = len(pool.need.rails)
+        others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
+        rail_bandwidth = bandwidth.rail(bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy))
+        free_share = min(1.0, max(0, pool.free) / pool.need.amount)
+        shares.extend([rail_bandwidth * free_share / rail_count] * count)
+    return tuple(shares)
+
+
+def _count_pods_per_nic(
+    pool: PoolAvailability, peer_usage: int, signature: scheduling_signature.SchedulingSignature, further_pods: int
+) -> int:
+    """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
+    nics = sum(1 for rail in signature.fabric.rails if rail.resource == pool.need.resource) or 1
+    one_pod_per_nic = nics * max(1, signature.fabric.devices_per_rail) * resources.UNIT  # one pod on every NIC
+    is_requested = signature.requests.get(pool.need.resource, 0) > 0
+    others = max(0, pool.allocatable - pool.free - (peer_usage if is_requested else 0))
+    gang = peer_usage + further_pods * pool.need.amount
+    if pool.need.amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
+        gang = gang * one_pod_per_nic // pool.need.amount
+    return max(1, -(-(others + gang) // one_pod_per_nic))
+
+
+def _find_refusal(
+    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts, pools: tuple[PoolAvailability, ...]
+) -> tuple[str, bool]:
+    """Return (message, True if waiting cannot help) by docs/interface.md 7.3; message "" if the pod fits."""
+    placement = signature.fabric.placement
+    refusal = _find_rails_refusal(pools) if placement.rails == "required" else ("", False)
+    if not refusal[0] and facts.used_elsewhere:
+        refusal = _find_promised_refusal(signature, facts), False
+    if not refusal[0] and placement.numa == "required":
+        refusal = _find_numa_refusal(signature, facts)
+    return refusal if refusal[0] else (facts.admission_error, facts.is_never_admissible)
+
+
+def _find_promised_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> str:
+    """Return a message if a requested device is free except for an assumed pod of another scheduler, else "".
+
+    Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
+    """
+    for name, free, used_elsewhere in zip(signature.devices, facts.free, facts.used_elsewhere, strict=True):
+        amount = signature.requests.get(name, 0)
+        if free < amount <= free + used_elsewhere:
+            label = next((need.label for need in signature.needs if need.resource == name), name)
+            return format_promised_elsewhere(label, name, free, amount)
+    return ""
+
+
+def format_promised_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> str:
+    """Format the message that a device is allocated to an unbound pod of another scheduler; amounts in milli-units."""
+    at = f" of {node}" if node else ""
+    amounts = f"{max(0, free) // resources.UNIT} {resource} left, {needed // resources.UNIT} needed"
+    return f"railwright: {label}{at} is promised to a pod of another scheduler that is not bound yet: {amounts}"
+
+
+def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> tuple[str, bool]:
+    busy = ""
+    for pool in pools:
+        needed = pool.need.amount // resources.UNIT
+        if not pool.is_possible:
+            allocatable = pool.allocatable // resources.UNIT
+            resource = pool.need.resource
+            amounts = f"{needed} {resource} needed, {allocatable} allocatable"
+            return f"railwright: the node cannot give {pool.need.label}: {amounts}", True
+        if not pool.is_sufficient and not busy:
+            left = max(0, pool.free // resources.UNIT)
+            busy = (
+                f"railwright: {pool.need.label} is busy: {left} of {pool.allocatable // resources.UNIT} "
+                f"{pool.need.resource} free, {needed} needed"
+            )
+    return busy, False
+
+
+def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[str, bool]:
+    demand = signature.full_demand
+    if not facts.zones or not demand.accelerators or not demand.pools:
+        return "", False
+    best = numa.assign(facts.zones, demand)
+    if best is None or not best.is_aligned:
+        ideal = numa.assign(facts.allocatable_zones, demand)
+        never = ideal is None or not ideal.is_aligned
+        when = "on this kind of node" if never else "free now"
+        message = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
+        return f"{message} (placement.numa: required)", never
+    return "", False

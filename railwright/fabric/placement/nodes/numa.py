@@ -1,0 +1,271 @@
+"""Computes free devices per NUMA node of a node, and the best NUMA assignment of a pod.
+
+Devices are located by a node shape or a NodeResourceTopology; bound pods are subtracted by the rule of
+docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `kubelet_admission` has the rules
+of kubelet's topology manager, `gpu_nic_pairs` the search for the best split.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import resources, views
+from railwright.fabric.placement.nodes import gpu_nic_pairs
+from railwright.fabric.policy import model
+
+ResourceCounts = tuple[tuple[str, int], ...]
+"""(resource, milli-units), sorted by resource."""
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """Devices of one NUMA node: accelerators and rail resources. An amount of 0 means present, but in use or dead."""
+
+    node: int
+    free: ResourceCounts
+
+
+Zones = tuple[Zone, ...]
+"""The NUMA nodes of a node by number; () if the layout is unknown."""
+
+
+class NumaDemand(msgspec.Struct, frozen=True):
+    """The devices that one pod or container needs."""
+
+    accelerators: ResourceCounts
+    pools: ResourceCounts  # resources of its rails
+
+
+class NumaAssignment(msgspec.Struct, frozen=True):
+    """The NUMA assignment of one pod.
+
+    A resource that no NUMA node lists has no known location: its devices count as local and are not in `taken`. Whether
+    the node has them at all is checked with the rails.
+    """
+
+    is_aligned: bool  # each rail is on the NUMA node of the accelerators it serves
+    local: int  # number of rail devices that are
+    taken: Zones  # devices of each NUMA node that the pod uses
+    zones: tuple[int, ...]  # numbers of these NUMA nodes
+
+
+# --- where devices are ------------------------------------------------------------------------------------
+
+
+def build_zones_from_shape(
+    shape: model.NodeShape, rails: Sequence[model.Rail], allocatable: resources.Amounts, accelerators: Sequence[str]
+) -> Zones:
+    """Return the allocatable devices of each NUMA node by the node shape; () if the shape has no NUMA layout.
+
+    The allocatable amount of a resource is divided in proportion to the GPUs, or to the rails that use the resource, of
+    each NUMA node. A dead rail (allocatable 0 or absent) is listed with 0; a rail that the shape lacks is not listed.
+    """
+    numa = sorted(shape.numa, key=lambda each: each.node)
+    weights = {name: [len(each.gpus) for each in numa] for name in accelerators if name in allocatable}
+    for resource in dict.fromkeys(rail.resource for rail in rails if rail.resource):
+        drawing = {rail.name for rail in rails if rail.resource == resource}
+        weights[resource] = [len(drawing.intersection(each.rails)) for each in numa]
+    free: list[dict[str, int]] = [{} for _ in numa]
+    for resource, by in weights.items():
+        for here, share, weight in zip(free, _divide(allocatable.get(resource, 0), by), by, strict=True):
+            if weight:
+                here[resource] = share
+    return _build_zones((each.node, here) for each, here in zip(numa, free, strict=True))
+
+
+def read_available_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+    """Return the reported available amounts of these resources, by zones of type Node."""
+    return _read_zones(report, names, lambda each: each.available if each.available is not None else each.allocatable)
+
+
+def read_allocatable_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+    """Return the reported allocatable amounts, as if no pod used them."""
+    return _read_zones(report, names, lambda each: each.allocatable)
+
+
+def read_capacity_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+    """Return the reported capacity, including unhealthy devices."""
+    return _read_zones(report, names, lambda each: each.capacity or each.allocatable)
+
+
+def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
+    """Add resources missing from `zones` using `other_zones`; exporters may omit some."""
+    names = {name for zone in zones for name, _ in zone.free}
+    free = {zone.node: dict(zone.free) for zone in zones}
+    for zone in other_zones:
+        free.setdefault(zone.node, {}).update((name, amount) for name, amount in zone.free if name not in names)
+    return _build_zones(free.items())
+
+
+def _read_zones(
+    report: views.NodeResourceTopology, names: Collection[str], amount: Callable[[views.ZoneResource], views.Written]
+) -> Zones:
+    zones: dict[int, dict[str, int]] = {}
+    for zone in report.zones:
+        node = get_number(zone)
+        if node is not None and node not in zones:
+            written = {each.name: amount(each) for each in zone.resources if each.name in names}
+            zones[node] = {name: max(0, milli) for name, milli in resources.amounts(written).items()}
+    return _build_zones(zones.items())
+
+
+_NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
+
+
+def get_number(zone: views.TopologyZone) -> int | None:
+    """Return the number of a NUMA node, or None for other zones (sockets, dies)."""
+    match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None
+    return int(match[1]) if match else None
+
+
+def _build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
+    built = tuple(Zone(node, tuple(sorted(free.items()))) for node, free in sorted(zones, key=lambda each: each[0]))
+    return built if any(zone.free for zone in built) else ()
+
+
+def _divide(amount: int, weights: Sequence[int]) -> Sequence[int]:
+    """Divide whole devices by weight; the remainder goes to the largest fractions, on ties to the lowest index."""
+    total, devices = sum(weights), amount // resources.UNIT
+    if not total:
+        return [0] * len(weights)
+    shares = [devices * weight // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda at: (-(devices * weights[at] % total), at))
+    for at in by_remainder[: devices - sum(shares)]:
+        shares[at] += 1
+    return [share * resources.UNIT for share in shares]
+
+
+# --- what is taken ----------------------------------------------------------------------------------------
+
+
+def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones:
+    """Subtract what bound pods use from `zones` (docs/interface.md 7.4). The result does not depend on pod order.
+
+    A pod is charged to the NUMA node of its rails, otherwise to the lowest one that fits it. A pod that needs several
+    NUMA nodes is charged aligned if possible, otherwise with the most local rails. Amounts never drop below 0. Pods
+    with rails on one NUMA node only are charged first, then larger pods before smaller ones.
+    """
+    names = {name for zone in zones for name, _ in zone.free}
+    pods = (
+        tuple(sorted((name, held_) for name, held_ in pod.items() if name in names and held_ > 0)) for pod in requests
+    )
+    return _subtract_usage(zones, tuple(sorted(pod for pod in pods if pod)))
+
+
+@functools.lru_cache(maxsize=4096)  # many nodes have the same shape and the same pods
+def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
+    homes: dict[str, int] = {}
+    for zone in zones:
+        for name, _ in zone.free:
+            homes[name] = homes.get(name, 0) + 1
+
+    def order(pod: ResourceCounts) -> tuple[bool, int]:
+        return all(homes[name] > 1 for name, _ in pod), -sum(amount for _, amount in pod)
+
+    for pod in sorted(pods, key=order):
+        zones = subtract_zones(zones, _find_usage(zones, pod))
+    return zones
+
+
+def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
+    """Return what a pod uses of each zone, limited to what is not charged to other pods."""
+    free = [dict(zone.free) for zone in zones]
+    there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
+    there.sort(key=lambda each: -each[1])  # accelerators are not marked: the resource with most devices counts as such
+    order = _list_zones_with(free, there)
+    rows = _build_rows(free, order, there)
+    split = gpu_nic_pairs.find_best_split(rows[:1], rows[1:], len(order)) if order else None
+    return _build_taken([zones[at].node for at in order], there, split.allocation) if split else ()
+
+
+def subtract_zones(zones: Zones, taken: Zones) -> Zones:
+    """Subtract `taken` from the zones; amounts never drop below 0."""
+    by = {zone.node: dict(zone.free) for zone in taken}
+    return tuple(
+        Zone(zone.node, tuple((name, max(0, amount - gone.get(name, 0))) for name, amount in zone.free))
+        if (gone := by.get(zone.node))
+        else zone
+        for zone in zones
+    )
+
+
+# --- where a pod goes -------------------------------------------------------------------------------------
+
+
+def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
+    """Return the best NUMA assignment of a pod, or None if its devices are not free.
+
+    Aligned if possible, otherwise with the most local rails; then on the fewest NUMA nodes; then on those with the
+    least free devices, so that idle NUMA nodes stay idle. A pod without rails, or without accelerators, is aligned
+    wherever it fits. So is any pod if the layout is unknown.
+    """
+    free = [dict(zone.free) for zone in zones]
+    gpus, rails = _select_listed(free, demand.accelerators), _select_listed(free, demand.pools)
+    unlisted = _count_devices(demand.pools) - _count_devices(rails)
+    if not gpus and not rails:
+        return NumaAssignment(is_aligned=True, local=unlisted, taken=(), zones=())
+
+    def fullness(at: int) -> tuple[int, int, int]:
+        here = free[at]
+        return sum(here.get(name, 0) for name, _ in gpus), sum(here.get(name, 0) for name, _ in rails), at
+
+    demanded = gpus + rails
+    enough = [at for at, here in enumerate(free) if all(here.get(name, 0) >= amount for name, amount in demanded)]
+    if enough:  # an assignment to one NUMA node is always best
+        node = zones[min(enough, key=fullness) if len(enough) > 1 else enough[0]].node
+        alone = Zone(node, tuple(sorted(demanded)))
+        return NumaAssignment(is_aligned=True, local=_count_devices(demand.pools), taken=(alone,), zones=(node,))
+    order = sorted(_list_zones_with(free, demanded), key=fullness)
+    split = (
+        gpu_nic_pairs.find_best_split(_build_rows(free, order, gpus), _build_rows(free, order, rails), len(order))
+        if order
+        else None
+    )
+    if split is None:
+        return None
+    taken = _build_taken([zones[at].node for at in order], (*gpus, *rails), split.allocation)
+    return NumaAssignment(split.is_aligned, split.local + unlisted, taken, tuple(zone.node for zone in taken))
+
+
+def assign_all(zones: Zones, demand: NumaDemand, limit: int) -> tuple[NumaAssignment, ...]:
+    """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit."""
+    assignments: list[NumaAssignment] = []
+    while len(assignments) < limit and (assignment := assign(zones, demand)):
+        assignments.append(assignment)
+        zones = subtract_zones(zones, assignment.taken)
+    return tuple(assignments)
+
+
+def _select_listed(free: Sequence[Mapping[str, int]], demand: ResourceCounts) -> list[tuple[str, int]]:
+    """Return the demand for resources that at least one NUMA node lists."""
+    return [(name, amount) for name, amount in demand if amount > 0 and any(name in here for here in free)]
+
+
+def _list_zones_with(free: Sequence[Mapping[str, int]], demand: Sequence[tuple[str, int]]) -> list[int]:
+    """Return the indexes of zones that have any of it. A Grace-Blackwell node reports dozens, most with memory only."""
+    return [at for at, here in enumerate(free) if any(here.get(name, 0) > 0 for name, _ in demand)]
+
+
+def _count_devices(demand: Iterable[tuple[str, int]]) -> int:
+    return sum(-(-amount // resources.UNIT) for _, amount in demand)
+
+
+def _build_rows(
+    free: Sequence[Mapping[str, int]], order: Sequence[int], demand: Sequence[tuple[str, int]]
+) -> tuple[gpu_nic_pairs.DeviceRow, ...]:
+    """Return demand and free devices of each resource as rows for `gpu_nic_pairs`, zones in the given order."""
+    rows = []
+    for name, amount in demand:
+        devices = -(-amount // resources.UNIT)
+        rows.append((devices, tuple([min(devices, free[at].get(name, 0) // resources.UNIT) for at in order])))
+    return tuple(rows)
+
+
+def _build_taken(nodes: Sequence[int], demand: Sequence[tuple[str, int]], allocation: Sequence[Sequence[int]]) -> Zones:
+    zones = []
+    for at, node in enumerate(nodes):
+        here = [(name, row[at] * resources.UNIT) for (name, _), row in zip(demand, allocation, strict=True) if row[at]]
+        if here:
+            zones.append((node, tuple(sorted(here))))
+    return tuple(Zone(*each) for each in sorted(zones))

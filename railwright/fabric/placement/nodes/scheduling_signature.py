@@ -1,0 +1,80 @@
+"""The scheduling signature of a pod: everything that determines the evaluation of a node for it.
+
+Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
+"""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from railwright.fabric import resources, views
+from railwright.fabric.placement import bandwidth, rails, scheduling_request
+from railwright.fabric.placement.nodes import kubelet_admission, numa
+from railwright.fabric.policy import model, presets
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SchedulingSignature(msgspec.Struct, frozen=True):
+    """The scheduling signature of equal pods under one policy."""
+
+    key: Hashable
+    spec: views.PodSpec  # only node selector, tolerations and affinity are used
+    fabric: model.Fabric
+    domains: tuple[str, ...]
+    shapes: tuple[model.NodeShape, ...]
+    accelerators: tuple[str, ...]  # the policy's resource names
+    needs: tuple[rails.Need, ...]
+    requests: resources.Amounts
+    devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
+    full_demand: numa.NumaDemand  # needed devices, requested or not
+    requested_demand: numa.NumaDemand  # requested devices, which kubelet allocates
+    container_demands: tuple[
+        numa.NumaDemand, ...
+    ]  # requested devices by container; () if the policy ignores NUMA nodes
+    is_single_pod: bool  # single-pod job, which fills partly used nodes first
+
+    @property
+    def links(self) -> float:
+        """Return the number of uplinks available to each rail that such a pod uses."""
+        each = max(1, self.fabric.devices_per_rail) * resources.UNIT
+        used = sum(min(len(need.rails), -(-need.amount // each)) for need in self.needs)
+        bundled = presets.uplinks(self.fabric.placement) == "bundle"
+        return bandwidth.links_each(len(self.fabric.rails), used, bundled=bundled)
+
+
+def build_signature(
+    request: scheduling_request.SchedulingRequest, requests: resources.Amounts, *, is_single_pod: bool
+) -> SchedulingSignature:
+    """Build the signature of pods with these requests in the requesting pod's gang."""
+    spec = request.spec
+    needs = request.needs if requests is request.requests else rails.requested(requests, request.fabric.rails)
+    accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
+    pools = tuple(need.resource for need in needs)
+    constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
+    sorted_requests = tuple(sorted(requests.items()))
+    accelerators = tuple((name, requests[name]) for name in accelerator_names)
+    full_demand = numa.NumaDemand(
+        accelerators=accelerators, pools=tuple((need.resource, need.amount) for need in needs)
+    )
+    requested = numa.NumaDemand(
+        accelerators, tuple((name, requests[name]) for name in pools if requests.get(name, 0) > 0)
+    )
+    ignored = request.fabric.placement.numa == "ignore"
+    containers = () if ignored else kubelet_admission.list_container_demands(spec, requested)
+    fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.domains)
+    return SchedulingSignature(
+        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod),
+        spec=spec,
+        fabric=request.fabric,
+        domains=request.domains,
+        shapes=request.shapes,
+        accelerators=request.accelerators,
+        needs=needs,
+        requests=requests,
+        devices=(*accelerator_names, *pools),
+        full_demand=full_demand,
+        requested_demand=requested,
+        container_demands=containers,
+        is_single_pod=is_single_pod,
+    )

@@ -1,0 +1,111 @@
+"""A scheduling request: the pod, its gang and the candidate nodes.
+
+The requests of Volcano and kube-scheduler are both translated into this type. Placement does not depend on the
+protocol.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import resources, views, workload
+from railwright.fabric.placement import rails
+from railwright.fabric.policy import model, presets
+
+Pools = Mapping[tuple[str, str], str]
+"""(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses."""
+
+
+class NodeOffer(msgspec.Struct, frozen=True):
+    """The scheduler's own view of the free resources of a node, in its running session.
+
+    All amounts exclude what assumed pods of other schedulers take; that is in `used_elsewhere`.
+    """
+
+    idle: resources.Amounts  # Volcano: Idle
+    future_idle: resources.Amounts | None = (
+        None  # Volcano: FutureIdle, with resources of terminating pods; None if equal
+    )
+    if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
+    used_elsewhere: resources.Amounts = {}
+
+
+class SchedulingRequest(msgspec.Struct, frozen=True):
+    """One pod to schedule, and its candidate nodes."""
+
+    uid: str
+    namespace: str
+    name: str
+    spec: views.PodSpec
+    gang: workload.GangKey
+    rank: workload.Rank
+    requests: resources.Amounts
+    fabric_name: str
+    fabric: model.Fabric
+    domains: tuple[str, ...]
+    needs: tuple[rails.Need, ...]
+    accelerators: tuple[str, ...]
+    nodes: Sequence[str]
+    shapes: tuple[model.NodeShape, ...] = ()
+    policy: str = ""  # digest; cached evaluations of another policy are invalid
+    offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
+
+    @property
+    def key(self) -> str:
+        """Return namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
+    pod: views.Pod,
+    policy: model.Policy | None,
+    pools: Pools,
+    nodes: Sequence[str],
+    *,
+    offers: Mapping[str, NodeOffer] | None = None,
+    requests: resources.Amounts,
+    volcano_job: str = "",
+    uid: str = "",
+) -> SchedulingRequest | None:
+    """Build the request for a pod; None if the pod did not opt in or there is no policy: all nodes score 0."""
+    if policy is None:
+        return None
+    fabric_name, fabric = rails.fabric_of(pod, policy.document)
+    if fabric is None:
+        return None
+    fabric = rails.counted(fabric, pools)
+    return SchedulingRequest(
+        uid=uid or pod.metadata.identity,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        spec=pod.spec,
+        gang=workload.gang_of(pod, volcano_job),
+        rank=workload.rank_of(pod),
+        requests=requests,
+        fabric_name=fabric_name,
+        fabric=fabric,
+        domains=presets.domains(fabric.placement),
+        needs=rails.needs_of(pod, requests, fabric),
+        accelerators=policy.document.accelerators,
+        nodes=nodes,
+        shapes=policy.document.node_shapes,
+        policy=policy.digest,
+        offers=offers or {},
+    )
+
+
+def trim_spec(spec: views.PodSpec) -> views.PodSpec:
+    """Return a copy of the spec with scheduling fields only. Environment, commands and volumes may be megabytes."""
+    return views.PodSpec(
+        containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
+        init_containers=[
+            views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
+            for each in spec.init_containers or ()
+        ],
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        scheduling_group=spec.scheduling_group,
+        workload_ref=spec.workload_ref,
+        resources=spec.resources,
+    )

@@ -1,0 +1,354 @@
+"""The cached cluster state: nodes, the pods on them, and the gangs of these pods.
+
+Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
+arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses its node's resources from binding until
+it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import hypernodes, resources, topology, views, words, workload
+from railwright.fabric.placement import rails, sizes
+from railwright.fabric.placement.nodes import kubelet_admission, numa
+from railwright.fabric.placement.state import change_log
+from railwright.fabric.policy import model
+from railwright.fabric.workloads import gang_sizes, kinds, volcano
+
+
+class NodeInfo(msgspec.Struct, gc=False, frozen=True):
+    """The fields of a node that placement uses."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: resources.Amounts
+    capacity: resources.Amounts
+    taints: tuple[views.Taint, ...]
+    schedulable: bool  # Ready and not cordoned
+
+
+class PodInfo(msgspec.Struct, gc=False, frozen=True):
+    """The fields of a pod that placement uses."""
+
+    uid: str
+    key: str  # namespace/name; one string object shared by all explanations
+    node: str  # "" until bound
+    gang: workload.GangKey
+    rank: workload.Rank
+    requests: resources.Amounts
+    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
+    policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
+
+
+_MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
+_MAX_SHAPES = 4096  # zones by node shape and allocatable
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class ClusterState:
+    """Nodes with their domains, pods, and gang sizes, indexed for placement."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+        self._pods: dict[str, PodInfo] = {}
+        self._pods_by_node: dict[str, dict[str, PodInfo]] = defaultdict(dict)
+        self._used: dict[str, dict[str, int]] = defaultdict(dict)
+        self._pods_by_gang: dict[workload.GangKey, dict[str, PodInfo]] = defaultdict(dict)
+        self._free: dict[str, resources.Amounts] = {}  # computed on demand, invalidated by changes
+        self._topologies: dict[str, views.NodeResourceTopology] = {}
+        self._shared_amounts: dict[
+            tuple[tuple[str, int], ...], dict[str, int]
+        ] = {}  # equal nodes and pods share one object
+        self._zones_by_shape: dict[
+            tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
+        ] = {}
+        self._interner = words.Words()
+        self._sizes = sizes.Sizes()
+        self._tree = hypernodes.Tree()
+        self.version = 0  # version, incremented by every change
+        self.topology_version = (
+            0  # incremented by changes of nodes or topology only, which are rarer than changes of pods
+        )
+        self.change_log = change_log.ChangeLog()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[str, NodeInfo]:
+        """Return all nodes by name."""
+        return self._nodes
+
+    @property
+    def pods(self) -> Mapping[str, PodInfo]:
+        """Return all pods that have not ended, by UID."""
+        return self._pods
+
+    def get_used(self, node: str) -> resources.Amounts:
+        """Return the requests of all pods bound to a node."""
+        return self._used.get(node, {})
+
+    def get_free(self, node: str) -> resources.Amounts:
+        """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
+        found = self._free.get(node)
+        if found is None:
+            found = self._nodes[node].allocatable
+            if used := self._used.get(node):
+                found = self._share({**found, **{name: found.get(name, 0) - amount for name, amount in used.items()}})
+            self._free[node] = found
+        return found
+
+    def list_pods_on(self, node: str) -> Iterator[PodInfo]:
+        """Return the pods bound to a node."""
+        return iter(self._pods_by_node.get(node, {}).values())
+
+    def get_gang(self, key: workload.GangKey) -> Mapping[str, PodInfo]:
+        """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
+        return self._pods_by_gang.get(key, {}) if key else {}
+
+    def get_gang_size(self, key: workload.GangKey, *, observed: int) -> int:
+        """Return the gang size: the larger of the declared size and the number of pods observed."""
+        return max(self._sizes.get_declared(key), observed, 1)
+
+    def locate(self, node: NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
+        """Return the node's value of each domain key, lowest level first; "" if it has none.
+
+        `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
+        """
+        labels = node.labels
+        if hypernodes.are_among(domains):
+            labels = {**labels, **self._tree.values(node.name, labels)}
+        return topology.place_of(labels, domains, rails)
+
+    def find_hyper_node_problems(self) -> Sequence[str]:
+        """Return one message for each problem of the HyperNodes that was ignored."""
+        return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
+
+    def get_topology_report(self, node: str) -> views.NodeResourceTopology | None:
+        """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
+        return self._topologies.get(node)
+
+    def compute_free_zones(  # noqa: PLR0913 - one argument a fact
+        self,
+        node: NodeInfo,
+        shape: model.NodeShape | None,
+        rails: Sequence[model.Rail],
+        accelerators: Sequence[str],
+        assumed_requests: Iterable[resources.Amounts] = (),
+        *,
+        except_uid: str = "",
+    ) -> numa.Zones:
+        """Return the free devices of each NUMA node (docs/interface.md 7.4); () if the layout is unknown.
+
+        Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
+        minus bound pods. `assumed_requests` (requests of assumed pods) are always subtracted. Resources missing from
+        the report come from the shape. The devices of the pod with UID `except_uid` count as free.
+        """
+        names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
+        held = [
+            pod for pod in self.list_pods_on(node.name) if pod.uid != except_uid and not names.isdisjoint(pod.requests)
+        ]
+        taken = [*(pod.requests for pod in held), *assumed_requests]
+        shaped = self.compute_allocatable_zones(node, shape, rails, accelerators) if shape else ()
+        found = self._topologies.get(node.name)
+        if found is None:
+            return numa.subtract_usage(shaped, taken)
+        if not kubelet_admission.is_current(found, [(pod.bound_at, pod.requests) for pod in held], names):
+            return numa.subtract_usage(shaped or numa.read_allocatable_zones(found, names), taken)
+        reported = numa.subtract_usage(numa.read_available_zones(found, names), taken[len(held) :])
+        return numa.fill_missing_from(reported, numa.subtract_usage(shaped, taken)) if shaped else reported
+
+    def is_reported_exactly(self, node: str, names: Collection[str]) -> bool:
+        """True if the used devices in kubelet's report are exactly those of the bound pods."""
+        found = self._topologies.get(node)
+        held = [
+            (pod.bound_at, pod.requests)
+            for pod in self.list_pods_on(node)
+            if any(name in pod.requests for name in names)
+        ]
+        return found is not None and kubelet_admission.is_exact(found, held, names)
+
+    def compute_allocatable_zones(
+        self, node: NodeInfo, shape: model.NodeShape, rails: Sequence[model.Rail], accelerators: Sequence[str]
+    ) -> numa.Zones:
+        """Return the allocatable devices by NUMA node of a node of this shape, cached by shape and allocatable."""
+        key = (id(shape), id(node.allocatable), id(rails))
+        kept = self._zones_by_shape.get(key)
+        if kept is not None and kept[0] is shape and kept[1] is node.allocatable and kept[2] is rails:
+            return kept[3]
+        if len(self._zones_by_shape) >= _MAX_SHAPES:
+            self._zones_by_shape.clear()
+        found = numa.build_zones_from_shape(shape, rails, node.allocatable, accelerators)
+        self._zones_by_shape[key] = (shape, node.allocatable, rails, found)
+        return found
+
+    # --- events ---------------------------------------------------------------------------------------
+
+    def upsert_node(self, node: views.Node) -> None:
+        """Add or update a node."""
+        conditions = node.status.conditions or ()
+        ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
+        found = NodeInfo(
+            name=node.metadata.name,
+            uid=node.metadata.uid,
+            labels=self._interner.all_of(node.metadata.labels),
+            allocatable=self._share(resources.amounts(node.status.allocatable)),
+            capacity=self._share(resources.amounts(node.status.capacity)),
+            taints=tuple(node.spec.taints or ()),
+            schedulable=ready and not node.spec.unschedulable,
+        )
+        if found != self._nodes.get(found.name):  # most updates are heartbeats, which must not invalidate plans
+            self._nodes[found.name] = found
+            self.topology_version += 1
+            self._record_change(found.name)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node. Its pods stay until they are removed."""
+        self._nodes.pop(name, None)
+        self._tree.forget(name)
+        self.topology_version += 1
+        self._record_change(name)
+
+    def upsert_pod(self, pod: views.Pod) -> None:
+        """Add or update a pod; a pod that has ended is removed."""
+        uid = pod.metadata.identity
+        if pod.status.phase in _ENDED_PHASES:
+            self.remove_pod(uid)
+            return
+        entry = PodInfo(
+            uid=uid,
+            key=f"{pod.metadata.namespace}/{pod.metadata.name}",
+            node=self._interner.one(pod.spec.node_name),
+            gang=workload.GangKey(self._interner.one(workload.gang_of(pod))),
+            rank=workload.rank_of(pod),
+            requests=self._share(resources.requests_of(pod.spec)),
+            bound_at=pod.status.bound_at if pod.spec.node_name else "",
+            policy=self._interner.one(rails.policy_of(pod)),
+        )
+        joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
+        size = gang_sizes.read_annotation(pod) if joins else 0
+        if not size and entry == self._pods.get(uid) and joins == (uid in self.get_gang(entry.gang)):
+            return  # only fields changed that placement does not use
+        self._drop_pod(uid)
+        self._pods[uid] = entry
+        if joins:
+            self._pods_by_gang[entry.gang][uid] = entry
+            if size:
+                self._sizes.set_report(gang_sizes.PODS, entry.gang, {entry.gang: size})
+        if entry.node:
+            self._pods_by_node[entry.node][uid] = entry
+            self._add_usage(entry, sign=1)
+        self.version += 1
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove a pod."""
+        self._drop_pod(uid)
+        self.version += 1
+
+    def upsert_pod_group(self, group: views.PodGroup) -> None:
+        """Add or update a Volcano PodGroup."""
+        self.upsert_size(volcano.POD_GROUPS, group)
+
+    def upsert_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
+        """Add or update an object that declares a gang size. Most updates change only its status."""
+        self.version += self._sizes.upsert(kind, obj)
+
+    def remove_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
+        """Remove an object that declares a gang size."""
+        self.version += self._sizes.set_report(kind, sizes.get_source_object(obj.metadata), {})
+
+    def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[sizes.SizedObject]) -> None:
+        """Replace all objects of a kind that declares gang sizes."""
+        self.version += self._sizes.replace(kind, objects)
+
+    def upsert_hyper_node(self, obj: hypernodes.HyperNode) -> None:
+        """Add or update a HyperNode."""
+        if self._tree.upsert(obj):
+            self._record_change_of_all()
+
+    def remove_hyper_node(self, name: str) -> None:
+        """Remove a HyperNode."""
+        if self._tree.remove(name):
+            self._record_change_of_all()
+
+    def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
+        """Replace all HyperNodes."""
+        if self._tree.replace(objects):
+            self._record_change_of_all()
+
+    def upsert_topology(self, found: views.NodeResourceTopology) -> None:
+        """Add or update a NodeResourceTopology, which has the name of its node."""
+        if found != self._topologies.get(found.metadata.name):  # exporters write periodically, changed or not
+            self._topologies[found.metadata.name] = found
+            self._record_change(found.metadata.name)
+
+    def remove_topology(self, name: str) -> None:
+        """Remove a NodeResourceTopology."""
+        self._topologies.pop(name, None)
+        self._record_change(name)
+
+    def replace_topologies(self, found: Sequence[views.NodeResourceTopology]) -> None:
+        """Replace all NodeResourceTopologies."""
+        for name in self._topologies.keys() - {each.metadata.name for each in found}:
+            self.remove_topology(name)
+        for each in found:
+            self.upsert_topology(each)
+
+    def replace_nodes(self, nodes: Sequence[views.Node]) -> None:
+        """Replace all nodes."""
+        gone = self._nodes.keys() - {node.metadata.name for node in nodes}
+        for name in gone:
+            self.remove_node(name)
+        for node in nodes:
+            self.upsert_node(node)
+
+    def replace_pods(self, pods: Sequence[views.Pod]) -> None:
+        """Replace all pods."""
+        gone = self._pods.keys() - {pod.metadata.identity for pod in pods}
+        for uid in gone:
+            self.remove_pod(uid)
+        for pod in pods:
+            self.upsert_pod(pod)
+
+    def _record_change_of_all(self) -> None:
+        """Record that the topology of any node may have changed."""
+        self.change_log.record_all()
+        self.topology_version += 1
+        self.version += 1
+
+    def _drop_pod(self, uid: str) -> None:
+        entry = self._pods.pop(uid, None)
+        if entry is None:
+            return
+        if entry.gang in self._pods_by_gang:
+            peers = self._pods_by_gang[entry.gang]
+            peers.pop(uid, None)
+            if not peers:
+                del self._pods_by_gang[entry.gang]
+                self._sizes.set_report(gang_sizes.PODS, entry.gang, {})
+        if entry.node:
+            self._pods_by_node[entry.node].pop(uid, None)
+            self._add_usage(entry, sign=-1)
+            if not self._pods_by_node[entry.node]:  # deleted nodes must not leave empty tables behind
+                self._pods_by_node.pop(entry.node, None)
+                self._used.pop(entry.node, None)
+
+    def _share(self, amounts: dict[str, int]) -> dict[str, int]:
+        """Return the shared object for equal amounts, to save memory and to allow caching by identity."""
+        if len(self._shared_amounts) >= _MAX_AMOUNTS:
+            self._shared_amounts.clear()
+        return self._shared_amounts.setdefault(tuple(amounts.items()), amounts)
+
+    def _record_change(self, node: str) -> None:
+        self._free.pop(node, None)
+        self.change_log.record(node)
+        self.version += 1
+
+    def _add_usage(self, entry: PodInfo, *, sign: int) -> None:
+        self._free.pop(entry.node, None)
+        self.change_log.record(entry.node)
+        used = self._used[entry.node]
+        for name, amount in entry.requests.items():
+            used[name] = used.get(name, 0) + sign * amount

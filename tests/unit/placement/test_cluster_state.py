@@ -1,0 +1,75 @@
+"""The fleet: whatever order events come in, a node's use is the sum of its pods."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import GPU, fleet_of, node, pod
+
+from railwright.fabric import workload
+
+PODS = st.builds(
+    pod,
+    st.sampled_from(["a", "b", "c", "d"]),
+    gpus=st.integers(0, 8),
+    on=st.sampled_from(["", "n1", "n2"]),
+    group=st.sampled_from(["", "g"]),
+)
+
+
+@given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
+def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
+    state, last = fleet_of([node("n1"), node("n2")]), {}
+    for verb, each in events:
+        if verb == "upsert":
+            state.upsert_pod(each)
+            last[each.metadata.uid] = each
+        else:
+            state.remove_pod(each.metadata.uid)
+            last.pop(each.metadata.uid, None)
+    for name in ("n1", "n2"):
+        here = [each for each in last.values() if each.spec.node_name == name]
+        expected = sum(int(each.spec.containers[0].resources.requests[GPU]) for each in here)
+        assert state.get_used(name).get(GPU, 0) == expected * 1000
+        assert {p.uid for p in state.list_pods_on(name)} == {each.metadata.uid for each in here}
+    gang = {uid for uid, each in last.items() if each.metadata.annotations}
+    assert set(state.get_gang("train/g")) == gang
+
+
+def test_a_full_list_forgets_what_it_does_not_hold():
+    state = fleet_of([node("n1"), node("n2")], [pod("a", on="n1"), pod("b", on="n2")])
+    state.replace_pods([pod("b", on="n2")])
+    state.replace_nodes([node("n2")])
+    assert set(state.nodes) == {"n2"}
+    assert not state.get_used("n1")
+    assert set(state.pods) == {"uid-b"}
+
+
+def test_a_terminating_pod_still_holds_its_devices():
+    state = fleet_of([node("n1")])
+    held = pod("a", on="n1")
+    state.upsert_pod(held)
+    state.upsert_pod(held)
+    assert state.get_used("n1")[GPU] == 8000
+
+
+def test_a_heartbeat_touches_no_node():
+    state = fleet_of([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
+    seen = state.change_log.position
+    state.upsert_node(node("n", "a"))
+    state.upsert_pod(pod("bound", group="g", on="n"))
+    assert state.change_log.position == seen
+    state.upsert_node(node("n", "b"))
+    state.upsert_pod(pod("bound", group="g", gpus=4, on="n"))
+    assert state.change_log.position > seen
+    assert state.get_used("n")[GPU] == 4000
+
+
+def test_a_pod_that_begins_to_terminate_is_no_mate_any_more_though_all_else_is_the_same():
+    state = fleet_of([node("n", "a")], [pod("p", group="g", on="n")])
+    leaving = pod("p", group="g", on="n")
+    leaving = msgspec.structs.replace(
+        leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    )
+    state.upsert_pod(leaving)
+    assert not state.get_gang(workload.GangKey("train/g"))
+    assert state.get_used("n")[GPU] == 8000

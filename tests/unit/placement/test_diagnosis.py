@@ -1,0 +1,183 @@
+"""Why a plan is no better: each reason on a small cluster made for it."""
+
+import msgspec
+import pytest
+from placing import RAILS, RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
+
+from railwright.fabric.placement import bandwidth, engine
+from railwright.fabric.placement.explain import diagnosis
+from railwright.fabric.placement.gangs import planner
+from railwright.fabric.policy import model
+
+
+def told(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
+    state, accounts = fleet_of(nodes, pods, {"train/gang": size}), book_ or book()
+    question = asked(
+        pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
+    )
+    decision = engine.PlacementEngine(state, accounts).score(question)
+    return decision, decision.diagnose().why
+
+
+def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
+    assert told(leaves(a=8), 8)[1] == ()
+
+
+def test_two_leaves_because_the_largest_holds_too_few():
+    _, why = told(leaves(a=5, b=5), 8)
+    assert why == ("8 pods remain; the largest leaf at full bandwidth, a in s-a, has 5 slots; 2 leaves is the minimum",)
+
+
+def test_three_leaves_because_the_two_largest_hold_too_few():
+    _, (why,) = told(leaves(a=4, b=3, c=3), 9)
+    assert "the 2 largest leaves at full bandwidth have 7 slots (a in s-a 4, b in s-b 3)" in why
+    assert why.endswith("3 leaves is the minimum")
+
+
+def test_one_leaf_would_hold_it_but_slower_and_the_reason_of_that():
+    slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
+    decision, why = told([*leaves(a=4), slow, *leaves(b=3)], 5)
+    assert decision.plan.min_leaves == 1
+    assert why[1] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
+
+
+def test_numa_splits_are_named():
+    numa = [{"node": 0, "gpus": [0, 1, 2, 3], "rails": list(RAILS)}, {"node": 1, "gpus": [4, 5, 6, 7], "rails": []}]
+    shape = {"name": "lopsided", "match": {"kind": "lopsided"}, "numa": numa}
+    given = policy()
+    document = msgspec.convert(msgspec.to_builtins(given.document) | {"nodeShapes": [shape]}, model.FabricPolicy)
+    nodes = [node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
+    busy = [pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
+    state = fleet_of(nodes, busy, {"train/gang": 4})
+    question = asked(
+        pod("job-worker-0", group="gang", gpus=4), list(state.nodes), msgspec.structs.replace(given, document=document)
+    )
+    decision = engine.PlacementEngine(state, book()).score(question)
+    assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
+    assert decision.diagnose().why == (
+        "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
+    )
+
+
+def test_what_the_uplinks_of_a_small_leaf_carry():
+    _, why = told(leaves(a=1, b=1), 2, oversubscription=[7])
+    assert why[0].endswith("2 leaves is the minimum")
+    assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
+
+
+def test_fewer_leaves_whose_uplinks_are_too_weak():
+    nodes = [node(f"a-{i}", "a", "s") for i in range(4)]
+    nodes += [node(f"{leaf}-{i}", leaf, "s") for leaf in "bcd" for i in range(7)]
+    held = [pod(f"busy-{leaf}-{i}", on=f"{leaf}-{i}") for leaf in "bcd" for i in range(4)]
+    decision, why = told(nodes, 7, held, oversubscription=[7])
+    assert {leaf[0] for leaf in decision.plan.leaves} == {"b", "c", "d"}
+    slower = "2 leaves have enough slots (a in s, b in s), but at 0.57 of the bandwidth"
+    assert why == (f"{slower}: the uplinks of a in s (4 nodes, 7:1) carry 0.57",)
+
+
+def test_rails_a_gang_has_to_do_without():
+    taken = [pod(f"busy-{i}", gpus=0, on=f"a-{i:02}", rails=0, annotations={}) for i in range(4)]
+    nodes = [node(f"a-{i}", "a", spine="s-a", rails_each=dict.fromkeys(RESOURCES[:3], 1)) for i in range(4)]
+    state = fleet_of(nodes, taken, {"train/gang": 4})
+    task = pod("job-worker-0", group="gang", rails=0)
+    decision = engine.PlacementEngine(state, book()).score(asked(task, list(state.nodes)))
+    assert decision.plan.bandwidth == pytest.approx(0.75)
+    why = decision.diagnose().why
+    assert (
+        "at most 0.75 of the bandwidth: faster nodes have slots for 0 of the 4 pods; rail3 dead or absent on 4 nodes"
+        in why
+    )
+    assert "the gang runs without rail3: too few nodes have it free" in why
+
+
+def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
+    held = [pod("llm-3", gpus=0, rails=0, on="a-02")]
+    held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
+    decision, why = told(leaves(a=6), 8, held)
+    assert not decision.diagnose().fits
+    assert why == (
+        "8 pods remain, each with rail0..rail3; the cluster has slots for 5",
+        "1 node: rail2 has 0 of 1 free, 1 needed",
+        "rail2 on a-02 is used by train/llm-3",
+    )
+
+
+def test_too_little_room_on_nodes_that_may_not_be_used():
+    nodes = [
+        *leaves(a=2),
+        node("b-0", "b", unschedulable=True),
+        node("c-0", "c", taints=[{"key": "x", "effect": "NoSchedule"}]),
+    ]
+    _, why = told(nodes, 4)
+    assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
+
+
+def test_nodes_without_a_label_are_said_to_need_one():
+    decision, why = told([node(f"bare-{i}", spine="") for i in range(3)], 2)
+    assert decision.plan.is_complete
+    assert why == ("only nodes without a topology label have slots for the 2 pods that remain: label these nodes",)
+
+
+def test_mates_already_placed_are_a_reason():
+    book_ = book()
+    book_.assume(entry(pod("job-worker-0", group="gang"), "c-00"))
+    decision, why = told(leaves(a=4, c=2), 5, book_=book_, rank=1)
+    assert {leaf[0] for leaf in decision.plan.leaves} == {"a", "c"}
+    assert "other pods of the gang are placed on c in s-c (1): these are filled first" in why[0]
+
+
+def sample(nodes, held, leaves_offered):
+    state = fleet_of(nodes, held, {"train/gang": 8})
+    offered = [name for name in state.nodes if name[0] in leaves_offered]
+    return engine.PlacementEngine(state, book()).score(asked(pod("job-worker-0", group="gang"), offered))
+
+
+def test_a_sample_without_the_better_leaf_is_said():
+    held = [pod(f"busy-b-{i}", on=f"b-{i:02}") for i in range(116)] + [
+        pod(f"busy-a-{i}", on=f"a-{i:02}") for i in range(102)
+    ]
+    decision = sample(leaves(a=110, b=120, c=5), held, "bc")
+    assert decision.diagnose().why == (
+        "fewer leaves (a in s-a) have enough slots, but the scheduler offers no node of a in s-a",
+    )
+
+
+def test_a_sample_with_too_little_room_does_not_mean_that_there_is_none():
+    decision = sample(leaves(a=110, b=120), [pod(f"busy-{i}", on=f"b-{i:02}") for i in range(116)], "b")
+    assert not decision.plan.is_complete
+    assert decision.diagnose() == diagnosis.Diagnosis(
+        fits=True, why=("8 pods remain; the offered nodes have slots for 4; the scheduler offers no node of a in s-a",)
+    )
+
+
+class TestContinues:
+    PLAN = planner.Plan(
+        leaves=(("a",), ("b",)),
+        slots_by_leaf={("a",): 4, ("b",): 4},
+        bandwidth=1.0,
+        upper_bound=1.0,
+        is_exact=True,
+        is_complete=True,
+        min_leaves=2,
+        rails=3,
+    )
+
+    def test_what_remains_of_a_plan_is_told_by_its_account(self):
+        rest = planner.Plan(
+            leaves=(("b",),),
+            slots_by_leaf={("b",): 4},
+            bandwidth=1.0,
+            upper_bound=1.0,
+            is_exact=True,
+            is_complete=True,
+            min_leaves=1,
+            rails=3,
+        )
+        assert diagnosis.still_applies(self.PLAN, 8, rest, 4)
+
+    @pytest.mark.parametrize(
+        "changed", [{"leaves": (("c",),)}, {"bandwidth": 0.5}, {"is_complete": False}, {"rails": 1}]
+    )
+    def test_another_plan_needs_an_account_of_its_own(self, changed):
+        assert not diagnosis.still_applies(self.PLAN, 8, msgspec.structs.replace(self.PLAN, **changed), 4)
+        assert not diagnosis.still_applies(self.PLAN, 4, self.PLAN, 8)

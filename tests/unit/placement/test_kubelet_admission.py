@@ -1,0 +1,178 @@
+"""What kubelet's topology manager would refuse, by the rules of the Kubernetes documentation and source (1.34)."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railwright.fabric import views
+from railwright.fabric.placement.nodes import kubelet_admission, numa
+
+GPU, RAILS = "nvidia.com/gpu", tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
+IDLE = ({GPU: (4, 4), RAILS[0]: (1, 1), RAILS[1]: (1, 1)}, {GPU: (4, 4), RAILS[2]: (1, 1), RAILS[3]: (1, 1)})
+
+
+def report(*nodes, policy="", scope="", deprecated=""):
+    attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
+    tree = {
+        "metadata": {"name": "n"},
+        "topologyPolicies": [deprecated] if deprecated else None,
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value],
+        "zones": [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": name, "capacity": str(has), "allocatable": str(has), "available": str(free)}
+                    for name, (has, free) in each.items()
+                ],
+            }
+            for number, each in enumerate(nodes)
+        ],
+    }
+    return msgspec.convert({key: value for key, value in tree.items() if value is not None}, views.NodeResourceTopology)
+
+
+def want(gpus=0, *rails):
+    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), tuple((RAILS[rail], 1000) for rail in rails))
+
+
+def rejected(found, asked, *containers):
+    return kubelet_admission.find_admission_error(
+        found, numa.read_available_zones(found, {GPU, *RAILS}), asked, containers
+    )
+
+
+@pytest.mark.parametrize("policy", ["", "none", "best-effort", "of-tomorrow"])
+def test_none_and_best_effort_admit_every_pod(policy):
+    assert rejected(report(*IDLE, policy=policy), want(8, 0, 1, 2, 3)) == ""
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope):
+    said = rejected(report(*IDLE, policy="single-numa-node", scope=scope), want(8))
+    assert said == (
+        "railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
+        f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
+        "(free: node 0: 4 nvidia.com/gpu; node 1: 4 nvidia.com/gpu); "
+        "request fewer devices or set topologyManagerPolicy: best-effort"
+    )
+
+
+def test_single_numa_node_admits_what_one_numa_node_has_free_together():
+    found = report(*IDLE, policy="single-numa-node")
+    assert rejected(found, want(4, 0, 1)) == ""
+    assert "no NUMA node has 4 nvidia.com/gpu, 1 nvidia.com/mlx5_0, 1 nvidia.com/mlx5_2" in rejected(
+        found, want(4, 0, 2)
+    )
+    busy = report({GPU: (4, 2), RAILS[0]: (1, 1)}, {GPU: (4, 2)}, policy="single-numa-node")
+    assert rejected(busy, want(2, 0)) == ""
+    assert rejected(busy, want(3)) != ""
+
+
+def test_restricted_admits_the_least_numa_nodes_that_an_empty_node_would_need_and_no_more():
+    found = report(*IDLE, policy="restricted")
+    assert rejected(found, want(8)) == "", "eight of eight need both"
+    assert rejected(found, want(4, 2, 3)) == ""
+    two_and_two = report({GPU: (4, 2)}, {GPU: (4, 2)}, policy="restricted")
+    assert "no NUMA node has 4 nvidia.com/gpu" in rejected(two_and_two, want(4)), "one would do if it were empty"
+
+
+def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
+    said = rejected(report(*IDLE, policy="restricted"), want(8, 0, 1, 2, 3))
+    assert "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in said
+
+
+def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():
+    halves = (want(4, 0, 1), want(4, 2, 3))
+    whole = want(8, 0, 1, 2, 3)
+    by_container = report(*IDLE, policy="single-numa-node", scope="container")
+    assert rejected(by_container, whole, *halves) == ""
+    assert rejected(by_container, whole, want(4, 0, 1), want(4, 2), want(1, 3)) != "", "the third finds no GPU left"
+    assert rejected(report(*IDLE, policy="single-numa-node", scope="pod"), whole, *halves) != ""
+    assert rejected(by_container, whole) != "", "not told, they are taken for one"
+
+
+def test_the_containers_of_a_pod_are_its_sidecars_and_app_containers_that_ask_for_devices():
+    def container(name, gpus, **more):
+        return {"name": name, "resources": {"limits": {GPU: str(gpus), "cpu": "4"}}, **more}
+
+    spec = {
+        "initContainers": [container("setup", 8), container("agent", 1, restartPolicy="Always")],
+        "containers": [container("main", 4), {"name": "logs"}],
+    }
+    found = kubelet_admission.list_container_demands(msgspec.convert(spec, views.PodSpec), want(5, 0))
+    assert found == (want(1), want(4))
+
+
+def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
+    found = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
+    assert rejected(found, want(4, 0, 3)) == ""
+    assert rejected(found, want(0, 0, 3)) == ""
+    assert kubelet_admission.find_admission_error(report(*IDLE, policy="single-numa-node"), (), want(8)) == "", (
+        "nor is one not known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("SingleNUMANodeContainerLevel", ("single-numa-node", "container")),
+        ("SingleNUMANodePodLevel", ("single-numa-node", "pod")),
+        ("RestrictedPodLevel", ("restricted", "pod")),
+        ("BestEffortPodLevel", ("", "container")),
+    ],
+)
+def test_the_deprecated_field_counts_where_no_attribute_speaks(word, expected):
+    assert kubelet_admission.read_topology_manager(report(*IDLE, deprecated=word)) == expected
+    spoken = report(*IDLE, deprecated=word, policy="best-effort", scope="pod")
+    assert kubelet_admission.read_topology_manager(spoken) == ("best-effort", "pod")
+
+
+def hints(has, free, amount):
+    """{mask: preferred} of one resource, as devicemanager/topology_hints.go makes them."""
+    nodes = range(len(has))
+    masks = [mask for size in range(1, len(has) + 1) for mask in itertools.combinations(nodes, size)]
+    least = min((len(mask) for mask in masks if sum(has[node] for node in mask) >= amount), default=len(has))
+    return {mask: len(mask) == least for mask in masks if sum(free[node] for node in mask) >= amount}
+
+
+def admits(policy, given_hints):
+    """Whether the merged hint is preferred, as policy.go and policy_single_numa_node.go merge them."""
+    if policy == "single-numa-node":
+        given_hints = [{mask: good for mask, good in each.items() if len(mask) == 1 and good} for each in given_hints]
+    return any(
+        all(mask == masks[0] for mask in masks)
+        and all(each[mask] for mask, each in zip(masks, given_hints, strict=True))
+        for masks in itertools.product(*given_hints)
+    )
+
+
+ROWS = st.integers(1, 3).flatmap(
+    lambda nodes: st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=nodes, max_size=nodes),
+            st.integers(1, 6),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+
+
+@given(ROWS, st.sampled_from(["restricted", "single-numa-node"]))
+def test_it_is_what_merging_all_hints_gives(rows, policy):
+    rows = [([(max(pair), min(pair)) for pair in pairs], amount) for pairs, amount in rows]
+    names = (GPU, *RAILS)[: len(rows)]
+    nodes = [
+        {name: pairs[node] for name, (pairs, _) in zip(names, rows, strict=True)} for node in range(len(rows[0][0]))
+    ]
+    asked = numa.NumaDemand(
+        ((GPU, rows[0][1] * 1000),),
+        tuple((name, amount * 1000) for name, (_, amount) in zip(names[1:], rows[1:], strict=True)),
+    )
+    each = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
+    said = rejected(report(*nodes, policy=policy), asked)
+    assert (said == "") == admits(policy, each)
