@@ -10,9 +10,7 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from certs import bundle, issue, trust
-
-URGENT = 1 / 6  # of the CA's validity period: if less is left, the switch to the next CA does not wait for `overlap`
+from certs import bundle, issue, schedules, trust
 
 
 class Action(enum.StrEnum):
@@ -25,27 +23,6 @@ class Action(enum.StrEnum):
     MOVE = "move"  # make the next CA the active one
     RENEW = "renew"  # issue certificates that are missing, about to expire, or issued by another CA
     RETIRE = "retire"  # remove CAs that no certificate in use was issued by
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """Validity periods, and waiting times between steps. Raises ValueError for a combination that cannot work."""
-
-    authority: dt.timedelta = dt.timedelta(days=1825)
-    leaf: dt.timedelta = dt.timedelta(days=30)
-    caller: dt.timedelta = dt.timedelta(days=365)
-    overlap: dt.timedelta = dt.timedelta(days=30)  # for copies of the bundle that are read once or maintained by hand
-    settle: dt.timedelta = dt.timedelta(seconds=10)  # API servers watch the webhook configurations
-    # kubelets poll Secrets every 60 to 120 s, servers their files every 5 s
-    propagation: dt.timedelta = dt.timedelta(seconds=180)
-
-    def __post_init__(self) -> None:
-        if self.authority * URGENT < self.overlap:
-            overlap, validity = _format_duration(self.overlap), _format_duration(self.authority)
-            raise ValueError(
-                f"an overlap of {overlap} is longer than a sixth of the CA's validity of {validity}; "
-                "shorten the overlap or lengthen the CA's validity"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +82,7 @@ class _Situation:
     seen: Seen
     wanted: Sequence[bundle.Wanted]
     now: dt.datetime
-    schedule: Schedule
+    schedule: schedules.Schedule
     steady: dt.timedelta
     renewing: bool
 
@@ -129,7 +106,7 @@ def plan(  # noqa: PLR0913 - the inputs of a decision, all but two by name
     wanted: Sequence[bundle.Wanted],
     *,
     now: dt.datetime,
-    schedule: Schedule,
+    schedule: schedules.Schedule,
     steady: dt.timedelta,
     renew_authority: bool = False,
 ) -> Step | Wait:
@@ -215,7 +192,7 @@ def _plan_switch(situation: _Situation) -> Step | Wait | None:
     if len(keyring.trusted) == 1 and not situation.live():
         return Step(Action.MOVE, "no certificate is in use yet")
     certificate = bundle.certificate_of(keyring.signer) if keyring.signer is not None and situation.signs else None
-    urgent = certificate is None or bundle.left(certificate, situation.now) < URGENT
+    urgent = certificate is None or bundle.left(certificate, situation.now) < schedules.URGENT
     until = keyring.published + (schedule.settle if urgent else schedule.overlap)
     if situation.now < until:
         return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
@@ -255,10 +232,6 @@ def _is_usable(pair: issue.Pair | None, keyring: Keyring, now: dt.datetime) -> b
     if pair is None or not bundle.is_authority(pair, now=now):
         return False
     return trust.split(pair.certificate_pem)[0] in keyring.trusted
-
-
-def _format_duration(span: dt.timedelta) -> str:
-    return f"{span.days} d" if span.days else f"{span.total_seconds():g} s"
 
 
 # In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.

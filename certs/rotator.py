@@ -6,7 +6,7 @@ Measures by a monotonic clock. `rotation` decides on steps; the caller decides w
 import datetime as dt
 from collections.abc import Callable, Sequence
 
-from certs import bundle, installation, inventory, rotation, steps
+from certs import bundle, installation, inventory, rotation, schedules, steps
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
@@ -22,7 +22,7 @@ class Rotator:
         namespace: str,
         wanted: Sequence[bundle.Wanted],
         *,
-        schedule: rotation.Schedule,
+        schedule: schedules.Schedule,
         clock: Callable[[], float],
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:

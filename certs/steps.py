@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from certs import bundle, issue, rotation, trust
+from certs import bundle, issue, rotation, schedules, trust
 
 COMMON_NAME = "railwright"  # of every CA; the key identifier distinguishes them
 
@@ -24,7 +24,7 @@ def perform(
     wanted: Sequence[bundle.Wanted],
     *,
     now: dt.datetime,
-    schedule: rotation.Schedule,
+    schedule: schedules.Schedule,
 ) -> Writes:
     """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
     keyring = seen.keyring
@@ -57,7 +57,7 @@ def perform(
             return Writes(dataclasses.replace(keyring, trusted=trust.split(keyring.signer.certificate_pem), moved=None))
 
 
-def _build_keyring(seen: rotation.Seen, now: dt.datetime, schedule: rotation.Schedule) -> rotation.Keyring:
+def _build_keyring(seen: rotation.Seen, now: dt.datetime, schedule: schedules.Schedule) -> rotation.Keyring:
     """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
 
     If the keyring was lost, its CAs are recovered from the bundles in force.
@@ -86,7 +86,7 @@ def _issue_certificates(
     keyring: rotation.Keyring,
     wanted: Sequence[bundle.Wanted],
     now: dt.datetime,
-    schedule: rotation.Schedule,
+    schedule: schedules.Schedule,
 ) -> Mapping[str, rotation.Stored]:
     if keyring.signer is None:
         raise ValueError("there is no authority to sign with")
@@ -107,5 +107,5 @@ def _issue_certificates(
     return leaves
 
 
-def _issue_ca(now: dt.datetime, schedule: rotation.Schedule) -> issue.Pair:
+def _issue_ca(now: dt.datetime, schedule: schedules.Schedule) -> issue.Pair:
     return issue.issue_authority(COMMON_NAME, now=now, lifetime=schedule.authority)

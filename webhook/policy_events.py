@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from railwright.cluster import events, policies
 from railwright.fabric import names
-from webhook import policy_validation
 
 
 class PolicyEvents:
@@ -28,7 +27,7 @@ class PolicyEvents:
             return
         self._is_invalid = True
         effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
-        error_list = "; ".join(policy_validation.format_error(error) for error in store.errors)
+        error_list = "; ".join(str(error) for error in store.errors)
         self._post(warning=True, reason="PolicyInvalid", message=f"{effect}; {error_list}")
 
     def _post(self, *, warning: bool, reason: str, message: str) -> None:

@@ -105,19 +105,12 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     lines = [f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:"]
     remaining = _MAX_MESSAGE - len(lines[0])
     for number, error in enumerate(errors):
-        line = format_error(error)
+        line = str(error)
         remaining -= len(line) + 1
         if remaining < 0:
             return "\n".join([*lines, f"and {count - number} more; correct these first"])
         lines.append(line)
     return "\n".join(lines)
-
-
-def format_error(error: policies.PolicyError) -> str:
-    """Return line number, path and message of an error."""
-    line = "" if error.line is None else f"line {error.line}: "
-    path = f"{error.path}: " if error.path else ""
-    return f"{line}{path}{error.message}"
 
 
 def _answer(request: wire.Request[views.ConfigMap], problem: str | None, warnings: Sequence[str] = ()) -> answer.Answer:

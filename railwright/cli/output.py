@@ -1,33 +1,21 @@
-"""Output of all commands: exit codes, `-o text|json`, coloured lines.
+"""Input and output of all commands: exit codes, files, coloured lines.
 
-Text from files and clusters is printed as plain text, never as markup.
+Text from files and clusters is printed as plain text, never as markup. Imports the standard library only, because the
+preflight of a container starts through this module.
 """
 
-import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # docs/interface.md 6: success; findings; wrong usage or unreadable input
+_WEIGHTS = {"bold": "1", "dim": "2"}
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
 
 class UnreadableError(Exception):
     """Unreadable input or wrong usage. The message goes to stderr and the exit code is UNUSABLE."""
-
-
-def add_option(parser: argparse.ArgumentParser) -> None:
-    """Add `-o/--output` to a parser, or to each of its subcommands, if it is missing."""
-    branches: list[Mapping[str, argparse.ArgumentParser]] = [
-        action.choices
-        for action in parser._actions  # noqa: SLF001 - argparse has no public API for subparsers
-        if isinstance(action.choices, Mapping)
-    ]
-    for branch in branches:
-        for child in branch.values():
-            add_option(child)
-    if not branches and "-o" not in parser._option_string_actions:  # noqa: SLF001 - nor for existing options
-        parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
 
 
 def read_text(path: str) -> str:
@@ -43,19 +31,26 @@ def read_text(path: str) -> str:
         raise UnreadableError(f"{path}: is not UTF-8 text") from None
 
 
-def print_json(value: Any) -> None:
-    """Print a JSON value on stdout, indented."""
-    import msgspec  # noqa: PLC0415 - the preflight container starts through this module and must do so quickly
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
-
-
 def print_styled(*parts: tuple[str, str]) -> None:
-    """Print a line of (text, rich style) parts on stdout, without styles if stdout is not a terminal."""
-    from rich import console, text  # noqa: PLC0415 - slow to import, and only text answers need it
+    """Print a line of (text, style) parts on stdout; a style is words such as "bold red".
 
-    line = text.Text.assemble(*((visible(part), style) for part, style in parts))
-    console.Console(highlight=False, soft_wrap=True).print(line)
+    Styles are left out unless stdout is a terminal or FORCE_COLOR is set; NO_COLOR leaves out colours.
+    """
+    codes = _get_codes()
+    sys.stdout.write("".join([_paint(visible(text), style, codes) for text, style in parts]) + "\n")
+
+
+def _get_codes() -> Mapping[str, str]:
+    """Return the SGR code of each word that may be used, by https://no-color.org and https://force-color.org."""
+    is_terminal = sys.stdout.isatty() if (force := os.environ.get("FORCE_COLOR")) is None else bool(force)
+    if not is_terminal or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return {}
+    return _WEIGHTS if os.environ.get("NO_COLOR") else {**_WEIGHTS, **_COLOURS}
+
+
+def _paint(text: str, style: str, codes: Mapping[str, str]) -> str:
+    chosen = [codes[word] for word in style.split() if word in codes]
+    return f"\x1b[{';'.join(chosen)}m{text}\x1b[0m" if chosen and text else text
 
 
 def visible(text: str) -> str:

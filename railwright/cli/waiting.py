@@ -1,30 +1,24 @@
 """Shows a progress bar on stderr for operations longer than two seconds, if stderr is a terminal."""
 
 import contextlib
+import pkgutil
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-_DELAY = 2.0  # seconds; shorter operations need no bar
+_BAR = "railwright.cli.progress_bar:show"  # slow to import, and not needed without a terminal
 
 
-@contextlib.contextmanager
-def show_progress(description: str, *, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each step. `total` is the number of steps, None if unknown."""
+def _ignore() -> None:
+    """Take the place of a step of the bar."""
+
+
+def show_progress(description: str, *, total: int | None = None) -> AbstractContextManager[Callable[[], None]]:
+    """Return a context manager that yields a function to call after each step.
+
+    `total` is the number of steps, None if unknown.
+    """
     if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich import console, progress  # noqa: PLC0415 - slow to import, and not needed without a terminal
-
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.TimeElapsedColumn())
-    bar = progress.Progress(*columns, console=console.Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total)
-    timer = threading.Timer(_DELAY, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda: bar.advance(task)
-    finally:
-        timer.cancel()
-        timer.join()  # it may just be starting the bar
-        bar.stop()
+        return contextlib.nullcontext(_ignore)
+    bar: AbstractContextManager[Callable[[], None]] = pkgutil.resolve_name(_BAR)(description, total)
+    return bar

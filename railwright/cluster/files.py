@@ -180,8 +180,5 @@ def _snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
 
 
 def _summary(rejected: policies.Rejected) -> str:
-    first = rejected.errors[0]
-    line = "" if first.line is None else f"line {first.line}: "
-    path = f"{first.path}: " if first.path else ""
     more = "" if len(rejected.errors) == 1 else f" (and {len(rejected.errors) - 1} more errors)"
-    return f"{line}{path}{first.message}{more}"
+    return f"{rejected.errors[0]}{more}"

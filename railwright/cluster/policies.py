@@ -35,6 +35,18 @@ class PolicyError:
     line: int | None
     message: str
 
+    def __str__(self) -> str:
+        """Return `line 3: fabrics.roce: message`, without line and path where there are none."""
+        return self._locate("" if self.line is None else f"line {self.line}")
+
+    def format_in(self, file: str) -> str:
+        """Return the error with the file and the line in front of it, as compilers do."""
+        return self._locate(file if self.line is None else f"{file}:{self.line}")
+
+    def _locate(self, place: str) -> str:
+        """Return the error with a place in front of it."""
+        return ": ".join(filter(None, (place, self.path, self.message)))
+
 
 @dataclasses.dataclass(frozen=True)
 class Rejected:

@@ -57,7 +57,7 @@ class Sources:
         """Return the readiness problem of the policy; "" once any policy has been in force."""
         if self.store.current is not None:
             return ""
-        wrong = "; ".join(": ".join(filter(None, (error.path, error.message))) for error in self.store.errors[:3])
+        wrong = "; ".join(map(str, self.store.errors[:3]))
         return f"no valid policy yet{': ' + wrong if wrong else ''}"
 
     def cache_problem(self, stale_after: float | None = None) -> str:

@@ -10,10 +10,10 @@ import pytest
 import shell
 from cryptography import x509
 
-from certs import bundle, issue, rotation, steps, trust
+from certs import bundle, issue, rotation, schedules, steps, trust
 
 SECOND = dt.timedelta(seconds=1)
-SCHEDULE = rotation.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
+SCHEDULE = schedules.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
 LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
 WANTED = (bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
 

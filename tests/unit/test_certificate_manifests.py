@@ -1,13 +1,13 @@
 """What the manifests say of certificates is what the code does."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 
 from certs import installation, inventory
-from railwright.cli.commands import certs
+from railwright.cli import dispatch
+from railwright.serving import settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 DOCUMENTS = [each for each in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if each]
@@ -53,13 +53,11 @@ def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_
 
 def test_the_arguments_of_the_deployment_are_ours():
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
-    parser = argparse.ArgumentParser()
-    certs.configure(parser)
-    assert container["args"][0] == certs.NAME
-    parsed = parser.parse_args(container["args"][1:])
+    _, parsed = dispatch.build_parser(dispatch.find_modules(["certs"])).parse(container["args"])
+    assert parsed.command == "certs"
     assert parsed.watch
     (port,) = container["ports"]
-    assert parsed.ops_listen.port == port["containerPort"]
+    assert settings.address(parsed.ops_listen).port == port["containerPort"]
     assert parsed.lease == one("Lease")["metadata"]["name"]
 
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from certs import bundle, files, installation, inventory, issue
-from railwright.cli import output
-from railwright.cli.certificates import connection
+from railwright.cli import formats, kubeconfig, output
+from railwright.cluster import client as clients
 
 _FILES = (bundle.AUTHORITY, *inventory.SERVERS, "client")
 _SECRETS = (bundle.AUTHORITY, *inventory.SERVERS)
 
 
-async def run(arguments: argparse.Namespace) -> int:
+async def issue_missing(arguments: argparse.Namespace) -> int:
     """Make what is missing or ending. Raises ClusterError, OSError and ValueError."""
     on_disk = _read_files(arguments.out) if arguments.out else {}
     if not arguments.secrets:
@@ -27,7 +27,7 @@ async def run(arguments: argparse.Namespace) -> int:
         _write_files(arguments.out, held)
         return _report(arguments, held, ())
     hosts = inventory.hosts("webhook", arguments.namespace, arguments.host)
-    client = await connection.connect(arguments.kubeconfig)
+    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
         looked = await installation.look(client, arguments.namespace, _SECRETS, hosts)
         held = _assemble(_merge(on_disk, looked.pairs, arguments.out), arguments)
@@ -84,7 +84,7 @@ def _report(
     """Print what was done; 1 where a webhook configuration is missing, because nothing calls us then."""
     missing = [each.kind for each in trusts if not each.found]
     if arguments.output == "json":
-        output.print_json(_document(arguments, held, trusts))
+        formats.print_json(_document(arguments, held, trusts))
     else:
         for name, each in held.items():
             print(f"{name:9} {'kept' if each.reused else 'issued':7} until {each.not_after:%Y-%m-%d}")

@@ -5,11 +5,11 @@ Owns the words of the answer. For ever is `watching`'s.
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 
-from certs import installation, inventory, rotation, rotator
-from railwright.cli import output
-from railwright.cli.certificates import connection, schedules
+from certs import installation, inventory, rotation, rotator, schedules
+from railwright.cli import formats, kubeconfig, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
 
@@ -23,14 +23,21 @@ def made(arguments: argparse.Namespace, client: clients.Client) -> rotator.Rotat
         client,
         arguments.namespace,
         inventory.wanted(arguments.namespace, more=arguments.host, callers=arguments.callers),
-        schedule=schedules.schedule(arguments),
+        schedule=build_schedule(arguments),
         clock=lease.uptime,
+    )
+
+
+def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
+    """Return the schedule of the options. Raises ValueError for a combination that cannot work."""
+    return schedules.Schedule(
+        **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(schedules.Schedule)}
     )
 
 
 async def rotate(arguments: argparse.Namespace) -> int:
     """Do what is due, waiting out seconds but no days; 1 where a webhook configuration is missing."""
-    client = await connection.connect(arguments.kubeconfig)
+    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
         turning = made(arguments, client)
         done: list[rotation.Step] = []
@@ -66,7 +73,7 @@ def _report(
     if arguments.output == "json":
         steps = [{"step": each.action.value, "reason": each.reason, "leaves": each.names} for each in done]
         following = {"at": found.until.isoformat(), "reason": found.reason}
-        output.print_json({"namespace": arguments.namespace, "steps": steps, "next": following, "missing": missing})
+        formats.print_json({"namespace": arguments.namespace, "steps": steps, "next": following, "missing": missing})
     else:
         print(f"next: {found.until:%Y-%m-%d %H:%M} UTC, {found.reason}")
     for kind in missing:

@@ -14,11 +14,11 @@ import socket
 import sys
 
 from certs import rotation, rotator
-from railwright.cli import output
-from railwright.cli.certificates import connection, gauges, rotating
+from railwright.cli import kubeconfig, output
+from railwright.cli.certificates import gauges, rotating
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
-from railwright.serving import logs, ops, probes, routes
+from railwright.serving import logs, ops, probes, routes, settings
 
 _LOG = logging.getLogger("railwright.certs")
 _LONGEST_PAUSE = 30.0  # seconds between two looks, whatever fails
@@ -29,11 +29,15 @@ _UNAUTHORIZED = 401
 
 async def watch(arguments: argparse.Namespace) -> int:
     """Rotate until a signal; gives the Lease back."""
+    try:
+        listen = settings.address(arguments.ops_listen)
+    except ValueError as error:
+        raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
-    client = await connection.connect(arguments.kubeconfig)
+    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
         watcher = Watcher(arguments, client, rotating.made(arguments, client))
-        return await watcher.run()
+        return await watcher.run(listen)
     finally:
         await client.close()
 
@@ -62,7 +66,7 @@ class Watcher:
         self._checks.add("lease", self._lease_problem)
         self._checks.add("looks", self._look_problem)
 
-    async def run(self) -> int:
+    async def run(self, listen: settings.Address) -> int:
         """Stand, rotate, answer probes; until SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +76,7 @@ class Watcher:
             routes.Route("/readyz", self._checks.ready, "GET"),
             routes.Route("/metrics", self._scraped, "GET"),
         )
-        async with ops.opened(self._arguments.ops_listen, table) as address:
+        async with ops.opened(listen, table) as address:
             sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
             tasks = [asyncio.create_task(each) for each in (self._election.run(), self._turn(), self._stop.wait())]

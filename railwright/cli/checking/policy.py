@@ -30,18 +30,13 @@ def _check_valid(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     result = snapshots.read_policy(text or "")
     if isinstance(result, policies.Rejected):
         return fail(
-            "\n".join(_format_error(error) for error in result.errors[:_MOST]),
+            "\n".join(map(str, result.errors[:_MOST])),
             f"{_EDIT}; to validate it first: railwright policy validate FILE",
         )
     return ok(
         f"{snapshots.format_count(len(result.document.fabrics), 'fabric')}: "
         f"{snapshots.join_limited(result.document.fabrics)}"
     )
-
-
-def _format_error(error: policies.PolicyError) -> str:
-    line = f"line {error.line}" if error.line is not None else ""
-    return ": ".join(filter(None, (line, error.path, error.message)))
 
 
 def _check_default(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:

@@ -1,69 +1,56 @@
-"""`railwright certs`: issues and rotates certificates, and writes client configurations for callers.
-
-Parses options and sets the exit code. The actions are in `cli/certificates`.
-"""
+"""`railwright certs`: issues and rotates certificates, and writes client configurations for callers."""
 
 import argparse
-import asyncio
+import datetime as dt
 import pathlib
-import sys
-from typing import TYPE_CHECKING
 
+from certs import schedules
+from railwright.cli import options, parsers
 from railwright.fabric import names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-NAME = "certs"
 HELP = "issue and rotate the certificates of the servers and their callers"
-
+EXAMPLE = "railwright certs issue --secrets"
+SCHEDULE_OPTIONS = {
+    "authority": ("--authority-life", "life of an authority; the next one is made when a third is left"),
+    "leaf": ("--leaf-life", "life of the servers' certificates; renewed when a third is left"),
+    "caller": ("--caller-life", "life of callers' certificates"),
+    "overlap": ("--overlap", "both authorities trusted before the new one is used, and again after"),
+    "settle": ("--settle", "from a caBundle's change until every API server has seen it"),
+    "propagation": ("--propagation", "from a Secret's change until every server presents it"),
+}
 _DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
 _DAYS_SERVING = 365
-_USAGE = 2
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands and their options."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _configure_issue(actions.add_parser("issue", help="issue missing and expiring certificates; keep valid ones"))
-    _configure_rotate(actions.add_parser("rotate", help="renew the CA and the certificates in the cluster"))
+def configure(parser: parsers.Parser) -> None:
+    """Define the subcommands and their options."""
+    parser.add_choice("action", "ACTION")
+    _configure_issue(
+        parser.add_command(
+            "issue",
+            "issue missing and expiring certificates; keep valid ones",
+            run="railwright.cli.certificates.command:issue",
+        )
+    )
+    _configure_rotate(
+        parser.add_command(
+            "rotate",
+            "renew the CA and the certificates in the cluster",
+            run="railwright.cli.certificates.command:rotate",
+        )
+    )
     _configure_callers(
-        actions.add_parser(
-            "admission-config", help="write the files by which the API server and kube-scheduler authenticate"
+        parser.add_command(
+            "admission-config",
+            "write the files by which the API server and kube-scheduler authenticate",
+            run="railwright.cli.certificates.command:write_admission_configuration",
         )
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run one action. Return 0 if done, 1 if done with something to fix, 2 for wrong usage or unreadable input.
-
-    Raises ClusterError.
-    """
-    from certs import issue  # noqa: PLC0415 - cryptography is not needed to parse arguments
-
-    if arguments.action == "issue" and arguments.out is None and not arguments.secrets:
-        return _fail("no destination: give --out DIR, --secrets or both")
-    try:
-        for host in getattr(arguments, "host", ()):
-            issue.general_name(host)
-        return asyncio.run(_action(arguments)(arguments))
-    except OSError as error:
-        return _fail(": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error))
-    except ValueError as error:
-        return _fail(str(error))
-
-
-def _action(arguments: argparse.Namespace) -> "Callable[[argparse.Namespace], Coroutine[None, None, int]]":
-    from railwright.cli.certificates import callers, issuing, rotating  # noqa: PLC0415 - as in run
-
-    if arguments.action == "rotate" and arguments.watch:
-        from railwright.cli.certificates import watching  # noqa: PLC0415 - a server's imports
-
-        return watching.watch
-    return {"issue": issuing.run, "rotate": rotating.rotate, "admission-config": callers.write}[arguments.action]
-
-
-def _configure_issue(parser: argparse.ArgumentParser) -> None:
+def _configure_issue(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="DIR", help="write the files of CA, webhook, extender and client"
     )
@@ -73,16 +60,17 @@ def _configure_issue(parser: argparse.ArgumentParser) -> None:
         "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
     )
     parser.add_argument(
-        "--days", type=_days, default=_DAYS_SERVING, help="serving certificate lifetime in days (default %(default)s)"
+        "--days",
+        type=_parse_days,
+        default=_DAYS_SERVING,
+        help="serving certificate lifetime in days (default %(default)s)",
     )
     parser.add_argument(
-        "--authority-days", type=_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
+        "--authority-days", type=_parse_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
     )
 
 
-def _configure_rotate(parser: argparse.ArgumentParser) -> None:
-    from railwright.cli.certificates import schedules  # noqa: PLC0415 - as in run
-
+def _configure_rotate(parser: parsers.Parser) -> None:
     parser.add_argument("--watch", action="store_true", help="repeat until stopped; of several replicas one is active")
     parser.add_argument(
         "--callers", action="store_true", help="also issue client certificates for the API server and kube-scheduler"
@@ -92,11 +80,20 @@ def _configure_rotate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
     )
-    schedules.configure(parser)
+    for name, (flag, text) in SCHEDULE_OPTIONS.items():
+        default = getattr(schedules.Schedule(), name)
+        parser.add_argument(
+            flag,
+            dest=name,
+            type=parse_duration,
+            default=default,
+            metavar="TIME",
+            help=f"{text} (default {format_duration(default)})",
+        )
     parser.add_argument(
         "--every",
-        type=schedules.span,
-        default=schedules.span("3s"),
+        type=parse_duration,
+        default=dt.timedelta(seconds=3),
         metavar="TIME",
         help="time between checks (default 3s)",
     )
@@ -108,14 +105,13 @@ def _configure_rotate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ops-listen",
-        type=_address,
         default=":8080",
         metavar="HOST:PORT",
         help="address of probes and metrics (default :8080)",
     )
 
 
-def _configure_callers(parser: argparse.ArgumentParser) -> None:
+def _configure_callers(parser: parsers.Parser) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="directory to write to")
     parser.add_argument(
         "--directory",
@@ -133,30 +129,33 @@ def _configure_callers(parser: argparse.ArgumentParser) -> None:
     _configure_cluster(parser)
 
 
-def _configure_cluster(parser: argparse.ArgumentParser) -> None:
+def _configure_cluster(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--namespace", default=names.NAMESPACE, help="namespace of Services and Secrets (default %(default)s)"
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, or in-cluster")
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    options.add_kubeconfig(parser)
 
 
-def _days(text: str) -> int:
+def _parse_days(text: str) -> int:
     days = int(text)
     if not 1 <= days <= 36500:
         raise argparse.ArgumentTypeError(f"{text} days; give 1 to 36500")
     return days
 
 
-def _address(text: str) -> object:
-    from railwright.serving import settings  # noqa: PLC0415 - only --watch needs it
+def parse_duration(text: str) -> dt.timedelta:
+    """Return the duration of a text such as 30d, 12h, 10m or 10s. Raises ArgumentTypeError."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdecimal()) or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30d, 12h, 10m or 10s")
+    seconds = int(number[:_DIGITS]) * _UNITS[unit]
+    if len(number) > _DIGITS or seconds > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is longer than a hundred years")
+    return dt.timedelta(seconds=seconds)
 
-    try:
-        return settings.address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
-
-def _fail(message: str) -> int:
-    print(f"railwright certs: {message}", file=sys.stderr)
-    return _USAGE
+def format_duration(value: dt.timedelta) -> str:
+    """Return the shortest text that `parse_duration` reads as this duration."""
+    seconds = int(value.total_seconds())
+    unit = next(unit for unit, length in _UNITS.items() if seconds % length == 0)
+    return f"{seconds // _UNITS[unit]}{unit}"

@@ -1,66 +1,17 @@
 """`railwright demo`: injects and places a gang on this machine, without a cluster."""
 
-import argparse
-import asyncio
-import json
 import pathlib
-import sys
-import tempfile
 
-import msgspec
+from railwright.cli import parsers
 
-from railwright.cli import output
-
-NAME = "demo"
 HELP = "end-to-end demo, no cluster needed: admits and places a gang with the real servers, and shows the result"
+EXAMPLE = "railwright demo --serve"
+RUN = "railwright.cli.demo.command:run"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
     parser.add_argument(
         "--serve", action="store_true", help="keep the servers running, and serve the result as a web page"
     )
     parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="also write the output as SVG")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if all pods were injected and placed optimally, 1 if not, 2 if a server did not start."""
-    from railwright.cli.demo import stage  # noqa: PLC0415 - slow to import, and only this command needs it
-
-    with tempfile.TemporaryDirectory(prefix="railwright-demo-") as folder:
-        try:
-            return asyncio.run(_play(arguments, pathlib.Path(folder)))
-        except stage.StageError as error:
-            print(f"railwright demo: {error}", file=sys.stderr)
-            return 2
-        except KeyboardInterrupt:
-            return 0
-
-
-async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
-    from rich.console import Console  # noqa: PLC0415
-
-    from railwright.cli.demo import page, picture, play, stage  # noqa: PLC0415 - slow to import, as above
-
-    async with stage.opened(folder) as open_stage:
-        outcome = await play.run(open_stage)
-        least = play.least_leaves(outcome.free_by_leaf, len(outcome.placed))
-        fine = play.leaves(outcome.placed) == least and all(outcome.annotations)
-        console = Console(record=True)
-        if arguments.svg or not console.is_terminal:
-            console.width = page.WIDTH
-        if arguments.output == "json":
-            print(json.dumps({"fine": fine, "least_leaves": least} | msgspec.to_builtins(outcome), indent=1))
-        else:
-            console.print(picture.render(open_stage, outcome))
-        if arguments.svg:
-            arguments.svg.write_text(
-                output.offline(console.export_svg(title="railwright demo", clear=False)), encoding="utf-8"
-            )
-        if arguments.serve:
-            print(f"webhook:  https://{open_stage.webhook.address}  ops http://{open_stage.webhook.ops}")
-            print(f"extender: http://{open_stage.extender.address}  ops http://{open_stage.extender.ops}")
-            await page.serve(page.html(picture.render(open_stage, outcome)))
-        if not fine:
-            print("railwright demo: the gang was not placed optimally", file=sys.stderr)
-        return 0 if fine else 1

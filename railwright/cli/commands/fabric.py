@@ -1,126 +1,20 @@
-"""`railwright fabric`: prints the spines, leaves and nodes of each fabric with their free, busy and dead rails.
+"""`railwright fabric`: shows the spines, leaves and nodes of each fabric with their free, busy and dead rails."""
 
-Parses options and formats rows. `railwright.fabric.overview` computes the content.
-"""
+from railwright.cli import options, parsers
 
-import argparse
-import sys
-import typing
-from collections import Counter
-from collections.abc import Iterable, Iterator
-
-from railwright.cli import output
-from railwright.cli.viewing import options
-
-if typing.TYPE_CHECKING:  # slow to import, and other commands do not need them
-    from railwright.fabric.overview import model
-
-NAME = "fabric"
 HELP = "show spines, leaves and nodes of each fabric, with their free, busy and dead rails"
-_LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
-_MANY = 64  # fabrics with more nodes show them only with --nodes
+EXAMPLE = "kubectl railwright fabric --dead"
+RUN = "railwright.cli.fabric_table:run"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
     parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="fabric to show (default: all)")
     parser.add_argument(
-        "--nodes", action="store_true", help=f"show a row for each node, even of fabrics with more than {_MANY}"
+        "--nodes", action="store_true", help="show a row for each node, even of fabrics with more than 64"
     )
     parser.add_argument("--leaves", action="store_true", help="show no rows for nodes")
     parser.add_argument(
         "--dead", action="store_true", help="show only nodes that are not ready or have a dead or degraded rail"
     )
-    options.add(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric."""
-    from railwright.cli.viewing import forms, reading  # noqa: PLC0415 - slow to import, as in all commands
-
-    if arguments.nodes and arguments.leaves:
-        raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
-    way = reading.Way(arguments.kubeconfig, arguments.context, arguments.snapshot, arguments.policy)
-    overview = reading.overview(way)
-    for problem in overview.site.problems:
-        print(f"railwright: {output.visible(problem)}", file=sys.stderr)
-    fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
-    if arguments.name and not fabrics:
-        defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
-        raise output.UnreadableError(f"fabric {arguments.name}: not defined in the policy (defined: {defined})")
-    leaves = {key: overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
-    if forms.is_document(arguments.output):
-        forms.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output)
-    else:
-        for fabric in fabrics:
-            _show(fabric, [leaves[key] for key in fabric.leaves], arguments)
-    has_findings = any(_has_dead_rail(node) for leaf in leaves.values() for node in leaf.nodes)
-    return output.FINDINGS if has_findings else output.OK
-
-
-def _has_dead_rail(node: "model.Node") -> bool:
-    return not {"d", "w"}.isdisjoint(node.rails)
-
-
-def _show(fabric: "model.Fabric", leaves: "list[model.Leaf]", arguments: argparse.Namespace) -> None:
-    from railwright.cli import tables  # noqa: PLC0415 - as above
-
-    counts = f"{fabric.rails_free} free, {fabric.rails_busy} busy, {fabric.rails_dead} dead"
-    output.print_styled(
-        (fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {len(fabric.rails)} rails: {counts}", "")
-    )
-    each_node = arguments.dead or arguments.nodes or (fabric.nodes <= _MANY and not arguments.leaves)
-    columns = (
-        tables.Column("DOMAIN"),
-        tables.Column("RAILS"),
-        tables.Column("FREE", right=True),
-        tables.Column("BUSY", drop=2, right=True),
-        tables.Column("DEAD", drop=1, right=True),
-        tables.Column("PODS", drop=3, cut=True),
-    )
-    rows, styles = [], []
-    for row, style in _rows(leaves, each_node=each_node, hurt_only=arguments.dead):
-        rows.append(row)
-        styles.append(style)
-    tables.show(columns, rows, styles=styles, wide=arguments.output == "wide")
-    if each_node and any(node.rails for leaf in leaves for node in leaf.nodes):
-        output.print_styled((_LEGEND, "dim"))
-
-
-def _rows(leaves: "Iterable[model.Leaf]", *, each_node: bool, hurt_only: bool) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (cells, style) of a row for each spine, leaf and node, in tree order."""
-    before: tuple[str, ...] = ()
-    for leaf in leaves:
-        nodes = [node for node in leaf.nodes if not hurt_only or _has_dead_rail(node) or node.note]
-        if hurt_only and not nodes:
-            continue
-        above = tuple(reversed(leaf.above))
-        shared = 0
-        while shared < min(len(above), len(before)) and above[shared] == before[shared]:
-            shared += 1
-        for depth in range(shared, len(above)):
-            yield ((f"{'  ' * depth}{above[depth]}", "", "", "", "", ""), "bold")
-        before = above
-        depth = len(above)
-        name = leaf.name or "(no leaf)"
-        yield ((f"{'  ' * depth}{name}", f"{len(leaf.nodes)} nodes", *_counts(leaf.nodes), ""), "bold")
-        for node in nodes if each_node else ():
-            yield _node(node, depth + 1)
-
-
-def _node(node: "model.Node", depth: int) -> tuple[tuple[str, ...], str]:
-    pods = ", ".join(pod.pod for pod in node.pods)
-    note = "; ".join(filter(None, (node.note, pods)))
-    style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
-    return ((f"{'  ' * depth}{node.name}", node.rails, *_counts([node]), note or "-"), style)
-
-
-def _counts(nodes: "Iterable[model.Node]") -> tuple[str, str, str]:
-    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
-    letters: Counter[str] = Counter()
-    for node in nodes:
-        busy = {rail for pod in node.pods for rail in pod.rails}
-        letters.update(
-            ("b" if index in busy else "f") if letter == "w" else letter for index, letter in enumerate(node.rails)
-        )
-    return str(letters["f"]), str(letters["b"]), str(letters["d"])
+    options.add_cluster_view(parser)

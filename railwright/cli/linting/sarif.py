@@ -6,6 +6,7 @@ and the address of one.
 
 from collections.abc import Sequence
 from typing import Any
+from urllib import parse
 
 from railwright.cli.linting import findings
 from railwright.fabric import names
@@ -59,6 +60,4 @@ def _result(each: findings.Located, positions: dict[str, int]) -> dict[str, Any]
 
 def _uri(path: str) -> str:
     """A path as a URI reference; standard input has no better name."""
-    from urllib import parse  # noqa: PLC0415 - only this form needs it
-
     return "stdin" if path == "-" else parse.quote(path)

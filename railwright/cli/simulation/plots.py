@@ -18,13 +18,13 @@ _OURS, _OTHERS = "#d1495b", ("#8d99ae", "#b8a9c9", "#7fb069", "#2b2d42")
 
 
 def draw(
-    folder: pathlib.Path, question: experiments.Experiment, results: Sequence[experiments.Result]
+    folder: pathlib.Path, experiment: experiments.Experiment, results: Sequence[experiments.Result]
 ) -> Iterator[pathlib.Path]:
     """Write all pictures into the folder; yields each path written."""
-    title = f"{question.spec.name}, {question.stream}, oversubscription {report.ratios(question)}"
+    title = f"{experiment.spec.name}, {experiment.stream}, oversubscription {report.format_ratios(experiment)}"
     for name, picture in (("busbw", _bars(title, results)), ("busbw-cdf", _spread(title, results))):
         for suffix in ("png", "svg"):
-            path = folder / f"{question.spec.name}-{name}.{suffix}"
+            path = folder / f"{experiment.spec.name}-{name}.{suffix}"
             picture.savefig(path, dpi=_DOTS, metadata={"Date": None} if suffix == "svg" else None)
             yield path
 
@@ -33,7 +33,7 @@ def _bars(title: str, results: Sequence[experiments.Result]) -> figure.Figure:
     picture = figure.Figure(figsize=_SIZE, layout="constrained")
     axes = picture.subplots()
     values = [result.summary.modelled_busbw_of_optimum for result in results]
-    bars = axes.bar([report.name_of(each.policy) for each in results], values, color=_colours(results))
+    bars = axes.bar([report.display_policy(each.policy) for each in results], values, color=_colours(results))
     axes.bar_label(bars, fmt="%.2f")
     axes.set_ylim(0, 1.1)
     axes.set_ylabel("modelled busbw of the optimum,\nGPU-time weighted")
@@ -47,7 +47,7 @@ def _spread(title: str, results: Sequence[experiments.Result]) -> figure.Figure:
     for result, colour in zip(results, _colours(results), strict=True):
         gangs = [each for each in result.outcome.placed if each.pods > 1 and not each.is_initial]
         shares, times = _cumulated(gangs)
-        axes.step(shares, times, where="post", label=report.name_of(result.policy), color=colour)
+        axes.step(shares, times, where="post", label=report.display_policy(result.policy), color=colour)
     axes.set_xlabel("modelled busbw of the gang's optimum")
     axes.set_ylabel("share of gangs' GPU time at most so well placed")
     axes.set_title(title)

@@ -30,12 +30,12 @@ _COLUMNS = (
 )
 
 
-def show(question: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
+def print_comparison(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
     """The study on stdout."""
     screen = console.Console(highlight=False)
     first = results[0].summary
-    screen.print(f"[bold]{_title(question)}[/bold]", soft_wrap=True)
-    screen.print(f"{question.spec.source}", soft_wrap=True, style="dim", markup=False)
+    screen.print(f"[bold]{_title(experiment)}[/bold]", soft_wrap=True)
+    screen.print(f"{experiment.spec.source}", soft_wrap=True, style="dim", markup=False)
     screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
     tables.show(
         _COLUMNS,
@@ -60,9 +60,9 @@ def show(question: experiments.Experiment, results: Sequence[experiments.Result]
     )
 
 
-def as_json(question: experiments.Experiment, results: Sequence[experiments.Result]) -> Any:
+def build_document(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> Any:
     """The study as one JSON value."""
-    spec, settings = question.spec, question.settings
+    spec, settings = experiment.spec, experiment.settings
     return {
         "modelled": True,
         "site": {
@@ -71,9 +71,9 @@ def as_json(question: experiments.Experiment, results: Sequence[experiments.Resu
             "nodes": len(spec.nodes),
             "oversubscription": list(spec.fabric.placement.oversubscription),
         },
-        "stream": question.stream,
-        "load": question.load,
-        "podGpus": question.pod_gpus,
+        "stream": experiment.stream,
+        "load": experiment.load,
+        "podGpus": experiment.pod_gpus,
         "scheduler": settings.kind,
         "sample": "all" if settings.sample_all else "default",
         "seed": settings.seed,
@@ -90,7 +90,7 @@ def as_json(question: experiments.Experiment, results: Sequence[experiments.Resu
     }
 
 
-def show_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table. On a terminal only names are never wrapped; elsewhere nothing is."""
     screen = console.Console(highlight=False)
     if not screen.is_terminal:
@@ -104,29 +104,29 @@ def show_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     screen.print(shown, markup=False)
 
 
-def name_of(policy: str) -> str:
+def display_policy(policy: str) -> str:
     """A policy as people call it."""
     return _NAMES.get(policy, policy)
 
 
-def ratios(question: experiments.Experiment) -> str:
+def format_ratios(experiment: experiments.Experiment) -> str:
     """The oversubscription of each level, leaf first."""
-    return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(question.spec))
+    return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(experiment.spec))
 
 
-def _title(question: experiments.Experiment) -> str:
-    load = "as many jobs a day as published" if question.load is None else f"load {question.load:g}"
-    sample = "all nodes" if question.settings.sample_all else "the default sample of nodes"
+def _title(experiment: experiments.Experiment) -> str:
+    load = "as many jobs a day as published" if experiment.load is None else f"load {experiment.load:g}"
+    sample = "all nodes" if experiment.settings.sample_all else "the default sample of nodes"
     return (
-        f"{question.spec.name}: {len(question.spec.nodes)} nodes, oversubscription {ratios(question)}; "
-        f"{question.stream}, {load}; {question.settings.kind}, {sample}"
+        f"{experiment.spec.name}: {len(experiment.spec.nodes)} nodes, oversubscription {format_ratios(experiment)}; "
+        f"{experiment.stream}, {load}; {experiment.settings.kind}, {sample}"
     )
 
 
 def _row(result: experiments.Result) -> Sequence[str]:
     it = result.summary
     return (
-        name_of(result.policy),
+        display_policy(result.policy),
         f"{it.modelled_busbw_of_optimum:.3f}",
         f"{it.modelled_busbw_of_optimum_per_gang:.3f}",
         f"{it.worst_gang:.2f}",

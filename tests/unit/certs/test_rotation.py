@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from certs import bundle, issue, rotation, steps, trust
+from certs import bundle, issue, rotation, schedules, steps, trust
 
 START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
-SCHEDULE = rotation.Schedule()
+SCHEDULE = schedules.Schedule()
 WANTED = (
     bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
     bundle.Wanted("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
@@ -482,4 +482,4 @@ def test_no_key_of_an_authority_that_no_longer_signs_is_kept():
 
 def test_an_overlap_that_does_not_fit_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match="overlap of 30 d is longer than a sixth of the CA's validity of 100 d"):
-        rotation.Schedule(authority=100 * DAY)
+        schedules.Schedule(authority=100 * DAY)

@@ -8,26 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs import rotation
+from certs import schedules
+from railwright.cli import dispatch
 from railwright.cli.__main__ import main
-from railwright.cli.certificates import schedules
+from railwright.cli.certificates import rotating
 from railwright.cli.commands import certs
 
 
 def parse(*arguments):
-    parser = argparse.ArgumentParser()
-    certs.configure(parser)
-    return parser.parse_args(["rotate", *arguments])
+    return dispatch.build_parser(dispatch.find_modules(["certs"])).parse(["certs", "rotate", *arguments])[1]
 
 
 def test_without_options_the_schedule_is_the_default():
-    assert schedules.schedule(parse()) == rotation.Schedule()
+    assert rotating.build_schedule(parse()) == schedules.Schedule()
 
 
-@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(rotation.Schedule)])
+@pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(schedules.Schedule)])
 def test_every_time_of_a_schedule_is_an_option(field):
-    flag, _ = schedules._OPTIONS[field]
-    assert getattr(schedules.schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
+    flag, _ = certs.SCHEDULE_OPTIONS[field]
+    assert getattr(rotating.build_schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
 
 
 def longer(field):
@@ -37,13 +36,13 @@ def longer(field):
 @given(st.integers(0, 36500 * 86400))
 def test_a_time_is_written_as_it_is_read(seconds):
     value = dt.timedelta(seconds=seconds)
-    assert schedules.span(schedules.written(value)) == value
+    assert certs.parse_duration(certs.format_duration(value)) == value
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_time_or_refused_with_what_to_write(text):
     try:
-        read = schedules.span(text)
+        read = certs.parse_duration(text)
     except argparse.ArgumentTypeError as error:
         said = str(error)
     else:
@@ -61,7 +60,7 @@ def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
          contexts: [{name: c, context: {cluster: k, user: u}}]}
         """
     )
-    assert certs.run(parse("--authority-life=100d", f"--kubeconfig={path}")) == 2
+    assert main(["certs", "rotate", "--authority-life=100d", f"--kubeconfig={path}"]) == 2
     assert "an overlap of 30 d is longer than a sixth of the CA's validity of 100 d" in capsys.readouterr().err
 
 

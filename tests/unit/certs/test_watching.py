@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from certs import installation, rotation, rotator
+from certs import installation, rotator, schedules
 from railwright.cli.certificates import watching
 
 
@@ -14,7 +14,7 @@ def test_pauses_grow_to_half_a_minute_and_never_overflow(failed, seconds):
 
 
 def test_a_replica_that_leads_no_more_keeps_no_private_key():
-    turning = rotator.Rotator(None, "prod", [], schedule=rotation.Schedule(), clock=lambda: 0.0)
+    turning = rotator.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
     watcher = watching.Watcher(argparse.Namespace(namespace="prod", lease="l", identity="a"), None, turning)
     turning.looked = installation.Look("prod", {}, {}, ())  # the last look holds the authority's
     watcher._changed(True)

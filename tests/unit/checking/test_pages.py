@@ -6,11 +6,11 @@ import installations
 import msgspec
 import pytest
 
-from railwright.cli.checking import catalogue, model, rendering
+from railwright.cli.checking import command, model, rendering
 from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / f"{model.PAGE}.md").read_text()
-ROWS = [row for group in catalogue.GROUPS for row in group.rows]
+ROWS = [row for group in command.GROUPS for row in group.rows]
 
 
 def test_every_row_has_its_heading_in_the_documentation_and_every_heading_its_row():
@@ -41,12 +41,12 @@ def test_hints_name_the_namespace_that_was_asked_for():
     trees = installations.healthy()
     trees["deployments"].clear()
     elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
-    results = model.run_checks(catalogue.GROUPS, elsewhere)
+    results = model.run_checks(command.GROUPS, elsewhere)
     assert not [each.hint for each in results if f"-n {names.NAMESPACE}" in each.hint]
 
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
-    results = model.run_checks(catalogue.GROUPS, installations.seen(installations.healthy()))
+    results = model.run_checks(command.GROUPS, installations.seen(installations.healthy()))
     answer = msgspec.to_builtins(rendering.build_document(results, server="s", namespace="n", version="v", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
@@ -59,7 +59,7 @@ def test_the_cluster_cannot_drive_the_terminal():
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - thrown away
-    console.print(rendering.render(model.run_checks(catalogue.GROUPS, installations.seen(trees))))
+    console.print(rendering.render(model.run_checks(command.GROUPS, installations.seen(trees))))
     text = console.export_text()
     assert "v1.20\\x1b[2J" in text
     console.file.close()

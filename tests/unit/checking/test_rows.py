@@ -14,15 +14,15 @@ import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from railwright.cli.checking import catalogue, installation, model, snapshots
+from railwright.cli.checking import command, installation, model, snapshots
 from railwright.fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
-ROWS = {row.anchor: row for group in catalogue.GROUPS for row in group.rows}
+ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
 
 
 def judged(trees, *, before=False, **more):
-    return model.run_checks(catalogue.GROUPS, installations.seen(trees, **more), before=before)
+    return model.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
 
 
 def wrong(results):
@@ -357,7 +357,7 @@ def test_every_row_is_broken_above_or_below():
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
-    results = model.run_checks(catalogue.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
+    results = model.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
     assert [each.check for each in results if each.state is model.State.FAIL] == ["api-reachable"]
     assert {each.detail for each in results[1:]} == {"fix api-reachable first"}
 

@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import examples
-from railwright.cli.completion import candidates, shells
+from railwright.cli import completion, dispatch, programs, shell_scripts
 
-PARSER = command_line._parser(command_line.discover())
+PARSER = dispatch.build_parser(dispatch.find_modules())
 
 
 def offered(*words: str) -> list[str]:
-    return [value for value, _ in candidates.of(PARSER, words).candidates]
+    return [value for value, _ in completion.find(PARSER, words).candidates]
 
 
 def test_the_first_word_is_a_command():
-    assert set(offered("")) == set(command_line.discover())
+    assert set(offered("")) == set(dispatch.find_names())
     assert offered("ga") == ["gangs"]
 
 
@@ -46,10 +45,10 @@ def test_then_what_that_command_takes(words, found):
 
 
 def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
-    assert candidates.of(PARSER, ("lint", "")).files
-    assert candidates.of(PARSER, ("gangs", "--policy", "x")).files
-    assert not candidates.of(PARSER, ("gangs", "-n", "")).files
-    assert not candidates.of(PARSER, ("",)).files
+    assert completion.find(PARSER, ("lint", "")).files
+    assert completion.find(PARSER, ("gangs", "--policy", "x")).files
+    assert not completion.find(PARSER, ("gangs", "-n", "")).files
+    assert not completion.find(PARSER, ("",)).files
 
 
 @given(
@@ -60,24 +59,22 @@ def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
     )
 )
 def test_no_line_breaks_it(words):
-    *_, directive = candidates.lines(candidates.of(PARSER, words))
+    *_, directive = completion.format_lines(completion.find(PARSER, words))
     assert directive in {":0", ":4"}
 
 
-FORWARDED = {name for name, module in command_line.discover().items() if hasattr(module, "forward")}
-
-
 def test_every_command_has_an_example_of_itself_that_its_own_parser_takes():
-    assert set(examples.EXAMPLES) == set(command_line.discover()) - FORWARDED
-    for name, line in examples.EXAMPLES.items():
+    examples = {name: module.EXAMPLE for name, module in dispatch.find_modules().items() if module is not None}
+    assert set(examples) == set(dispatch.find_names()) - set(programs.PROGRAMS)
+    for name, line in examples.items():
         words = line.replace("<(", "| ").rstrip(")").split("|")[-1].removeprefix("kubectl ").split()
         assert words[:2] == ["railwright", name]
-        assert PARSER.parse_args(words[1:]).command == name
+        assert PARSER.parse(words[1:])[1].command == name
 
 
 def test_the_page_of_commands_has_every_command():
     page = (ROOT / "docs" / "commands.md").read_text()
-    assert [name for name in command_line.discover() if f"`{name}" not in page] == []
+    assert [name for name in dispatch.find_names() if f"`{name}" not in page] == []
 
 
 def test_the_example_stands_in_the_help(capsys):
@@ -97,7 +94,7 @@ def program(tmp_path):
 def test_a_real_bash_completes_by_the_script(program, tmp_path):
     (tmp_path / "a.yaml").write_text("")
     script = (
-        shells.SCRIPTS["bash"]
+        shell_scripts.SCRIPTS["bash"]
         + """
 try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _railwright; echo "${COMPREPLY[*]}"; }
 complete -p railwright
@@ -117,5 +114,5 @@ try railwright verify log -o w
 def test_the_other_shells_take_their_scripts(shell, check, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
-    (tmp_path / "script").write_text(shells.SCRIPTS[shell])
+    (tmp_path / "script").write_text(shell_scripts.SCRIPTS[shell])
     subprocess.run([shell, check, str(tmp_path / "script")], check=True)

@@ -66,7 +66,7 @@ def test_a_stream_that_the_caller_has_closed_leads_nowhere_and_the_exit_code_sta
 def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path):
     (tmp_path / "file").write_text("")
     done = run(("certs", "issue", "--out", str(tmp_path / "file" / "out")), subprocess.DEVNULL)
-    assert (done.returncode, done.stderr) == (2, f"railwright certs: {tmp_path}/file/out/ca.crt: Not a directory\n")
+    assert (done.returncode, done.stderr) == (2, f"railwright: certs: {tmp_path}/file/out/ca.crt: Not a directory\n")
 
 
 def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):

@@ -1,12 +1,14 @@
 import json
 import pathlib
+import pkgutil
 import subprocess
 import sys
+import types
 
 import pytest
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import output
+from railwright.cli import dispatch, programs
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tpc}\n"
@@ -68,28 +70,30 @@ def test_a_files_content_never_drives_the_terminal(tmp_path, capsys):
 
 
 def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
-    known = command_line.discover()
+    known = dispatch.find_modules()
     assert list(known) == sorted(known)
     assert {"policy", "webhook", "extender"} <= set(known)
-    for module in known.values():
-        assert module.HELP
-        assert hasattr(module, "forward") or (hasattr(module, "configure") and hasattr(module, "run"))
+    for name, module in known.items():
+        assert programs.PROGRAMS[name].summary if module is None else module.HELP
+    functions = [leaf.run for leaf in dispatch.build_parser(known).get_leaves()]
+    functions += [program.main for program in programs.PROGRAMS.values()]
+    assert all(callable(pkgutil.resolve_name(name)) for name in functions if name)
+    assert functions.count("") == len(programs.PROGRAMS)
     assert command_line.main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(any(line.split()[:1] == [name] for line in shown.splitlines()) for name in known)
 
 
 def test_output_is_added_to_leaves_that_lack_it_and_left_alone_elsewhere():
-    import argparse
+    def configure(parser):
+        parser.add_choice("action", "ACTION")
+        parser.add_command("plain", "one without")
+        parser.add_command("own", "one with its own").add_argument("-o", choices=["sarif"])
 
-    parser = argparse.ArgumentParser()
-    actions = parser.add_subparsers()
-    actions.add_parser("plain")
-    own = actions.add_parser("own")
-    own.add_argument("-o", choices=["sarif"])
-    output.add_option(parser)
-    assert parser.parse_args(["plain"]).output == "text"
-    assert parser.parse_args(["own", "-o", "sarif"]).o == "sarif"
+    module = types.SimpleNamespace(HELP="help", EXAMPLE="", configure=configure)
+    parser = dispatch.build_parser({"command": module})
+    assert parser.parse(["command", "plain"])[1].output == "text"
+    assert parser.parse(["command", "own", "-o", "sarif"])[1].o == "sarif"
 
 
 def run(*arguments: str, program: str = "railwright", **options) -> subprocess.CompletedProcess[str]:

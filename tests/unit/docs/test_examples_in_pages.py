@@ -9,7 +9,7 @@ import pages
 import pytest
 import yaml
 
-from railwright.cli import __main__ as program
+from railwright.cli import dispatch
 from railwright.cli.explanation import account, templates
 from railwright.cluster import policies
 from railwright.fabric import names
@@ -109,12 +109,10 @@ def _parse(words: list[str]) -> None:
         for action in parser._actions:
             action.required = False  # a page may speak of one option
         parser.parse_args(words[1:])
-    else:
-        parser = program._parser(program.discover(words[0]))
-        if words[1:]:
-            parser.parse_args(words)
-        elif words[0] not in program.discover():
-            raise SystemExit(f"no command {words[0]}")
+    elif words[1:]:
+        dispatch.build_parser(dispatch.find_modules(words[:1])).parse(words)
+    elif words[0] not in dispatch.find_names():
+        raise SystemExit(f"no command {words[0]}")
 
 
 @pytest.mark.parametrize(("page", "text", "whole"), commands(), ids=lambda part: str(part)[-60:])

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from extender import state as states
 from extender import watched
-from railwright.cli import kubeconfig, output, snapshot_files, waiting
-from railwright.cli.verification import policies
+from railwright.cli import kubeconfig, output, policies, policy_sources, snapshot_files, waiting
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import model, opted_in_pods, overview_builder
@@ -22,8 +21,8 @@ _NEEDED = frozenset(
 )  # required; without the other kinds some columns are missing
 
 
-class Way(NamedTuple):
-    """Sources of objects and policy, as given by options; "" and None for options that were not given."""
+class Sources(NamedTuple):
+    """Where objects and policy are read from, as given by options; "" and None for options that were not given."""
 
     kubeconfig: str = ""
     context: str | None = None
@@ -31,20 +30,20 @@ class Way(NamedTuple):
     policy: str = ""
 
 
-def overview(way: Way) -> model.Overview:
+def read(given: Sources) -> model.Overview:
     """Return the current overview. Raise UnreadableError or ClusterError."""
-    if way.snapshot and not way.policy:
+    if given.snapshot and not given.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if way.snapshot and (way.kubeconfig or way.context):
+    if given.snapshot and (given.kubeconfig or given.context):
         raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     wanted = watched.wanted(state, pods=known)
-    if way.snapshot:
-        policy, problems = policies.from_file(way.policy), _from_file(way.snapshot, wanted)
-        source = f"snapshot {way.snapshot}"
+    if given.snapshot:
+        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, wanted)
+        source = f"snapshot {given.snapshot}"
     else:
-        policy, problems = asyncio.run(_from_cluster(way, wanted))
-        source = f"kubeconfig {way.kubeconfig}" if way.kubeconfig else "the cluster"
+        policy, problems = asyncio.run(_from_cluster(given, wanted))
+        source = f"kubeconfig {given.kubeconfig}" if given.kubeconfig else "the cluster"
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
         while True:
@@ -64,11 +63,11 @@ def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
 # --- the API server ---------------------------------------------------------------------------------------
 
 
-async def _from_cluster(way: Way, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
-    account = kubeconfig.choose(way.kubeconfig, kubeconfig.SNAPSHOT)
-    client = await clients.connect(account, context=way.context)
+async def _from_cluster(given: Sources, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
+    account = kubeconfig.choose(given.kubeconfig, kubeconfig.SNAPSHOT)
+    client = await clients.connect(account, context=given.context)
     try:
-        policy = policies.from_file(way.policy) if way.policy else await policies.fetch(client)
+        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
         with waiting.show_progress("reading the cluster", total=len(wanted)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 

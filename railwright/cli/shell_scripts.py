@@ -1,9 +1,10 @@
-"""The few lines that tie a shell's TAB to `railwright __complete`.
+"""Prints the scripts that connect TAB of a shell to `railwright __complete`."""
 
-Owns their text, one for each shell. What may come next is `candidates`'.
-"""
-
+import argparse
+import sys
 from collections.abc import Mapping
+
+from railwright.cli import formats, output
 
 _BASH = """\
 # bash completion of railwright: source <(railwright completion bash)
@@ -57,3 +58,13 @@ complete -c railwright -f -a '(__railwright_complete)'
 complete -c kubectl-railwright -f -a '(__railwright_complete)'
 """
 SCRIPTS: Mapping[str, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def print_script(arguments: argparse.Namespace) -> int:
+    """Print the script of a shell and return 0."""
+    script = SCRIPTS[arguments.shell]
+    if arguments.output == "json":
+        formats.print_json({"shell": arguments.shell, "script": script})
+    else:
+        sys.stdout.write(script)
+    return output.OK

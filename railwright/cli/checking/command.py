@@ -1,0 +1,134 @@
+"""Runs `railwright check`: repeats the checks for --wait, prints the results and sets the exit code."""
+
+import argparse
+import asyncio
+import io
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from rich import console, live
+
+from railwright.cli import formats, kubeconfig, output
+from railwright.cli.checking import (
+    admission,
+    certificates,
+    installation,
+    kubernetes,
+    model,
+    pods,
+    policy,
+    rails,
+    reader,
+    rendering,
+    scheduling,
+    webhook_configurations,
+)
+from railwright.cluster import client as clients
+from railwright.fabric import version
+
+_INTERVAL = 2.0  # seconds between two runs
+_CALL_SECONDS = 15.0  # per API call; a user is waiting
+_PIPED_WIDTH, _PICTURE_WIDTH = 200, 140  # columns without a terminal, and of the SVG
+
+# All checks, in the order in which they run and are printed.
+GROUPS: tuple[model.Group, ...] = (
+    model.Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
+    model.Group("installation", tuple(installation.list_rows())),
+    model.Group("certificates", tuple(certificates.list_rows())),
+    model.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
+    model.Group("policy", tuple(policy.list_rows())),
+    model.Group("nodes and rails", (*kubernetes.list_dependency_rows(), *rails.list_rows())),
+    model.Group("admission", tuple(admission.list_rows())),
+    model.Group("scheduling", tuple(scheduling.list_rows())),
+    model.Group("pods", tuple(pods.list_rows())),
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read."""
+    return asyncio.run(_check(arguments))
+
+
+async def _check(arguments: argparse.Namespace) -> int:
+    client = await clients.connect(
+        kubeconfig.choose(arguments.kubeconfig), context=arguments.context, call_seconds=_CALL_SECONDS
+    )
+    try:
+
+        async def run_checks() -> tuple[model.Result, ...]:
+            snapshot = await reader.read_cluster(
+                client,
+                server=client.host,
+                namespace=arguments.namespace,
+                probing=arguments.namespace_for_probe,
+                before=arguments.pre,
+            )
+            return model.run_checks(GROUPS, snapshot, before=arguments.pre)
+
+        results = await _run_until_passed(run_checks, arguments)
+    finally:
+        await client.close()
+    code = _get_exit_code(results, strict=arguments.strict)
+    _print_results(arguments, results, client, good=code == output.OK)
+    if code == output.UNUSABLE and not model.is_unreachable(results):
+        print(
+            "railwright: some checks could not run, so the result is incomplete; see the skipped rows for the reasons",
+            file=sys.stderr,
+        )
+    return code
+
+
+def _get_exit_code(results: Sequence[model.Result], *, strict: bool) -> int:
+    """Return 1 if a check failed, 2 if the cluster was unreadable or only partly readable, else 0."""
+    if model.is_unreachable(results):
+        return output.UNUSABLE
+    if model.has_failures(results, strict=strict):
+        return output.FINDINGS
+    return output.UNUSABLE if model.has_unread(results) else output.OK
+
+
+async def _run_until_passed(
+    run_checks: Callable[[], Awaitable[tuple[model.Result, ...]]], arguments: argparse.Namespace
+) -> tuple[model.Result, ...]:
+    """Repeat the checks until none fails or time is up.
+
+    Meanwhile a terminal shows the rows; other outputs get a line when the failing rows change.
+    """
+    end = time.monotonic() + arguments.wait
+    results = await run_checks()
+    if not arguments.wait or not model.has_failures(results, strict=arguments.strict):
+        return results
+    screen = console.Console(stderr=True, highlight=False)
+    reported: tuple[str, ...] = ()
+    with live.Live(console=screen, transient=True, auto_refresh=False) as view:
+        while model.has_failures(results, strict=arguments.strict) and time.monotonic() < end:
+            failing = tuple(result.check for result in results if result.state is model.State.FAIL)
+            if screen.is_terminal:
+                view.update(rendering.render(results), refresh=True)
+            elif failing != reported:
+                print(f"railwright: waiting for {', '.join(failing) or 'warnings'}", file=sys.stderr, flush=True)
+            reported = failing
+            await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
+            results = await run_checks()
+    return results
+
+
+def _print_results(
+    arguments: argparse.Namespace, results: Sequence[model.Result], client: clients.Client, *, good: bool
+) -> None:
+    if arguments.output == "json":
+        formats.print_json(
+            rendering.build_document(
+                results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=good
+            )
+        )
+    if arguments.output == "json" and not arguments.svg:
+        return
+    file = io.StringIO() if arguments.output == "json" else None  # only the SVG is needed
+    screen = console.Console(record=bool(arguments.svg), highlight=False, file=file)
+    if arguments.svg or not screen.is_terminal:
+        screen.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
+    screen.print(rendering.render(results))
+    if arguments.svg:
+        arguments.svg.write_text(output.offline(screen.export_svg(title="railwright check")), encoding="utf-8")

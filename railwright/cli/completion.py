@@ -1,0 +1,99 @@
+"""Completes a command line, for every shell and for kubectl.
+
+Completions come from the argument parsers. Reads no cluster and no file, so that TAB is answered at once. Where an
+argument is a file, the shell completes its name.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from railwright.cli import dispatch, output, parsers
+
+_FILES = ("FILE", "DIR")  # metavars of arguments that are paths
+
+
+class Completions(NamedTuple):
+    """Candidates for the last word, each with its help. `files`: names of files are valid too."""
+
+    candidates: Sequence[tuple[str, str]]
+    files: bool = False
+
+
+def complete(words: Sequence[str]) -> int:
+    """Print the completions of the last word. Imports only commands whose names fit, because importing all is slow."""
+    words = words or [""]
+    names = [words[0]] if len(words) > 1 else [name for name in dispatch.find_names() if name.startswith(words[0])]
+    modules = {name: module for first in names for name, module in dispatch.find_modules([first]).items()}
+    print("\n".join(format_lines(find(dispatch.build_parser(modules), words))))
+    return output.OK
+
+
+def find(root: parsers.Parser, words: Sequence[str]) -> Completions:
+    """Return the completions of the last of `words`, which may be empty. The program's name is not one of the words."""
+    *before, last = _join_options(words) or [""]
+    parser, open_option = _walk(root, before)
+    if open_option is not None:
+        return _find_values(open_option, last)
+    options = {name: argument for argument in parser.arguments for name in argument.option_strings}
+    if last.startswith("--") and "=" in last:
+        name, _, value = last.partition("=")
+        option = options.get(name)
+        return Completions(()) if option is None else _find_values(option, value)
+    if last.startswith("-"):
+        helps = {name: option.help or "" for name, option in sorted(options.items()) if name.startswith(last)}
+        return Completions([(name, _shorten(text)) for name, text in helps.items() if text != argparse.SUPPRESS])
+    return _find_words(parser, last)
+
+
+def format_lines(completions: Completions) -> Iterator[str]:
+    """Yield the lines that kubectl expects of plugins (cobra's format): candidates, then a directive about files."""
+    for value, text in completions.candidates:
+        yield f"{value}\t{text}" if text else value
+    yield ":0" if completions.files else ":4"
+
+
+def _join_options(words: Sequence[str]) -> list[str]:
+    """Join `--option`, `=` and `value` again, which bash splits at the sign."""
+    joined: list[str] = []
+    for word in words:
+        if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
+
+
+def _walk(root: parsers.Parser, words: Sequence[str]) -> tuple[parsers.Parser, argparse.Action | None]:
+    """Return the parser of the command that the words name, and the option whose value comes next."""
+    parser, open_option = root, None
+    for word in words:
+        if open_option is not None:
+            open_option = None
+        elif word.startswith("-"):
+            option = next((argument for argument in parser.arguments if word in argument.option_strings), None)
+            open_option = option if option is not None and option.nargs != 0 else None
+        else:
+            parser = parser.children.get(word, parser)
+    return parser, open_option
+
+
+def _find_words(parser: parsers.Parser, last: str) -> Completions:
+    """Return subcommands, or the values of positional arguments."""
+    if parser.children:
+        names = [name for name in parser.children if name.startswith(last)]
+        return Completions([(name, _shorten(parser.summaries[name])) for name in names])
+    values = [_find_values(argument, last) for argument in parser.arguments if not argument.option_strings]
+    candidates = [candidate for value in values for candidate in value.candidates]
+    return Completions(candidates, files=any(value.files for value in values))
+
+
+def _find_values(argument: argparse.Action, last: str) -> Completions:
+    if argument.choices is not None:
+        return Completions([(str(value), "") for value in argument.choices if str(value).startswith(last)])
+    return Completions((), files=argument.metavar in _FILES)
+
+
+def _shorten(text: str) -> str:
+    """Return the first clause of a help text, because shells show one line."""
+    return text.partition(";")[0].partition(" (default")[0].replace("\t", " ").replace("%%", "%")

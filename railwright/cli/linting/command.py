@@ -1,0 +1,113 @@
+"""Runs `railwright lint`: prints the findings as text, JSON or SARIF and sets the exit code."""
+
+import argparse
+import collections
+import sys
+from collections.abc import Callable, Mapping
+
+from railwright.cli import formats, output, policies
+from railwright.cli.linting import findings, sarif
+from railwright.fabric import version
+from railwright.fabric.lint import engine
+from railwright.fabric.nccl import catalogue
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
+_FAILING = ("error", "warning")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 0 without errors and warnings, 1 with some, 2 for wrong usage or an unreadable file."""
+    if arguments.rules:
+        return _print_rules(arguments.output)
+    if not arguments.files:
+        raise output.UnreadableError("lint: give a FILE, - for standard input, or --rules")
+    policy = policies.read_file(arguments.policy) if arguments.policy else None
+    context = findings.Context(policy, _parse_release(arguments.nccl_version))
+    report = findings.joined([findings.of_file(path, output.read_text(path), context) for path in arguments.files])
+    if not report.templates:
+        raise output.UnreadableError(
+            f"lint: no pod, pod template or nccl.conf in {', '.join(arguments.files)}; nothing was checked"
+        )
+    for note in report.notes:
+        print(f"railwright: {output.visible(note)}", file=sys.stderr)
+    _FORMS[arguments.output](report)
+    return output.FINDINGS if any(item.finding.severity in _FAILING for item in report.located) else output.OK
+
+
+def _parse_release(text: str | None) -> tuple[int, ...] | None:
+    release = catalogue.version(text)
+    if text is not None and release is None:
+        raise output.UnreadableError(f"--nccl-version {text}: not a version; give one such as 2.21.5")
+    return release
+
+
+def _print_text(report: findings.Report) -> None:
+    for item in sorted(report.located, key=lambda item: (item.file, item.line or 0)):
+        finding = item.finding
+        location = item.file if item.line is None else f"{item.file}:{item.line}"
+        output.print_styled(
+            (location, "bold"),
+            (": ", ""),
+            (finding.severity, _STYLES[finding.severity]),
+            (f" {finding.code} ", "cyan"),
+            (finding.message, ""),
+            (f" [{item.title}]" if item.title else "", "dim"),
+        )
+    counts = collections.Counter(str(item.finding.severity) for item in report.located)
+    summary = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
+    style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
+    noun = "container or file" if report.looked_at == 1 else "containers and files"
+    output.print_styled((summary or "nothing found", style), (f" in {report.looked_at} {noun}", ""))
+
+
+def _print_json(report: findings.Report) -> None:
+    formats.print_json(
+        [
+            {
+                "file": item.file,
+                "line": item.line,
+                "object": item.title,
+                "code": item.finding.code,
+                "severity": item.finding.severity,
+                "name": item.finding.name,
+                "where": item.finding.where,
+                "message": item.finding.message,
+            }
+            for item in report.located
+        ]
+    )
+
+
+def _print_sarif(report: findings.Report) -> None:
+    formats.print_json(sarif.log(report.located, version.VERSION))
+
+
+_FORMS: Mapping[str, Callable[[findings.Report], None]] = {
+    "text": _print_text,
+    "json": _print_json,
+    "sarif": _print_sarif,
+}
+
+
+def _print_rules(form: str) -> int:
+    if form == "sarif":
+        formats.print_json(sarif.log((), version.VERSION))
+        return output.OK
+    rows = [
+        {
+            "code": rule.code,
+            "name": rule.name,
+            "severity": rule.severity,
+            "title": rule.title,
+            "explanation": rule.explanation,
+            "source": rule.source,
+        }
+        for rule in engine.every()
+    ]
+    if form == "json":
+        formats.print_json(rows)
+        return output.OK
+    for row in rows:
+        style = _STYLES[row["severity"]]
+        output.print_styled((row["code"], "cyan"), (" ", ""), (f"{row['severity']:<8}", style), (row["title"], ""))
+    return output.OK

@@ -1,0 +1,141 @@
+"""Runs `railwright verify`: prints the job, and reports what the log of a job shows.
+
+The job and the report come from `railwright.fabric.verification`. Creates nothing in a cluster.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO
+
+import msgspec
+
+from railwright.cli import formats, output, policies, tables, waiting
+from railwright.fabric.verification import expectations, jobs, model, report
+
+# --- the job ----------------------------------------------------------------------------------------------
+
+
+def print_manifest(arguments: argparse.Namespace) -> int:
+    """Print the job and return 0. Raise UnreadableError for wrong options or an unreadable policy, or ClusterError."""
+    if arguments.nodes < 1:
+        raise output.UnreadableError(f"--nodes {arguments.nodes}: must be 1 or more")
+    policy = policies.read(arguments.policy, arguments.kubeconfig, arguments.context)
+    fabric = policies.find_fabric(policy, arguments.fabric)
+    options = jobs.JobOptions(
+        fabric=fabric,
+        nodes=arguments.nodes,
+        kind=arguments.kind,
+        image=arguments.image,
+        namespace=arguments.namespace,
+        name=arguments.name,
+    )
+    trees = jobs.build(policy.document, options)
+    if arguments.output == "json":
+        formats.print_json({"apiVersion": "v1", "kind": "List", "items": trees})
+        return output.OK
+    if policy.document.fabrics[fabric].gpus_per_node is None:
+        print(f"railwright: fabric {fabric} has no gpusPerNode: the job requests 8 GPUs of each node", file=sys.stderr)
+    sys.stdout.write(_format_jobs(trees, options))
+    return output.OK
+
+
+def _format_jobs(trees: list[jobs.Tree], options: jobs.JobOptions) -> str:
+    return (
+        f"# An all-reduce over fabric {options.fabric}, {options.nodes} whole nodes. When it has run:\n"
+        f"#   {jobs.logs_command(options)} \\\n#     | railwright verify log - --fabric {options.fabric}\n"
+        f"{formats.format_documents(trees)}"
+    )
+
+
+# --- the log ----------------------------------------------------------------------------------------------
+
+
+def report_log(arguments: argparse.Namespace) -> int:
+    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if the log does not tell.
+
+    Raises UnreadableError and ClusterError.
+    """
+    if arguments.files.count("-") > 1:
+        raise output.UnreadableError("verify log: - (standard input) can be read once")
+    expected = _build_expectation(arguments)
+    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in arguments.files]
+    with waiting.show_progress("reading the log"):
+        assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
+    _FORMS[arguments.output](assessment)
+    codes = {model.RDMA: output.OK, model.UNKNOWN: output.UNUSABLE}
+    return codes.get(assessment.state, output.FINDINGS)
+
+
+def _read_log(path: str) -> Iterator[str]:
+    """Yield the complete lines of a log, `-` for standard input; bytes that are not UTF-8 are replaced.
+
+    A last line without a line break is dropped: it was truncated, and the rest could be misread.
+    """
+    if path == "-":
+        yield from _read_lines(sys.stdin.buffer)
+        return
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would change the path in messages
+            yield from _read_lines(file)
+    except OSError as error:
+        raise output.UnreadableError(f"{path}: {error.strerror or error}") from None
+
+
+def _read_lines(file: BinaryIO) -> Iterator[str]:
+    for line in file:
+        if line.endswith(b"\n"):
+            yield line.decode(errors="replace")
+
+
+def _build_expectation(arguments: argparse.Namespace) -> model.Expected:
+    if arguments.rails is not None and arguments.rails < 1:
+        raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
+    has_source = arguments.policy or arguments.kubeconfig or arguments.context
+    if not has_source and not (arguments.fabric and arguments.rails is None):
+        return model.Expected(rails=arguments.rails)
+    policy = policies.read(arguments.policy, arguments.kubeconfig, arguments.context)
+    fabric = policies.find_fabric(policy, arguments.fabric)
+    if not policy.document.fabrics[fabric].rails:
+        raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
+    expected = expectations.expect(policy.document, fabric)
+    return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
+
+
+def _print_line(assessment: model.Report) -> None:
+    output.print_styled((assessment.line, _STYLES[assessment.state]))
+
+
+def _print_pods(assessment: model.Report) -> None:
+    _print_line(assessment)
+    columns = (
+        tables.Column("POD"),
+        tables.Column("STATE"),
+        tables.Column("NETWORK", drop=2),
+        tables.Column("RAILS"),
+        tables.Column("GPUDIRECT", drop=1),
+        tables.Column("DEVICES", drop=4),
+        tables.Column("WHY", drop=3, cut=True),
+    )
+    rows = [
+        (
+            pod.name,
+            pod.state,
+            pod.transport or "-",
+            f"{'?' if pod.rails is None else pod.rails}/{'?' if assessment.rails is None else assessment.rails}",
+            f"{pod.channels_direct}/{pod.channels}",
+            ",".join(pod.used) or "-",
+            "; ".join(pod.why) or "-",
+        )
+        for pod in assessment.pods
+    ]
+    tables.show(columns, rows)
+
+
+_FORMS: Mapping[str, Callable[[model.Report], None]] = {
+    "text": _print_line,
+    "wide": _print_pods,
+    "json": formats.print_json,
+}
+_STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}

@@ -1,0 +1,80 @@
+"""What the commands import: a count that does not depend on the machine, where their speed does."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from admitting import ROOT
+
+DEMO = ROOT / "railwright" / "cli" / "demo"
+PROGRAM = """
+import json, sys
+from railwright.cli.__main__ import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+KUBECONFIG = """
+{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {token: t}}],
+ clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name: c, context: {cluster: k, user: u}}]}
+"""
+OURS = {"railwright", "webhook", "extender", "certs"}
+
+
+def find_imports(*words: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def find_libraries(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) - OURS - {"__main__"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("--version",), ("check", "--help"), ("certs", "rotate", "--help"), ("__complete", "gangs", "--")],
+    ids=" ".join,
+)
+def test_help_and_completion_import_no_library(words):
+    modules = find_imports(*words)
+    assert find_libraries(modules) == set()
+    assert len(modules) < 170  # 140 with argparse
+
+
+def test_the_help_of_a_command_imports_the_options_of_no_other():
+    modules = find_imports("gangs", "--help")
+    assert {name for name in modules if name.startswith("railwright.cli.commands.")} == {
+        "railwright.cli.commands.gangs"
+    }
+
+
+def test_lint_without_a_policy_imports_no_validator_and_no_client():
+    modules = find_imports("lint", str(DEMO / "job.yaml"))
+    assert find_libraries(modules).isdisjoint({"rich", "jsonschema", "aiohttp", "cryptography", "kubernetes_asyncio"})
+    assert len(modules) < 360  # 333
+
+
+@pytest.mark.parametrize(
+    ("words", "spared"),
+    [
+        (("check",), ("prometheus_client", "jsonpatch")),
+        (("gangs",), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
+        (("fabric",), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
+        (("verify", "manifest"), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
+        (("explain", "pod", "a/b"), ("prometheus_client", "jsonpatch", "cryptography", "jsonschema")),
+        (("certs", "rotate"), ("prometheus_client", "jsonpatch", "jsonschema", "rich")),
+    ],
+    ids=" ".join,
+)
+def test_a_command_against_a_cluster_imports_only_what_it_needs(words, spared, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(KUBECONFIG)
+    modules = find_imports(*words, "--kubeconfig", str(path))
+    assert find_libraries(modules).isdisjoint(spared)
+    assert "aiohttp" in modules
+    assert len([name for name in modules if name.startswith("kubernetes_asyncio.client.models.")]) == 0
+    assert len(modules) < 650  # 500 to 630; 700 more with the library's model classes
