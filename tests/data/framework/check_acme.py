@@ -10,7 +10,7 @@ from extender import watched
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
 from railwright.fabric import workload
-from railwright.fabric.injection import facts, likeness, roles
+from railwright.fabric.injection import facts, plan_cache_key, roles
 from railwright.fabric.lint import workloads as linted
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
@@ -83,6 +83,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return likeness.key(admitting.view(pod), facts.Facts("prod"), frozenset())
+        return plan_cache_key.build_key(admitting.view(pod), facts.Facts("prod"), frozenset())
 
     assert (key("1") == key("2")) == same
