@@ -55,8 +55,8 @@ def handle(
     outcome = steps.plan(pod, policy, cluster_facts)
     match outcome:
         case model.NotOptedIn():
-            undecided = opt_in.undecided(pod, policy.document, cluster_facts)
-            return _reject_unknown_namespace(request, pod) if undecided else _allow(request, outcome.warnings)
+            awaits_namespace = opt_in.awaits_namespace(pod, policy.document, cluster_facts)
+            return _reject_unknown_namespace(request, pod) if awaits_namespace else _allow(request, outcome.warnings)
         case model.Refusal():
             return _reject(request, pod, outcome)
         case model.Injection():
@@ -111,8 +111,8 @@ def _handle_without_policy(
 ) -> answer.Answer:
     """Reject pods that may opt in while there is no policy: they would start without their network."""
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
-        may_be_undecided = opt_in.may_be_undecided(pod, cluster_facts)
-        return _reject_unknown_namespace(request, pod) if may_be_undecided else _allow(request)
+        may_await_namespace = opt_in.may_await_namespace(pod, cluster_facts)
+        return _reject_unknown_namespace(request, pod) if may_await_namespace else _allow(request)
     title = plan.title(pod, request.namespace)
     message = (
         f"Pod {title}: railwright has no policy in force yet: it may still be starting, so try again in a moment; if "

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
-from railwright.fabric import views
-from railwright.fabric.policy import model, selectors
+from railwright.fabric import label_selectors, views
 
 _PREFIX = "hypernode/level-"
 LEVELS = tuple(f"{_PREFIX}{level}" for level in range(1, 9))  # more levels than any network has tiers
@@ -240,19 +239,15 @@ def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[
     # Volcano's GetMembers: an empty selector selects nothing
     if label_match is None or not (label_match.match_labels or label_match.match_expressions):
         return None
-    tree = {
-        "matchLabels": label_match.match_labels or {},
-        "matchExpressions": [
-            {"key": expression.key, "operator": expression.operator, "values": expression.values or ()}
-            for expression in label_match.match_expressions or ()
-        ],
-    }
-    try:
-        label_selector = msgspec.convert(tree, model.LabelSelector)
-    except msgspec.ValidationError as error:
-        problems.append(f"HyperNode {name} has an invalid labelMatch, so it matches nothing; correct it: {error}")
-        return None
-    return lambda _, labels: selectors.matches(label_selector, labels)
+    required, expressions = label_match.match_labels or {}, label_match.match_expressions or ()
+    for expression in expressions:
+        if expression.operator not in label_selectors.OPERATORS:
+            problems.append(
+                f"HyperNode {name} has an invalid labelMatch, so it matches nothing; correct it: operator "
+                f"{expression.operator[:80]!r} is not one of {', '.join(label_selectors.OPERATORS)}"
+            )
+            return None
+    return lambda _, labels: label_selectors.matches(required, expressions, labels)
 
 
 def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:

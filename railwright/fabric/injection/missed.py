@@ -6,7 +6,7 @@ the API server. tests/support/missed_pods.py has the cases that test all of them
 
 from collections.abc import Collection, Mapping
 
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import accelerators
 
 ALWAYS_EXCLUDED = frozenset({"kube-system", names.NAMESPACE})  # railwright's webhook configurations exclude these
@@ -63,11 +63,11 @@ def resolve_label(
     `pod_label` is the pod's label, `requested` the extended resources it requests. Without a policy (`resources` is
     None) any extended resource may be an accelerator.
     """
-    if pod_label is None:
-        if not requested or (resources is not None and set(resources).isdisjoint(requested)):
-            return None  # the namespace's label covers only pods with an accelerator
-        pod_label = (namespace_labels or {}).get(names.FABRIC, names.FABRIC_NONE)
-    return None if pod_label == names.FABRIC_NONE else pod_label
+
+    def is_accelerated() -> bool:
+        return bool(requested) and (resources is None or not set(resources).isdisjoint(requested))
+
+    return intent.find_label(pod_label, namespace_labels, is_accelerated)
 
 
 def list_requested(pod: views.Pod) -> frozenset[str]:

@@ -5,7 +5,7 @@ The rules are in docs/interface.md 1.1 to 1.4.
 
 from collections.abc import Mapping
 
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import accelerators, facts, model
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import selectors
@@ -18,22 +18,22 @@ _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet 
 
 def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> str | None:
     """Return the name of the fabric the pod opted in to, or None if it did not. Raises RefusedError."""
-    label = pod.metadata.labels.get(names.FABRIC)
-    source = f"label {names.FABRIC}"
+    label = intent.find_label(
+        pod.metadata.labels.get(names.FABRIC),
+        cluster.namespace_labels,
+        lambda: bool(accelerators.find_containers(pod, document.accelerators)),
+    )
     if label is None:
-        label = (cluster.namespace_labels or {}).get(names.FABRIC)
-        source = f"label {names.FABRIC} of namespace {cluster.namespace}"
-        if label is None or not accelerators.find_containers(pod, document.accelerators):
-            return None
-    if label == names.FABRIC_NONE:
         return None
-    name = _resolve_fabric(label, source, document)
+    name = intent.resolve_default(label, document)
+    if name not in document.fabrics:
+        raise _reject_label(label, name, pod, document, cluster.namespace)
     _check_linux(name, pod)
     _check_namespace(name, document.fabrics[name], cluster)
     return name
 
 
-def undecided(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> bool:
+def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> bool:
     """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
 
     The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
@@ -46,8 +46,8 @@ def undecided(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Fa
     )
 
 
-def may_be_undecided(pod: views.Pod, cluster: facts.Facts) -> bool:
-    """True if `undecided` may be true for some policy: any extended resource may be an accelerator."""
+def may_await_namespace(pod: views.Pod, cluster: facts.Facts) -> bool:
+    """True if `awaits_namespace` may be true for some policy: any extended resource may be an accelerator."""
     return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.extended, pod.spec.containers))
 
 
@@ -59,24 +59,25 @@ def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.Facts) -> bool:
 def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:
     """True if a label may request a fabric. Needs no policy: any extended resource may be an accelerator."""
     label = pod.metadata.labels.get(names.FABRIC)
-    if label is None and any(map(accelerators.extended, pod.spec.containers)):
-        label = (namespace_labels or {}).get(names.FABRIC)
-    return label is not None and label != names.FABRIC_NONE
+    return (
+        intent.find_label(label, namespace_labels, lambda: any(map(accelerators.extended, pod.spec.containers)))
+        is not None
+    )
 
 
-def _resolve_fabric(label: str, source: str, document: policies.FabricPolicy) -> str:
+def _reject_label(
+    label: str, name: str, pod: views.Pod, document: policies.FabricPolicy, namespace: str
+) -> model.RefusedError:
+    """Return the refusal of a label that names no fabric of the policy."""
+    source = f"label {names.FABRIC}"
+    if names.FABRIC not in pod.metadata.labels:
+        source = f"{source} of namespace {namespace}"
+    if label and not name:
+        problem = f"the policy has no defaultFabric; name a fabric: {model.listed(document.fabrics)}"
+        return model.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
+    problem = f"{model.quoted(name)} is not a fabric of the policy" if name else "is empty"
     allowed = model.listed([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
-    if label == names.FABRIC_DEFAULT and names.FABRIC_DEFAULT not in document.fabrics:
-        if document.default_fabric is None:
-            raise model.RefusedError(
-                UNKNOWN_FABRIC,
-                f"{source}: the policy has no defaultFabric; name a fabric: {model.listed(document.fabrics)}",
-            )
-        label = document.default_fabric
-    if label not in document.fabrics:
-        problem = "is empty" if not label else f"{model.quoted(label)} is not a fabric of the policy"
-        raise model.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
-    return label
+    return model.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
 
 
 def _check_linux(name: str, pod: views.Pod) -> None:

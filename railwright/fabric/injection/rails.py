@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import accelerators, facts, model
 from railwright.fabric.policy import model as policies
+
+_VALUES = "a count, names or a range such as rail0-rail3"
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -49,20 +51,8 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
-def network_of(rail: policies.Rail) -> tuple[str, str] | None:
-    """Return (namespace, name) of a rail's NetworkAttachmentDefinition."""
-    if rail.network is None:
-        return None
-    namespace, _, name = rail.network.partition("/")
-    return (namespace, name)
-
-
 def _resolve_rail(rail: policies.Rail, cluster: facts.Facts) -> Chosen:
-    network = network_of(rail)
-    resource = rail.resource
-    if resource is None and network is not None and cluster.networks is not None:
-        resource = cluster.networks.get(network)
-    return Chosen(rail, resource, network)
+    return Chosen(rail, intent.find_resource(rail, cluster.networks), intent.get_network(rail))
 
 
 def _select_proportional(
@@ -78,45 +68,26 @@ def _select_proportional(
 
 
 def _parse_annotation(annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
-    text = annotation.strip()
-    if not text:
-        raise model.RefusedError(
-            "rails",
-            f"annotation {names.RAILS} is empty; the fabric has {model.listed(rail.name for rail in rails)}: write a "
-            "count, names or a range such as rail0-rail3, or remove it for all",
-        )
-    if text.isascii() and text.isdigit():
-        return _select_first(text, annotation, rails)
-    index_by_name = {rail.name: index for index, rail in enumerate(rails)}
-    selected: set[int] = set()
-    for item in text.split(","):
-        first, last = _parse_range(item.strip(), annotation, index_by_name)
-        if last < first:
-            raise _reject(annotation, f"{model.quoted(item.strip())} is reversed; write the earlier rail first")
-        selected.update(range(first, last + 1))
-    return tuple(rails[index] for index in sorted(selected))
+    rail_names = [rail.name for rail in rails]
+    try:
+        selected = intent.parse_rails(annotation, rail_names)
+    except intent.InvalidRailsError as error:
+        raise _reject(error, annotation, rail_names) from None
+    return tuple([rail for rail in rails if rail.name in selected])
 
 
-def _select_first(text: str, annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
-    count = int(text[:9])  # bounds the work; no fabric has as many rails
-    if not 0 < count <= len(rails):
-        raise _reject(annotation, f"the fabric has {len(rails)} rails; ask for 1 to {len(rails)}, or remove it for all")
-    return tuple(rails[:count])
-
-
-def _parse_range(item: str, annotation: str, index_by_name: dict[str, int]) -> tuple[int, int]:
-    """Return first and last index of a name or a range. Rail names may contain '-', so each name is tried."""
-    if item in index_by_name:
-        return index_by_name[item], index_by_name[item]
-    for first, index in index_by_name.items():
-        if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in index_by_name:
-            return index, index_by_name[last]
-    raise _reject(
-        annotation,
-        f"{model.quoted(item)} is not a rail or a range; the fabric has {model.listed(index_by_name)}; "
-        "write a count, names or a range such as rail0-rail3",
-    )
-
-
-def _reject(annotation: str, problem: str) -> model.RefusedError:
+def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> model.RefusedError:
+    if error.problem is intent.RailsProblem.EMPTY:
+        problem = f"is empty; the fabric has {model.listed(rail_names)}: write {_VALUES}, or remove it for all"
+        return model.RefusedError("rails", f"annotation {names.RAILS} {problem}")
+    problem = _describe(error, rail_names)
     return model.RefusedError("rails", f"annotation {names.RAILS} {model.quoted(annotation)}: {problem}")
+
+
+def _describe(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:
+    number, item = len(rail_names), model.quoted(error.item)
+    if error.problem is intent.RailsProblem.COUNT:
+        return f"the fabric has {number} rails; ask for 1 to {number}, or remove it for all"
+    if error.problem is intent.RailsProblem.REVERSED:
+        return f"{item} is reversed; write the earlier rail first"
+    return f"{item} is not a rail or a range; the fabric has {model.listed(rail_names)}; write {_VALUES}"

@@ -9,29 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from railwright.fabric import names, version, views
+from railwright.fabric import intent, names, version, views
 from railwright.fabric.injection import context, model
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
-
-
-class Record(msgspec.Struct, frozen=True):
-    """The content of the annotation, keys in this order.
-
-    `reasons` has reason and source of each variable in `added`.
-    """
-
-    version: str
-    policy: str
-    fabric: str
-    role: str
-    containers: tuple[str, ...]
-    rails: tuple[str, ...]
-    added: tuple[str, ...]
-    user_values: Mapping[str, tuple[str, ...]] = msgspec.field(name="kept")
-    skipped: Mapping[str, str]
-    reasons: msgspec.Raw
 
 
 def check_size(pod: views.Pod) -> None:
@@ -69,7 +51,7 @@ def write(
 
 
 def _format_record(ctx: context.InjectionContext, contribution: model.Contribution) -> str:
-    record = Record(
+    record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,
         fabric=ctx.fabric_name,

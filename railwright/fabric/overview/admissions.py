@@ -4,31 +4,17 @@ Owns what is read of both, their order and their limit. Rows of deleted pods and
 replace them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import names, views, workload
+from railwright.fabric import intent, names, views, workload
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import model
 
 MAX_ROWS = 200  # a table for reading, not for searching
 _MAX_MESSAGE = 500  # characters
 COMPONENT = "railwright-webhook"  # source of the Events that are read
-
-
-class _Record(msgspec.Struct, frozen=True):
-    """The fields of an injection record that are shown."""
-
-    fabric: str = ""
-    role: str = ""
-    rails: Sequence[str] = ()
-    added: Sequence[str] = ()
-    user_values: Mapping[str, object] = msgspec.field(default_factory=dict, name="kept")
-    skipped: Mapping[str, str] = {}
-
-
-_decode = msgspec.json.Decoder(_Record).decode
 
 
 class Admissions:
@@ -85,8 +71,8 @@ class EventSink:
 def shorten_record(record: str) -> str:
     """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
     try:
-        fields = _decode(record)
-    except (msgspec.MsgspecError, RecursionError):
+        fields = intent.decode_record(record)
+    except intent.InvalidRecordError:
         return record[:_MAX_MESSAGE]
     return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
 
@@ -103,8 +89,8 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
         fabric = meta.labels.get(names.FABRIC, "")
         return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, fabric=fabric, message=message)
     try:
-        record = _decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        record = intent.decode_record(text)
+    except intent.InvalidRecordError as error:
         message = f"annotation {names.INJECTION}: cannot be read: {error}"[:_MAX_MESSAGE]
         return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, message=message)
     return model.Admission(
@@ -114,7 +100,7 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
         outcome=model.INJECTED if record.rails else model.SKIPPED,
         fabric=record.fabric,
         role=record.role,
-        rails=len(record.rails),
+        rails=len(record.rails or ()),
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),

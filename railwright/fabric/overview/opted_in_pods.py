@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, views, workload
+from railwright.fabric import intent, names, views, workload
 from railwright.fabric.overview import admissions
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.workloads import registry
@@ -51,7 +51,7 @@ class OptedInPods:
 
     def upsert(self, obj: views.Pod) -> None:
         """Store a pod, or remove it if it is not opted in."""
-        if not _is_opted_in(obj):
+        if not intent.is_opted_in(obj):
             self.remove(obj)
             return
         self.admissions.upsert(obj)
@@ -103,8 +103,3 @@ class OptedInPods:
         if len(self._specs) >= _MAX_SPECS:
             self._specs.clear()
         return self._specs.setdefault(msgspec.json.encode(slim), slim)
-
-
-def _is_opted_in(pod: views.Pod) -> bool:
-    fabric = pod.metadata.labels.get(names.FABRIC, "")
-    return fabric != names.FABRIC_NONE and bool(fabric or names.INJECTION in pod.metadata.annotations)

@@ -1,0 +1,259 @@
+"""Reads what a pod asks for: its fabric, its rails and their devices, and the record of its injection.
+
+Injection, placement and overview read these only here. The rules are in docs/interface.md 1, 5 and 7.2. Refusals, roles
+and what may be injected belong to injection.
+"""
+
+import enum
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import names, resources, views
+from railwright.fabric.policy import model
+
+Networks = Mapping[tuple[str, str], str | None]
+"""(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses, None if it uses none."""
+
+# --- the injection record ---------------------------------------------------------------------------------
+
+_MAX_SHARED = 8192  # characters of a record that is kept for the next pods; a real one has one or two thousand
+_MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
+
+    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has reason and source of
+    each variable in `added`.
+    """
+
+    version: str = ""
+    policy: str = ""
+    fabric: str = ""
+    role: str = ""
+    containers: tuple[str, ...] = ()
+    rails: tuple[str, ...] | None = None
+    added: tuple[str, ...] = ()
+    user_values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
+    skipped: Mapping[str, str] = {}
+    reasons: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the policy, "" if it is too long to be one."""
+        return self.policy if len(self.policy) <= _MAX_DIGEST else ""
+
+
+class InvalidRecordError(ValueError):
+    """The annotation is no record; the message gives the reason."""
+
+
+_NO_RECORD = Record()
+_decoder = msgspec.json.Decoder(Record)
+
+
+def read_record(pod: views.Pod) -> Record:
+    """Return the injection record of a pod; an empty one if it is absent or invalid."""
+    text = pod.metadata.annotations.get(names.INJECTION)
+    try:
+        return decode_record(text) if text else _NO_RECORD
+    except InvalidRecordError:
+        return _NO_RECORD
+
+
+def decode_record(text: str) -> Record:
+    """Return the record in an annotation. Raises InvalidRecordError."""
+    return _decode_shared(text) if len(text) <= _MAX_SHARED else _decode(text)
+
+
+def _decode(text: str) -> Record:
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidRecordError(str(error)) from None
+
+
+_decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang have one text
+
+# --- the fabric -------------------------------------------------------------------------------------------
+
+
+def find_label(
+    pod_label: str | None, namespace_labels: Mapping[str, str] | None, is_accelerated: Callable[[], bool]
+) -> str | None:
+    """Return the label by which a pod opted in: its own, otherwise its namespace's. Return None if it did not.
+
+    The namespace's label covers only pods with an accelerator; `is_accelerated` is called for these.
+    """
+    if pod_label is None and namespace_labels is not None and names.FABRIC in namespace_labels and is_accelerated():
+        pod_label = namespace_labels[names.FABRIC]
+    return None if pod_label == names.FABRIC_NONE else pod_label
+
+
+def is_opted_in(pod: views.Pod) -> bool:
+    """True if a pod opted in, by its label or by its namespace: the webhook writes a record for the latter."""
+    label = pod.metadata.labels.get(names.FABRIC, "")
+    return label != names.FABRIC_NONE and bool(label or names.INJECTION in pod.metadata.annotations)
+
+
+def resolve_default(label: str, document: model.FabricPolicy) -> str:
+    """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
+    return label if label != names.FABRIC_DEFAULT else document.default_fabric or ""
+
+
+def find_fabric(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
+    """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
+
+    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in.
+    """
+    label = pod.metadata.labels.get(names.FABRIC, "")
+    if label == names.FABRIC_NONE:
+        return "", None
+    name = resolve_default(label, document) or read_record(pod).fabric
+    fabric = document.fabrics.get(name)
+    return (name, fabric) if fabric is not None else ("", None)
+
+
+# --- the rails --------------------------------------------------------------------------------------------
+
+
+class RailsProblem(enum.Enum):
+    """The reasons for which an annotation `rails` is invalid."""
+
+    EMPTY = enum.auto()
+    COUNT = enum.auto()  # 0, or more than the fabric has
+    UNKNOWN = enum.auto()  # an item is no rail and no range
+    REVERSED = enum.auto()  # a range ends before it begins
+
+
+class InvalidRailsError(ValueError):
+    """The annotation `rails` is invalid. `item` is the part with the problem."""
+
+    def __init__(self, problem: RailsProblem, item: str = "") -> None:
+        super().__init__(problem.name.lower())
+        self.problem = problem
+        self.item = item
+
+
+def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the rails that an annotation selects, in the fabric's order. Raises InvalidRailsError.
+
+    The value is a count, or names and ranges. Duplicates are merged.
+    """
+    text = annotation.strip()
+    if not text:
+        raise InvalidRailsError(RailsProblem.EMPTY)
+    if text.isascii() and text.isdigit():
+        count = int(text[:9])  # limits the work; no fabric has as many rails
+        if not 0 < count <= len(rail_names):
+            raise InvalidRailsError(RailsProblem.COUNT, text)
+        return tuple(rail_names[:count])
+    index_by_name = {name: index for index, name in enumerate(rail_names)}
+    selected: set[int] = set()
+    for item in text.split(","):
+        first, last = _parse_range(item.strip(), index_by_name)
+        if last < first:
+            raise InvalidRailsError(RailsProblem.REVERSED, item.strip())
+        selected.update(range(first, last + 1))
+    return tuple(rail_names[index] for index in sorted(selected))
+
+
+def _parse_range(item: str, index_by_name: Mapping[str, int]) -> tuple[int, int]:
+    """Return first and last index of a name or a range. Rail names may contain '-', so each name is tried."""
+    if item in index_by_name:
+        return index_by_name[item], index_by_name[item]
+    for first, index in index_by_name.items():
+        if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in index_by_name:
+            return index, index_by_name[last]
+    raise InvalidRailsError(RailsProblem.UNKNOWN, item)
+
+
+def find_rails(pod: views.Pod, rail_names: Sequence[str]) -> frozenset[str]:
+    """Return the rails of a pod that was admitted: those of its record, of its annotation, otherwise all.
+
+    An invalid annotation counts as absent, because the webhook rejects it.
+    """
+    recorded = read_record(pod).rails
+    if recorded is not None and (not recorded or not set(recorded).isdisjoint(rail_names)):
+        return frozenset(recorded)
+    annotation = pod.metadata.annotations.get(names.RAILS)
+    try:
+        return frozenset(rail_names if annotation is None else parse_rails(annotation, rail_names))
+    except InvalidRailsError:
+        return frozenset(rail_names)
+
+
+# --- the devices of the rails -----------------------------------------------------------------------------
+
+
+class Need(msgspec.Struct, frozen=True):
+    """The devices that a pod needs from one pool: those of one rail, or of several rails that share the resource."""
+
+    rails: tuple[str, ...]
+    resource: str
+    amount: int  # milli-units
+
+    @property
+    def label(self) -> str:
+        """Return the display name of the rails: `rail0` or `rail0..rail3`."""
+        return self.rails[0] if len(self.rails) == 1 else f"{self.rails[0]}..{self.rails[-1]}"
+
+
+def get_network(rail: model.Rail) -> tuple[str, str] | None:
+    """Return (namespace, name) of a rail's NetworkAttachmentDefinition, None if it has none."""
+    if rail.network is None:
+        return None
+    namespace, _, name = rail.network.partition("/")
+    return (namespace, name)
+
+
+def find_resource(rail: model.Rail, networks: Networks | None) -> str | None:
+    """Return the resource of a rail: the policy's, otherwise that of its network. None if it is unknown."""
+    network = get_network(rail)
+    if rail.resource is None and network is not None and networks is not None:
+        return networks.get(network)
+    return rail.resource
+
+
+def fill_resources(fabric: model.Fabric, networks: Networks) -> model.Fabric:
+    """Return the fabric with the resource of each rail that has only a network."""
+    if all(rail.resource or not rail.network for rail in fabric.rails):
+        return fabric
+    rails = tuple(msgspec.structs.replace(rail, resource=find_resource(rail, networks)) for rail in fabric.rails)
+    return msgspec.structs.replace(fabric, rails=rails)
+
+
+def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
+    """Return what the pod needs of each pool of its fabric, in rail order. Rails without a resource are left out.
+
+    Its resource requests take precedence over its rails.
+    """
+    if needs := find_requested(requests, fabric.rails):
+        return needs
+    selected = find_rails(pod, [rail.name for rail in fabric.rails])
+    per_rail = fabric.devices_per_rail * resources.UNIT
+    return tuple(
+        Need(rails=own, resource=resource, amount=per_rail * len(own))
+        for resource, rails in group_by_resource(fabric.rails).items()
+        if (own := tuple(rail for rail in rails if rail in selected))
+    )
+
+
+def find_requested(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
+    """Return what the resource requests alone need of each pool."""
+    return tuple(
+        Need(rails=own, resource=resource, amount=requests[resource])
+        for resource, own in group_by_resource(rails).items()
+        if requests.get(resource, 0) > 0
+    )
+
+
+def group_by_resource(rails: Iterable[model.Rail]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the rails of each resource, in rail order. Rails without a resource are left out."""
+    pools: dict[str, tuple[str, ...]] = {}
+    for rail in rails:
+        if rail.resource:
+            pools[rail.resource] = (*pools.get(rail.resource, ()), rail.name)
+    return pools
