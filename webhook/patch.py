@@ -130,6 +130,7 @@ class _Builder:
 
 _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
     model.SetAnnotation: _Builder.set_annotation,
+    model.SetNetworks: _Builder.set_annotation,
     model.SetLabel: _Builder.set_label,
     model.AddVolume: _Builder.add_volume,
     model.AddMount: _Builder.add_mount,

@@ -17,7 +17,7 @@ def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> injec
     outcome = injection.plan(pod, policy, cluster)
     if not isinstance(outcome, model.Injection):
         return outcome
-    return _add_warnings(outcome, lint_injected(outcome, policy, cluster.namespace))
+    return _add_warnings(outcome, lint_injected(outcome, policy))
 
 
 def plan_template(
@@ -27,7 +27,7 @@ def plan_template(
     outcome = template_plan.plan_for(template, policy, cluster, workload_name)
     if isinstance(outcome, model.Refusal) or outcome.injection is None:
         return outcome
-    warnings = lint_injected(outcome.injection, policy, cluster.namespace)
+    warnings = lint_injected(outcome.injection, policy)
     return msgspec.structs.replace(
         outcome,
         warnings=outcome.warnings + tuple(f"{template.title}: {warning}" for warning in warnings),
@@ -35,14 +35,14 @@ def plan_template(
     )
 
 
-def lint_injected(injected: model.Injection, policy: policies.Policy, namespace: str) -> tuple[str, ...]:
+def lint_injected(injected: model.Injection, policy: policies.Policy) -> tuple[str, ...]:
     """Return the warnings of lint about a pod after its injection."""
     if len(injected.changes) > _MAX_CHANGES:
         return lint.TOO_LARGE
     return policy.compile_once(lint.Linter).list_warnings(
         lint.InjectedPod(
             pod=injected.pod,
-            namespace=namespace,
+            networks=injected.networks,
             fabric_name=injected.fabric,
             use=find_use(injected, policy.document),
             containers=injected.targets,

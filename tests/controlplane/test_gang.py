@@ -11,7 +11,8 @@ from admitting import EXAMPLES
 from plane import site as sites
 from plane import volcano, waiting
 
-from railwright.fabric import networks, quantity
+from railwright.fabric import quantity
+from railwright.fabric.multus import annotation
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
@@ -124,7 +125,7 @@ def meaning(pod: dict) -> dict:
         mounts = sorted((m["mountPath"]) for m in container.get("volumeMounts", []))
         rest = {key: value for key, value in container.items() if key not in ("env", "resources", "volumeMounts")}
         containers.append({**rest, "env": env, "resources": resources, "mounts": mounts})
-    selected = networks.parse(pod["metadata"]["annotations"].get(MULTUS, ""), pod["metadata"]["namespace"])
+    selected = annotation.parse(pod["metadata"]["annotations"].get(MULTUS, ""), pod["metadata"]["namespace"])
     annotations = {
         key for key in pod["metadata"]["annotations"] if not key.startswith("railwright.io/") and key != MULTUS
     }

@@ -11,8 +11,9 @@ from admitting import EXAMPLES
 from twins import meaning, networks_of, pods_of, ranks_of
 
 from railwright.cluster import policies
-from railwright.fabric import names, networks, quantity
+from railwright.fabric import names, quantity
 from railwright.fabric.injection import facts
+from railwright.fabric.multus import annotation
 from railwright.fabric.nccl import conf
 from webhook import pods
 
@@ -202,7 +203,7 @@ def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_
     after = admitted("sriov-8-rail", pod, facts.Facts("ai-training", {}, known, frozenset(known.values())))
     (container,) = after["spec"]["containers"]
     assert {each["name"]: each["value"] for each in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
-    assert [s.name for s in networks.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [
+    assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [
         f"ib{rail}-sriov-rail" for rail in range(4)
     ]
     assert {name for name in container["resources"]["limits"] if "sriov" in name} == {

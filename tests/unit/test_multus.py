@@ -9,12 +9,12 @@ import selections
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric import multus_json, networks
+from railwright.fabric.multus import annotation, element, network_selection
 
 ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
 OURS = st.lists(
     st.builds(
-        networks.Selection,
+        network_selection.Selection,
         selections.LABELS,
         st.one_of(selections.LABELS, st.just("lan.2")),
         st.sampled_from(["", "r0", "x,y"]),
@@ -23,6 +23,10 @@ OURS = st.lists(
 )
 # What Multus's parser lets through and the pod fails on later: refused at admission (ruling 9, and the kernel's names).
 LATER = ("is empty", 'has no "name"', "is longer than 15", "contains a space, '/', ':' or '%'")
+
+
+def merge(text, ours, namespace):
+    return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
 def ported(text: str) -> list[multus.Network] | None:
@@ -36,14 +40,14 @@ def told(found) -> list[multus.Network]:
     return [(s.namespace, s.name, s.interface, -1 if s.gateways is None else len(s.gateways)) for s in found]
 
 
-def ours_of(text: str) -> tuple[networks.Selection, ...] | networks.InvalidNetworksError:
+def ours_of(text: str) -> tuple[network_selection.Selection, ...] | network_selection.InvalidNetworksError:
     try:
-        return networks.parse(text, "team")
-    except networks.InvalidNetworksError as error:
+        return annotation.parse(text, "team")
+    except network_selection.InvalidNetworksError as error:
         return error
 
 
-def only_later(error: networks.InvalidNetworksError) -> bool:
+def only_later(error: network_selection.InvalidNetworksError) -> bool:
     return any(word in error.problem for word in LATER)
 
 
@@ -58,7 +62,7 @@ def test_the_port_says_what_multus_said(accepted):
 @pytest.mark.parametrize(("text", "said"), ANSWERS)
 def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
     found = ours_of(text)
-    if isinstance(found, networks.InvalidNetworksError):
+    if isinstance(found, network_selection.InvalidNetworksError):
         assert said is None or only_later(found), found
     else:
         assert said is not None
@@ -70,7 +74,7 @@ def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
 def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
     expected = ported(text)
     found = ours_of(text)
-    if isinstance(found, networks.InvalidNetworksError):
+    if isinstance(found, network_selection.InvalidNetworksError):
         assert expected is None or only_later(found), found
     else:
         assert told(found) == expected
@@ -79,9 +83,9 @@ def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
 @settings(max_examples=400)  # as above
 @given(selections.LISTS)
 def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
-    assume(not networks.is_json(text))
+    assume(not annotation.is_json(text))
     error = ours_of(text)
-    if isinstance(error, networks.InvalidNetworksError):
+    if isinstance(error, network_selection.InvalidNetworksError):
         before, culprit = text.split(",")[: error.position - 1], text.split(",")[error.position - 1]
         assert all(ported(item) for item in before)
         assert not ported(culprit) or only_later(error)
@@ -90,15 +94,15 @@ def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
 @settings(max_examples=400)  # as above
 @given(selections.arrays())
 def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
-    assume(networks.is_json(text))
+    assume(annotation.is_json(text))
     error = ours_of(text)
-    if isinstance(error, networks.InvalidNetworksError):
+    if isinstance(error, network_selection.InvalidNetworksError):
         entries = _entries(text)
         assert (error.position == 0) is (entries is None)
         for entry in (entries or [])[: error.position - 1]:
-            assert networks.parse(f"[{entry}]", "team")
+            assert annotation.parse(f"[{entry}]", "team")
         if entries is not None:
-            assert isinstance(ours_of(f"[{entries[error.position - 1]}]"), networks.InvalidNetworksError)
+            assert isinstance(ours_of(f"[{entries[error.position - 1]}]"), network_selection.InvalidNetworksError)
 
 
 @settings(max_examples=600)  # as above
@@ -106,32 +110,32 @@ def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
 def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
     before = ported(text)
     try:
-        merged = networks.merge(text, ours, "team")
-    except networks.InvalidNetworksError:
+        merged = merge(text, ours, "team")
+    except network_selection.InvalidNetworksError:
         return
     assert before is not None
     after = ported(merged.text)
     assert after == told(merged.selections)
     assert after[: len(before)] == before
-    if networks.is_json(text):  # every byte: unknown keys, keys written twice, numbers as they are spelt
+    if annotation.is_json(text):  # every byte: unknown keys, keys written twice, numbers as they are spelt
         head = text.rstrip()[:-1]
         assert merged.text.startswith(head)
         assert _pairs(merged.text)[: len(before)] == _pairs(text)
-    elif not networks.is_json(merged.text):
+    elif not annotation.is_json(merged.text):
         assert merged.text.startswith(text)
     assert len(after) == len(before) + merged.added
-    assert networks.merge(merged.text, ours, "team") == networks.Merged(merged.text, merged.selections, 0)
+    assert merge(merged.text, ours, "team") == annotation.Merged(merged.text, merged.selections, 0)
 
 
 def test_null_after_a_value_empties_a_list_and_leaves_a_string_as_go_does():
     """Both asked of Multus 4.2.3."""
-    (emptied,) = networks.parse('[{"name":"a","default-route":["10.0.0.1"],"Default-Route":null}]', "team")
-    (kept,) = networks.parse('[{"name":"a","interface":"x","interface":null}]', "team")
+    (emptied,) = annotation.parse('[{"name":"a","default-route":["10.0.0.1"],"Default-Route":null}]', "team")
+    (kept,) = annotation.parse('[{"name":"a","interface":"x","interface":null}]', "team")
     assert told([emptied, kept]) == [("team", "a", "", -1), ("team", "a", "x", -1)]
 
 
 def _pairs(text: str) -> list:
-    return multus_json.decode(text) if text else []
+    return element.decode(text) if text else []
 
 
 def _entries(text: str) -> list[str] | None:

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import networks
+from railwright.fabric.multus import annotation, network_selection
 
-RAIL0 = networks.Selection("prod", "lan2")
-RAIL1 = networks.Selection("prod", "lan3", "rail1")
+RAIL0 = network_selection.Selection("prod", "lan2")
+RAIL1 = network_selection.Selection("prod", "lan3", "rail1")
+
+
+def merge(text, ours, namespace):
+    return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
 def told(selections):
@@ -38,7 +42,7 @@ def told(selections):
     ],
 )
 def test_a_value_is_read_as_multus_reads_it(text, expected):
-    assert told(networks.parse(text, "team")) == expected
+    assert told(annotation.parse(text, "team")) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,8 +102,8 @@ def test_a_value_is_read_as_multus_reads_it(text, expected):
     ],
 )
 def test_what_multus_would_reject_is_refused_with_the_item_and_the_fix(text, said):
-    with pytest.raises(networks.InvalidNetworksError) as caught:
-        networks.parse(text, "team")
+    with pytest.raises(network_selection.InvalidNetworksError) as caught:
+        annotation.parse(text, "team")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -118,15 +122,15 @@ def test_what_multus_would_reject_is_refused_with_the_item_and_the_fix(text, sai
     ],
 )
 def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, cluster_wide, said):
-    selections = networks.parse(text, "team")
-    with pytest.raises(networks.InvalidNetworksError) as caught:
-        networks.check_interfaces(selections, cluster_wide, "ens3")
+    selections = annotation.parse(text, "team")
+    with pytest.raises(network_selection.InvalidNetworksError) as caught:
+        network_selection.check_interfaces(selections, cluster_wide, "ens3")
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "cluster_wide"), [("a@net9,b,c@rail2", 0), ("a,b,c", 3), ("a@net1,b", 0), ("", 2)])
 def test_distinct_interfaces_pass(text, cluster_wide):
-    networks.check_interfaces(networks.parse(text, "team"), cluster_wide, "eth0")
+    network_selection.check_interfaces(annotation.parse(text, "team"), cluster_wide, "eth0")
 
 
 @pytest.mark.parametrize(
@@ -143,39 +147,39 @@ def test_distinct_interfaces_pass(text, cluster_wide):
         ),
         (
             "mine@x",
-            [networks.Selection("prod", "lan.2")],
+            [network_selection.Selection("prod", "lan.2")],
             '[{"name":"mine","interface":"x"},{"name":"lan.2","namespace":"prod"}]',
         ),
-        ("", [networks.Selection("prod", "lan.2")], '[{"name":"lan.2","namespace":"prod"}]'),
-        ("", [networks.Selection("prod", "a", "x,y")], '[{"name":"a","namespace":"prod","interface":"x,y"}]'),
+        ("", [network_selection.Selection("prod", "lan.2")], '[{"name":"lan.2","namespace":"prod"}]'),
+        ("", [network_selection.Selection("prod", "a", "x,y")], '[{"name":"a","namespace":"prod","interface":"x,y"}]'),
         ("prod/lan2@mine", [RAIL0, RAIL1], "prod/lan2@mine,prod/lan3@rail1"),
         ("prod/lan2,prod/lan3@rail1", [RAIL0, RAIL1], "prod/lan2,prod/lan3@rail1"),
         ("prod/lan2", [RAIL0, RAIL0, RAIL0], "prod/lan2,prod/lan2,prod/lan2"),
         ("prod/lan2,prod/lan2,prod/lan2", [RAIL0, RAIL0], "prod/lan2,prod/lan2,prod/lan2"),
         (
             "oci/vf@rail1",  # the user's is our second rail: what is missing is the first
-            [networks.Selection("oci", "vf", "rail0"), networks.Selection("oci", "vf", "rail1")],
+            [network_selection.Selection("oci", "vf", "rail0"), network_selection.Selection("oci", "vf", "rail1")],
             "oci/vf@rail1,oci/vf@rail0",
         ),
         (
             "a",
-            [networks.Selection("prod", "b", "x@y")],
+            [network_selection.Selection("prod", "b", "x@y")],
             '[{"name":"a"},{"name":"b","namespace":"prod","interface":"x@y"}]',
         ),
     ],
 )
 def test_ours_are_appended_and_theirs_stay_as_written(text, ours, expected):
-    assert networks.merge(text, ours, "team").text == expected
+    assert merge(text, ours, "team").text == expected
 
 
 def test_a_network_of_the_pods_own_namespace_counts_whether_qualified_or_not():
-    assert networks.merge("lan2", [RAIL0], "prod").text == "lan2"
-    assert networks.merge("lan2", [RAIL0], "team").text == "lan2,prod/lan2"
+    assert merge("lan2", [RAIL0], "prod").text == "lan2"
+    assert merge("lan2", [RAIL0], "team").text == "lan2,prod/lan2"
 
 
 def test_merging_into_a_value_multus_cannot_read_is_refused():
-    with pytest.raises(networks.InvalidNetworksError):
-        networks.merge("a,,b", [RAIL0], "team")
+    with pytest.raises(network_selection.InvalidNetworksError):
+        merge("a,,b", [RAIL0], "team")
 
 
 LABELS = st.sampled_from(["a", "b", "lan2", "0x", "team", "prod"])
@@ -212,34 +216,34 @@ def json_values(draw):
 
 
 VALUES = string_values() | json_values()
-OURS = st.lists(st.builds(networks.Selection, LABELS, LABELS | DOTTED, ODD_INTERFACES), max_size=5)
+OURS = st.lists(st.builds(network_selection.Selection, LABELS, LABELS | DOTTED, ODD_INTERFACES), max_size=5)
 
 
 @given(VALUES, OURS)
 def test_whatever_the_user_wrote_survives_in_front_and_in_order(text, ours):
-    theirs = networks.parse(text, "team")
-    merged = networks.merge(text, ours, "team").text
-    after = networks.parse(merged, "team")
+    theirs = annotation.parse(text, "team")
+    merged = merge(text, ours, "team").text
+    after = annotation.parse(merged, "team")
     assert list(after[: len(theirs)]) == list(theirs)
-    if networks.is_json(text):
+    if annotation.is_json(text):
         assert json.loads(merged)[: len(theirs)] == json.loads(text)  # unknown keys too
         assert merged.startswith(text.rstrip()[:-1])
-    elif not networks.is_json(merged):
+    elif not annotation.is_json(merged):
         assert merged.startswith(text)
 
 
 @given(VALUES, OURS)
 def test_merging_twice_is_merging_once(text, ours):
-    once = networks.merge(text, ours, "team")
-    twice = networks.merge(once.text, ours, "team")
+    once = merge(text, ours, "team")
+    twice = merge(once.text, ours, "team")
     assert (twice.text, twice.selections, twice.added) == (once.text, once.selections, 0)
 
 
 @given(VALUES, OURS)
 def test_the_result_holds_theirs_and_exactly_what_of_ours_is_missing(text, ours):
-    theirs = networks.parse(text, "team")
-    merged = networks.merge(text, ours, "team")
-    assert networks.parse(merged.text, "team") == merged.selections
+    theirs = annotation.parse(text, "team")
+    merged = merge(text, ours, "team")
+    assert annotation.parse(merged.text, "team") == merged.selections
     assert len(merged.selections) == len(theirs) + merged.added
     for key in {s.key for s in (*theirs, *ours)}:
         counts = [[s.key for s in some].count(key) for some in (theirs, ours, merged.selections)]
@@ -250,7 +254,7 @@ def test_the_result_holds_theirs_and_exactly_what_of_ours_is_missing(text, ours)
 @given(st.text(max_size=40) | st.text(alphabet='ab/@,[]{}":. ', max_size=20), OURS)
 def test_any_text_is_read_or_refused_and_never_anything_else(text, ours):
     try:
-        selections = networks.parse(text, "team")
-    except networks.InvalidNetworksError:
+        selections = annotation.parse(text, "team")
+    except network_selection.InvalidNetworksError:
         return
-    assert told(networks.parse(networks.merge(text, ours, "team").text, "team"))[: len(selections)] == told(selections)
+    assert told(annotation.parse(merge(text, ours, "team").text, "team"))[: len(selections)] == told(selections)

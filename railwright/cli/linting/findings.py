@@ -182,7 +182,7 @@ def _job_context(
     job = sum(count * _processes(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
     return rank_contexts.JobContext(
         use=each.use,
-        namespace=workload.namespace,
+        networks=fabric_context.parse_networks(each.pod, workload.namespace),
         title=" ".join(filter(None, (workload.title, each.template.part))),
         passed=tuple(_renamed(setting) for other in others for setting in _passed(other)),
         has_own_ranks=computing or len(prepared) == 1,

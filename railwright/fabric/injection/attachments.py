@@ -1,81 +1,65 @@
 """Merges the networks of the rails into the pod's network selection, and adds the annotations of the fabric.
 
-`railwright.fabric.networks` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
+`railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
 """
 
 from collections.abc import Iterator
 
-import msgspec
-
-from railwright.fabric import names, networks
-from railwright.fabric.injection import context, model, rails
-
-
-class Attachments(msgspec.Struct, frozen=True):
-    """The networks that the pod will be attached to, and the changes for it."""
-
-    selections: tuple[networks.Selection, ...]
-    contribution: model.Contribution
+from railwright.fabric import names
+from railwright.fabric.injection import applied_pod, context, model, rails
+from railwright.fabric.multus import annotation, network_selection
 
 
-def attach(ctx: context.InjectionContext) -> Attachments:
-    """Return the pod's attachments with those of its rails added. Raises RefusedError."""
-    user_value = ctx.pod.metadata.annotations.get(names.NETWORKS, "")
-    rail_selections = tuple(_build_selection(rail) for rail in ctx.rails if rail.network) if _gets_networks(ctx) else ()
-    try:
-        merged = networks.merge(user_value, rail_selections, ctx.known.namespace)
-        if merged.selections:
-            networks.check_interfaces(
-                merged.selections, ctx.document.cluster_wide_networks, ctx.document.primary_interface, merged.added
-            )
-            networks.check_gateways(merged.selections)
-    except networks.InvalidNetworksError as error:
-        where = f"annotation {names.NETWORKS} {model.quoted(user_value)}: " if user_value else ""
-        raise model.RefusedError("networks", f"{where}{error}") from None
-    _check_networks_exist(ctx)
-    annotations = _add_fabric_annotations(ctx) if _gets_networks(ctx) else model.EMPTY
-    change = model.SetAnnotation(
+def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+    """Attach the pod to the networks of its rails. Raises RefusedError."""
+    user_value = pod.metadata.annotations.get(names.NETWORKS, "")
+    gets_networks = _gets_networks(pod, ctx)
+    rail_selections = tuple([_build_selection(rail) for rail in ctx.rails if rail.network]) if gets_networks else ()
+    merged = annotation.merge(user_value, pod.networks, rail_selections)
+    if merged.selections:
+        _check_selections(ctx, merged, user_value)
+    _check_networks_exist(pod, ctx)
+    annotations = _add_fabric_annotations(pod, ctx) if gets_networks else model.EMPTY
+    change = model.SetNetworks(
         entry="networks",
         reason=f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}",
         key=names.NETWORKS,
         value=merged.text,
+        selections=merged.selections,
     )
-    attached = () if ctx.host_network else merged.selections  # Multus ignores pods on the host network
-    contribution = model.Contribution(
+    attached = () if pod.host_network else merged.selections
+    return model.Contribution(
         changes=((change,) if merged.added else ()) + annotations.changes,
         entries=(("networks",) if rail_selections else ()) + annotations.entries,
-        warnings=tuple(_list_warnings(ctx, attached)),
-        skipped=_explain_skipped(ctx),
+        warnings=tuple(_list_warnings(pod, ctx, attached)),
+        skipped=_explain_skipped(pod, ctx),
     )
-    return Attachments(attached, contribution)
 
 
-def _gets_networks(ctx: context.InjectionContext) -> bool:
-    return not ctx.host_network and "networks" not in ctx.options.skip and ctx.role.rails
-
-
-def _build_selection(rail: rails.Chosen) -> networks.Selection:
-    namespace, name = rail.network or ("", "")
-    return networks.Selection(namespace, name, rail.rail.interface or "")
-
-
-def find_default_network(ctx: context.InjectionContext) -> tuple[networks.Selection, ...]:
-    """Return the network that replaces the cluster's own, at most one. Only its devices count; it is never changed."""
-    if ctx.host_network:
-        return ()
-    user_value = ctx.pod.metadata.annotations.get(names.DEFAULT_NETWORK)
-    if user_value is None and _gets_networks(ctx):
-        user_value = ctx.fabric.annotations.get(names.DEFAULT_NETWORK)
+def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, user_value: str) -> None:
+    document = ctx.document
     try:
-        return networks.parse(user_value, names.MULTUS_NAMESPACE)[:1] if user_value else ()
-    except networks.InvalidNetworksError:
-        return ()  # Multus reports the user's error
+        network_selection.check_interfaces(
+            merged.selections, document.cluster_wide_networks, document.primary_interface, merged.added
+        )
+        network_selection.check_gateways(merged.selections)
+    except network_selection.InvalidNetworksError as error:
+        raise model.refuse_networks(user_value, error) from None
 
 
-def _check_networks_exist(ctx: context.InjectionContext) -> None:
+def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
+    return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
+
+
+def _build_selection(rail: rails.Chosen) -> network_selection.Selection:
+    namespace, name = rail.network or ("", "")
+    return network_selection.Selection(namespace, name, rail.rail.interface or "")
+
+
+def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
     """Raise RefusedError if the NetworkAttachmentDefinition of a rail does not exist."""
     existing = ctx.known.networks
-    if existing is None or not _gets_networks(ctx):
+    if existing is None or not _gets_networks(pod, ctx):
         return
     for rail in ctx.rails:
         if rail.network and rail.network not in existing:
@@ -86,10 +70,12 @@ def _check_networks_exist(ctx: context.InjectionContext) -> None:
             )
 
 
-def _list_warnings(ctx: context.InjectionContext, selections: tuple[networks.Selection, ...]) -> Iterator[str]:
-    if ctx.host_network and ctx.role.rails:
+def _list_warnings(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: tuple[network_selection.Selection, ...]
+) -> Iterator[str]:
+    if pod.host_network and ctx.role.rails:
         yield _warn_of_host_network(ctx)
-    rail_networks = {rail.network for rail in ctx.rails} if _gets_networks(ctx) else set()
+    rail_networks = {rail.network for rail in ctx.rails} if _gets_networks(pod, ctx) else set()
     for position, selection in enumerate(selections, start=1):
         if selection.gateways is not None:
             yield (
@@ -120,17 +106,17 @@ def _warn_of_host_network(ctx: context.InjectionContext) -> str:
     )
 
 
-def _explain_skipped(ctx: context.InjectionContext) -> dict[str, str]:
+def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, str]:
     if not any(rail.network for rail in ctx.rails):
         return {}
     if "networks" in ctx.options.skip:
         return {"networks": f"by annotation {names.SKIP}"}
-    return {"networks": "hostNetwork"} if ctx.host_network else {}
+    return {"networks": "hostNetwork"} if pod.host_network else {}
 
 
-def _add_fabric_annotations(ctx: context.InjectionContext) -> model.Contribution:
+def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
     """Add the fabric's annotations whose keys the pod does not have."""
-    annotations = ctx.pod.metadata.annotations
+    annotations = pod.metadata.annotations
     changes, entries = [], []
     for key, value in ctx.fabric.annotations.items():
         entry = f"annotations.{key}"

@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, quantity, resources, topology, views
-from railwright.fabric.injection import context, delivery, env_tables, facts, model, rails, record
+from railwright.fabric.injection import (
+    context,
+    delivery,
+    env_tables,
+    facts,
+    model,
+    mutators,
+    opt_in,
+    rails,
+    record,
+    user_options,
+)
 from railwright.fabric.nccl import conf
 from railwright.fabric.placement import rails as placement_rails
 from railwright.fabric.policy import model as policies
@@ -33,26 +44,39 @@ def annotations_for(
     Return {} if the annotations exceed the limit: the API server would reject every later update of the pod.
     """
     try:
-        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
+        ctx = _build_context(pod, policy, cluster)
     except model.RefusedError:  # the pod was admitted under another policy
         return _limit_size(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
     allocatable_rails = _select_allocatable(ctx.rails, node)
     placement = _format_placement(policy.document, ctx.fabric, node, [rail.name for rail in allocatable_rails])
-    nccl_conf = _format_node_file(ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
+    nccl_conf = _format_node_file(pod, ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
     return _limit_size(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
 
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
     try:
-        ctx = context.build_if_opted_in(_remove_placement(pod), policy, cluster)
+        ctx = _build_context(pod, policy, cluster)
         return (
-            ctx is not None and ctx.role.rails and "env" not in ctx.options.skip and delivery.build_route(ctx).per_node
+            ctx is not None
+            and ctx.role.rails
+            and "env" not in ctx.options.skip
+            and delivery.build_route(pod, ctx).per_node
         )
     except model.RefusedError:
         return False
+
+
+def _build_context(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> context.InjectionContext | None:
+    """Build the context of a pod as at its admission. Return None if it did not opt in. Raises RefusedError."""
+    pod = _remove_placement(pod)
+    name = opt_in.find_fabric(pod, policy.document, cluster)
+    if name is None:
+        return None
+    options = user_options.read(pod, [row.skip for row in mutators.MUTATORS if row.skip])
+    return context.build(pod, policy, cluster, name, options)
 
 
 def _format_placement(
@@ -99,17 +123,17 @@ def _is_positive(amount: views.Written) -> bool:
 
 
 def _format_node_file(
-    ctx: context.InjectionContext, policy_rails: Sequence[policies.Rail], labels: Mapping[str, str]
+    pod: views.Pod, ctx: context.InjectionContext, policy_rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> str | None:
     """Return the pod's nccl.conf with the devices of its node, or None if the file does not depend on the node."""
     if not ctx.role.rails or "env" in ctx.options.skip:
         return None
-    route = delivery.build_route(ctx)
+    route = delivery.build_route(pod, ctx)
     if not route.per_node:
         return None
     devices = device_names.resolve_on_node(ctx.document, policy_rails, labels)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
-        ctx.fabric_name, policy_rails, devices, host_network=ctx.host_network
+        ctx.fabric_name, policy_rails, devices, host_network=bool(pod.spec.host_network)
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
     return conf.emit((setting.name, setting.value) for setting in lines) if len(lines) > len(route.in_file) else None

@@ -1,6 +1,7 @@
 """Builds the context of one injection: fabric, role, containers, rails and user options of a pod that opted in.
 
-Each mutator turns the context into changes. Binding builds the same context, so that both use the same rails.
+Nothing in it changes while the mutators change the pod. Binding builds the same context, so that both use the same
+rails.
 """
 
 import msgspec
@@ -10,7 +11,6 @@ from railwright.fabric.injection import (
     accelerators,
     facts,
     injection_score,
-    opt_in,
     rails,
     roles,
     targets,
@@ -18,13 +18,10 @@ from railwright.fabric.injection import (
 )
 from railwright.fabric.policy import model as policies
 
-_NO_CONTEXT = views.SecurityContext()
-
 
 class InjectionContext(msgspec.Struct, frozen=True):
-    """The inputs of all mutators for one pod."""
+    """The inputs of all mutators for one pod, beside the pod as it is by then."""
 
-    pod: views.Pod
     policy: policies.Policy
     known: facts.Facts  # the cluster
     fabric_name: str
@@ -38,27 +35,6 @@ class InjectionContext(msgspec.Struct, frozen=True):
     def document(self) -> policies.FabricPolicy:
         """Return the policy's document."""
         return self.policy.document
-
-    @property
-    def host_network(self) -> bool:
-        """True if the pod uses the host's network namespace."""
-        return bool(self.pod.spec.host_network)
-
-    def runs_as_root(self, index: int) -> bool:
-        """True unless the pod or the container sets another user. The user of the image is unknown and ignored."""
-        pod_context = self.pod.spec.security_context or _NO_CONTEXT
-        container_context = self.container(index).security_context or _NO_CONTEXT
-        user = pod_context.run_as_user if container_context.run_as_user is None else container_context.run_as_user
-        must_not_be_root = (
-            pod_context.run_as_non_root
-            if container_context.run_as_non_root is None
-            else container_context.run_as_non_root
-        )
-        return not user and not must_not_be_root
-
-    def container(self, index: int) -> views.Container:
-        """Return an app container."""
-        return self.pod.spec.containers[index]
 
 
 def build(
@@ -79,7 +55,6 @@ def build(
 
     role = roles.role_of(pod, document.roles, accelerated=bool(accelerated), is_known_rank=has_injection)
     return InjectionContext(
-        pod=pod,
         policy=policy,
         known=cluster,
         fabric_name=name,
@@ -89,9 +64,3 @@ def build(
         rails=selected if role.rails else (),
         options=options,
     )
-
-
-def build_if_opted_in(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> InjectionContext | None:
-    """Build the context of a pod. Return None if the pod did not opt in. Raises RefusedError."""
-    name = opt_in.find_fabric(pod, policy.document, cluster)
-    return None if name is None else build(pod, policy, cluster, name, user_options.read(pod))

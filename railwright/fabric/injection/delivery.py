@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import container_env, context, env_tables, model, mounts
+from railwright.fabric.injection import applied_pod, container_env, context, env_tables, model, mounts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import roles as workload_roles
 
@@ -27,28 +27,30 @@ class Route(msgspec.Struct, frozen=True):
     per_node: bool = False  # the device list is added to the file at binding
 
 
-def build_route(ctx: context.InjectionContext) -> Route:
+def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = [rail.rail for rail in ctx.rails]
-    devices = device_names.resolve_before_binding(ctx.pod, ctx.document, rails)
+    devices = device_names.resolve_before_binding(pod, ctx.document, rails)
     settings = env_tables.get_tables(ctx.document).get_rank_settings(
-        ctx.fabric_name, rails, devices.devices, host_network=ctx.host_network
+        ctx.fabric_name, rails, devices.devices, host_network=bool(pod.spec.host_network)
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
-    per_node = devices.per_node and _depends_on_node(ctx, rails, settings)
-    everywhere = mode != "env" or workload_roles.is_started_by_ssh(ctx.pod)
+    per_node = devices.per_node and _depends_on_node(pod, ctx, rails, settings)
+    everywhere = mode != "env" or workload_roles.is_started_by_ssh(pod)
     with_env_from = tuple(
         [
             index
             for index in ctx.targets
-            if container_env.env_from_may_set(ctx.container(index), settings.all, settings.optional_library_vars)
+            if container_env.env_from_may_set(pod.spec.containers[index], settings.all, settings.optional_library_vars)
         ]
     )
     if not (everywhere or per_node or with_env_from):
         return Route(settings, settings.all)
     receivers = ctx.targets if everywhere or per_node else with_env_from
-    mounted = tuple([index for index in receivers if not find_conflicting_mount(ctx.container(index))])
-    in_file = _drop_overridden(ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
+    mounted = tuple([index for index in receivers if not find_conflicting_mount(pod.spec.containers[index])])
+    in_file = (
+        _drop_overridden(pod, ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
+    )
     return Route(
         settings=settings,
         in_env=settings.env_only_vars if mode == "file" else settings.all,
@@ -60,24 +62,24 @@ def build_route(ctx: context.InjectionContext) -> Route:
     )
 
 
-def deliver_file(ctx: context.InjectionContext, route: Route) -> model.Contribution:
+def deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route) -> model.Contribution:
     """Add the file: its annotation, its volume and its mounts. Raises RefusedError."""
-    annotation, warnings = _set_annotation(ctx, route.text)
+    annotation, warnings = _set_annotation(pod, route.text)
     if not route.mounted and not route.unreachable:
         return model.Contribution(changes=annotation, warnings=warnings) if annotation else model.EMPTY
-    mounted = mounts.mount_volume(ctx, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.EMPTY
+    mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.EMPTY
     skipped = {} if route.mounted or not route.unreachable else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
     return msgspec.structs.replace(
         mounted,
         changes=annotation + mounted.changes,
-        warnings=(*warnings, *_warn_unreachable(ctx, route.unreachable)),
+        warnings=(*warnings, *_warn_unreachable(pod, ctx, route.unreachable)),
         skipped=skipped,
     )
 
 
-def remove_file(ctx: context.InjectionContext) -> model.Contribution:
+def remove_file(pod: applied_pod.AppliedPod) -> model.Contribution:
     """Remove the content of `nccl.conf` that a user wrote, for a pod that gets no file."""
-    annotation, warnings = _set_annotation(ctx, "")
+    annotation, warnings = _set_annotation(pod, "")
     return model.Contribution(changes=annotation, warnings=warnings)
 
 
@@ -95,13 +97,13 @@ def find_conflicting_mount(container: views.Container) -> str | None:
 
 
 def _drop_overridden(
-    ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
+    pod: views.Pod, ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
 ) -> tuple[env_tables.Setting, ...]:
     """Drop variables that every mounted container sets itself, unless they are forced.
 
     Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
     """
-    container_envs = [container_env.index_entries(ctx.container(index)) for index in mounted]
+    container_envs = [container_env.index_entries(pod.spec.containers[index]) for index in mounted]
     forced = ctx.fabric.force_env
     overridden = {
         setting.entry
@@ -113,7 +115,7 @@ def _drop_overridden(
 
 
 def _depends_on_node(
-    ctx: context.InjectionContext, rails: Sequence[policies.Rail], settings: env_tables.Settings
+    pod: views.Pod, ctx: context.InjectionContext, rails: Sequence[policies.Rail], settings: env_tables.Settings
 ) -> bool:
     """True if the device list is unknown only because the node is unknown.
 
@@ -123,11 +125,11 @@ def _depends_on_node(
     if _has_device_list(settings):
         return False
     example = env_tables.get_tables(ctx.document).get_rank_settings(
-        ctx.fabric_name, rails, ("any",), host_network=ctx.host_network
+        ctx.fabric_name, rails, ("any",), host_network=bool(pod.spec.host_network)
     )
     forced = env_tables.HCA in ctx.fabric.force_env
     return _has_device_list(example) and (
-        forced or any(_has_no_device_list(ctx.container(index)) for index in ctx.targets)
+        forced or any(_has_no_device_list(pod.spec.containers[index]) for index in ctx.targets)
     )
 
 
@@ -139,11 +141,9 @@ def _has_no_device_list(container: views.Container) -> bool:
     return all(entry.name != env_tables.HCA for entry in container.env)
 
 
-def _set_annotation(
-    ctx: context.InjectionContext, text: str
-) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+def _set_annotation(pod: applied_pod.AppliedPod, text: str) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
     """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
-    user_value = ctx.pod.metadata.annotations.get(names.NCCL_CONF)
+    user_value = pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
         return (), ()
     reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
@@ -154,9 +154,11 @@ def _set_annotation(
     return (change,), (warning,)
 
 
-def _warn_unreachable(ctx: context.InjectionContext, containers: Iterable[int]) -> Iterable[str]:
+def _warn_unreachable(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, containers: Iterable[int]
+) -> Iterable[str]:
     for index in containers:
-        container = ctx.container(index)
+        container = pod.container(index)
         yield (
             f"container {container.name} mounts {find_conflicting_mount(container)} itself; remove that mount, "
             f"or set the NCCL settings of fabric {ctx.fabric_name} in env"

@@ -7,36 +7,52 @@ requested once and covers every attachment. Any other resource is shared: each t
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import names, networks
-from railwright.fabric.injection import accelerators, attachments, context, model, rails
+from railwright.fabric import names
+from railwright.fabric.injection import accelerators, applied_pod, context, model, rails
+from railwright.fabric.multus import annotation, network_selection
+
+Selection = network_selection.Selection
 
 
-def request_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> model.Contribution:
+def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
     """Request the devices that the pod lacks. Raises RefusedError."""
-    selections = (*selections, *attachments.find_default_network(ctx))
+    selections = (*pod.attached, *_find_default_network(pod))
     if not ctx.role.rails:
-        warnings = tuple(_warn_of_unrequested_devices(ctx, selections))
+        warnings = tuple(_warn_of_unrequested_devices(pod, ctx, selections))
         return model.Contribution(warnings=warnings) if warnings else model.EMPTY
     if "devices" in ctx.options.skip:
-        warnings = tuple(_warn_of_missing_devices(ctx, selections))
+        warnings = tuple(_warn_of_missing_devices(pod, ctx, selections))
         return model.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
     pools = _find_pools(ctx, selections)
-    needed_by_resource = _count_devices(ctx, selections, pools)
+    needed_by_resource = _count_devices(pod, ctx, selections, pools)
     changes = tuple(
         change
         for resource, amount in needed_by_resource.items()
-        for change in _build_changes(ctx, resource, amount, pools)
+        for change in _build_changes(pod, ctx, resource, amount, pools)
     )
     return model.Contribution(
         changes=changes,
         entries=("devices",) if needed_by_resource else (),
-        warnings=tuple(_list_warnings(ctx, selections, needed_by_resource)),
+        warnings=tuple(_list_warnings(pod, ctx, selections, needed_by_resource)),
     )
 
 
-def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
+    """Return the network that replaces the cluster's own, at most one. Only its devices count; it is never changed."""
+    value = pod.metadata.annotations.get(names.DEFAULT_NETWORK)
+    if not value or pod.host_network:
+        return ()
+    try:
+        return annotation.parse(value, names.MULTUS_NAMESPACE)[:1]
+    except network_selection.InvalidNetworksError:
+        return ()  # Multus reports the user's error
+
+
+def _warn_of_missing_devices(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
+) -> Iterator[str]:
     """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
-    if short_resources := _find_short_resources(ctx, selections):
+    if short_resources := _find_short_resources(pod, ctx, selections):
         yield (
             f"annotation {names.SKIP} leaves out devices, and the pod requests too few of "
             f"{model.format_some(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
@@ -45,10 +61,10 @@ def _warn_of_missing_devices(ctx: context.InjectionContext, selections: Sequence
 
 
 def _warn_of_unrequested_devices(
-    ctx: context.InjectionContext, selections: Sequence[networks.Selection]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
 ) -> Iterator[str]:
     """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
-    if short_resources := _find_short_resources(ctx, selections):
+    if short_resources := _find_short_resources(pod, ctx, selections):
         yield (
             f"annotation {names.NETWORKS}: the networks use {model.format_some(short_resources)}, and the pod requests "
             "too few, so its sandbox cannot start; request them, or remove the networks from this "
@@ -56,15 +72,17 @@ def _warn_of_unrequested_devices(
         )
 
 
-def _find_short_resources(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> list[str]:
+def _find_short_resources(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
+) -> list[str]:
     """Return the pools of which the pod's networks need more devices than its containers request."""
     pools = _find_pools(ctx, selections)
     if not pools:
         return []
     requested = {
-        pool: sum(accelerators.read_amount(container, pool) for container in ctx.pod.spec.containers) for pool in pools
+        pool: sum(accelerators.read_amount(container, pool) for container in pod.spec.containers) for pool in pools
     }
-    needed_by_resource = _count_devices(ctx, selections, pools)
+    needed_by_resource = _count_devices(pod, ctx, selections, pools)
     return [
         resource
         for resource, needed in needed_by_resource.items()
@@ -72,7 +90,7 @@ def _find_short_resources(ctx: context.InjectionContext, selections: Sequence[ne
     ]
 
 
-def _find_pools(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> set[str]:
+def _find_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> set[str]:
     """Return the pools that the attachments use."""
     pool_by_network = ctx.known.networks
     return (
@@ -83,7 +101,7 @@ def _find_pools(ctx: context.InjectionContext, selections: Sequence[networks.Sel
 
 
 def _count_devices(
-    ctx: context.InjectionContext, selections: Sequence[networks.Selection], pools: Collection[str]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection], pools: Collection[str]
 ) -> dict[str, int]:
     """Return the number of devices by resource: those of the rails, and one for each further attachment to a pool."""
     needed_by_resource: dict[str, int] = {}
@@ -91,12 +109,12 @@ def _count_devices(
         if rail.resource is not None:
             needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
     for resource in _find_other_pools(ctx, selections) if pools else ():
-        if not rails.is_opted_out(ctx.pod, resource):
+        if not rails.is_opted_out(pod.view, resource):
             needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
     return needed_by_resource
 
 
-def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> Iterator[str]:
     """Yield the pool of each attachment that no rail's request covers.
 
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
@@ -113,30 +131,30 @@ def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[networ
 
 
 def _build_changes(
-    ctx: context.InjectionContext, resource: str, needed: int, pools: Collection[str]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, needed: int, pools: Collection[str]
 ) -> Iterator[model.AddResource]:
-    requested = [accelerators.read_amount(container, resource) for container in ctx.pod.spec.containers]
+    requested = [accelerators.read_amount(container, resource) for container in pod.spec.containers]
     if resource in pools and len(ctx.targets) > 1:
-        _check_one_target(ctx, resource, needed - sum(requested))
+        _check_one_target(pod, ctx, resource, needed - sum(requested))
         return
     requested_elsewhere = sum(requested) - sum(requested[index] for index in ctx.targets)
     for index in ctx.targets:
         current = requested[index]
-        if current == 0 and accelerators.mentions(ctx.container(index), resource):
+        if current == 0 and accelerators.mentions(pod.container(index), resource):
             continue  # the container opted out with "0", another one did not
         amount = max(current, needed - requested_elsewhere)  # never lower the user's request
-        if amount > 0 and not _has_amount(ctx, index, resource, amount):
+        if amount > 0 and not _has_amount(pod, index, resource, amount):
             reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
             yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=amount)
 
 
-def _check_one_target(ctx: context.InjectionContext, resource: str, missing: int) -> None:
+def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
     """Raise RefusedError if a pool must be requested in one container, and several are selected.
 
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
     anywhere.
     """
-    container_names = model.listed(ctx.container(index).name for index in ctx.targets)
+    container_names = model.listed(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
         raise model.RefusedError(
@@ -152,20 +170,23 @@ def _check_one_target(ctx: context.InjectionContext, resource: str, missing: int
         )
 
 
-def _has_amount(ctx: context.InjectionContext, index: int, resource: str, amount: int) -> bool:
+def _has_amount(pod: applied_pod.AppliedPod, index: int, resource: str, amount: int) -> bool:
     """True if request and limit are both set to `amount`."""
-    resources = ctx.container(index).resources
+    resources = pod.container(index).resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
     return accelerators.read_request_and_limit(resources, resource) == (amount, amount)
 
 
 def _list_warnings(
-    ctx: context.InjectionContext, selections: Sequence[networks.Selection], needed_by_resource: Mapping[str, int]
+    pod: applied_pod.AppliedPod,
+    ctx: context.InjectionContext,
+    selections: Sequence[Selection],
+    needed_by_resource: Mapping[str, int],
 ) -> Iterator[str]:
     yield from _warn_of_policy(ctx)
     if ctx.known.offered is not None:
-        yield from _warn_not_allocatable(ctx, selections, needed_by_resource, ctx.known.offered)
+        yield from _warn_not_allocatable(pod, ctx, selections, needed_by_resource, ctx.known.offered)
 
 
 def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
@@ -193,8 +214,9 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
 
 
 def _warn_not_allocatable(
+    pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
-    selections: Sequence[networks.Selection],
+    selections: Sequence[Selection],
     needed_by_resource: Mapping[str, int],
     allocatable: Collection[str],
 ) -> Iterator[str]:
@@ -222,15 +244,15 @@ def _warn_not_allocatable(
             f"{model.format_some(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
             "or ask the operator for its device plugin"
         )
-    yield from _warn_of_stale_requests(ctx, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
+    yield from _warn_of_stale_requests(pod, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 
 
-def _warn_of_stale_requests(ctx: context.InjectionContext, known_resources: Collection[str]) -> Iterator[str]:
+def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collection[str]) -> Iterator[str]:
     """Yield a warning for requested devices that no node offers.
 
     Often the template was mutated under an older policy.
     """
-    for container in ctx.pod.spec.containers:
+    for container in pod.spec.containers:
         missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:

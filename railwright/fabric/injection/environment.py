@@ -8,29 +8,36 @@ import functools
 from collections.abc import Collection, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import container_env, context, delivery, env_tables, model, targets
+from railwright.fabric.injection import applied_pod, container_env, context, delivery, env_tables, model, targets
 from railwright.fabric.nccl import derive, libraries
 from railwright.fabric.nccl import model as nccl
 
 
-def set_variables(ctx: context.InjectionContext) -> list[model.Contribution]:
-    """Return the contributions for the environment and the file of the pod. Raises RefusedError."""
+def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+    """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
+    return model.merge(_list_contributions(pod, ctx))
+
+
+def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[model.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [delivery.remove_file(ctx), model.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
+        return [delivery.remove_file(pod), model.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
     if not ctx.role.rails:
-        return [delivery.remove_file(ctx), *(_set_launcher_settings(ctx) if ctx.role.needs_launcher_settings else ())]
-    route = delivery.build_route(ctx)
-    return [*_set_rank_variables(ctx, route), delivery.deliver_file(ctx, route)]
+        launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
+        return [delivery.remove_file(pod), *launcher_settings]
+    route = delivery.build_route(pod.view, ctx)
+    return [*_set_rank_variables(pod, ctx, route), delivery.deliver_file(pod, ctx, route)]
 
 
-def _set_rank_variables(ctx: context.InjectionContext, route: delivery.Route) -> list[model.Contribution]:
+def _set_rank_variables(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: delivery.Route
+) -> list[model.Contribution]:
     contributions = [
-        contribution for index in ctx.targets for contribution in _set_container_variables(ctx, index, route)
+        contribution for index in ctx.targets for contribution in _set_container_variables(pod, ctx, index, route)
     ]
     if route.per_node:
-        contributions.append(_defer_device_list(ctx))
-        contributions += [_remove_overridden(ctx, index) for index in route.mounted]
+        contributions.append(_defer_device_list(pod))
+        contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
     if route.in_file:
         contributions.append(
             model.Contribution(
@@ -41,9 +48,9 @@ def _set_rank_variables(ctx: context.InjectionContext, route: delivery.Route) ->
 
 
 def _set_container_variables(
-    ctx: context.InjectionContext, index: int, route: delivery.Route
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: delivery.Route
 ) -> list[model.Contribution]:
-    container = ctx.container(index)
+    container = pod.container(index)
     existing = container_env.index_entries(container)
     candidates, additions = route.settings.all, route.in_env
     used_libraries = (
@@ -67,11 +74,12 @@ def _set_container_variables(
         )
         additions = (*additions, *library_settings)
     if not container_env.env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
-        return [_build_contribution(ctx, index, existing, candidates, additions, route.settings.reasons)]
-    return _set_with_env_from(ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
+        return [_build_contribution(pod, ctx, index, existing, candidates, additions, route.settings.reasons)]
+    return _set_with_env_from(pod, ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
 
 
 def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
+    pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
     existing: container_env.EntriesByName,
@@ -83,7 +91,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
 
     Keep or force the names of `candidates` that the user set to another value.
     """
-    container = ctx.container(index)
+    container = pod.container(index)
     forced = ctx.fabric.force_env
     changes, record_entries, warnings, user_values = [], [], [], []
     for setting in candidates:
@@ -110,6 +118,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
 
 
 def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
+    pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
     existing: container_env.EntriesByName,
@@ -122,7 +131,7 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
     are the variables that a file can carry. If the file is not mounted in the container, `delivery` warns.
     """
-    name = ctx.container(index).name
+    name = pod.container(index).name
     forced = [setting for setting in candidates if setting.name in ctx.fabric.force_env]
     undelivered = [
         setting.name
@@ -141,18 +150,18 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
             "envFrom; set it in env or in its source"
         )
     return [
-        _build_contribution(ctx, index, existing, candidates, forced, reasons),
+        _build_contribution(pod, ctx, index, existing, candidates, forced, reasons),
         model.Contribution(warnings=tuple(warnings)),
     ]
 
 
-def _defer_device_list(ctx: context.InjectionContext) -> model.Contribution:
+def _defer_device_list(pod: applied_pod.AppliedPod) -> model.Contribution:
     """Defer the device list to the binding.
 
     Warn if the pod sets spec.nodeName, because no scheduler binds such a pod.
     """
     entry = f"env.{env_tables.HCA}"
-    if not ctx.pod.spec.node_name:
+    if not pod.spec.node_name:
         return model.Contribution(skipped={entry: "written at binding"})
     warning = (
         f"spec.nodeName is set: no scheduler binds the pod, so {env_tables.HCA} is not written for its node; "
@@ -161,12 +170,12 @@ def _defer_device_list(ctx: context.InjectionContext) -> model.Contribution:
     return model.Contribution(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
 
 
-def _remove_overridden(ctx: context.InjectionContext, index: int) -> model.Contribution:
+def _remove_overridden(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int) -> model.Contribution:
     """Remove the user's own device list if the policy forces one that is written at binding.
 
     That list is delivered by file, and an entry in the environment would take precedence over it.
     """
-    container = ctx.container(index)
+    container = pod.container(index)
     user_entries = [position for position, entry in enumerate(container.env) if entry.name == env_tables.HCA]
     if not user_entries or env_tables.HCA not in ctx.fabric.force_env:
         return model.EMPTY
@@ -180,27 +189,27 @@ def _remove_overridden(ctx: context.InjectionContext, index: int) -> model.Contr
     return model.Contribution(changes=changes, warnings=(warning,))
 
 
-def _set_launcher_settings(ctx: context.InjectionContext) -> list[model.Contribution]:
+def _set_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[model.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
-    settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(ctx)}
+    settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
     reasons = model.Reasons({setting.entry: setting.reason for setting in settings.values()})
     contributions = []
-    for index in targets.select_launchers(ctx.pod, ctx.targets):
-        container = ctx.container(index)
+    for index in targets.select_launchers(pod.view, ctx.targets):
+        container = pod.container(index)
         existing = container_env.index_entries(container)
         unset = [
             setting for setting in settings.values() if not container_env.has_conflict(existing, setting, settings)
         ]
         if container_env.env_from_may_set(container, settings.values()):
             if index in ctx.targets:
-                contributions += _set_with_env_from(ctx, index, existing, unset, (), reasons)
+                contributions += _set_with_env_from(pod, ctx, index, existing, unset, (), reasons)
         else:
-            contributions.append(_build_contribution(ctx, index, existing, unset, unset, reasons))
+            contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, reasons))
     return contributions
 
 
-def _derive_launcher_settings(ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
-    return derive.pins(ctx.fabric, ctx.document.primary_interface, ctx.host_network)
+def _derive_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
+    return derive.pins(ctx.fabric, ctx.document.primary_interface, pod.host_network)
 
 
 @functools.lru_cache(maxsize=4096)  # all pods of a fabric share a few changes

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import names, views
+from railwright.fabric.multus import network_selection
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -23,6 +24,12 @@ class SetAnnotation(Change, frozen=True):
 
     key: str
     value: str
+
+
+class SetNetworks(SetAnnotation, frozen=True):
+    """Sets the networks annotation. `selections` are all attachments in the new value."""
+
+    selections: tuple[network_selection.Selection, ...]
 
 
 class SetLabel(Change, frozen=True):
@@ -90,6 +97,7 @@ class AddInitContainer(Change, frozen=True):
 
 AnyChange = (
     SetAnnotation
+    | SetNetworks
     | AddResource
     | AddVolume
     | AddMount
@@ -138,7 +146,7 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
     skipped: dict[str, str] = {}
     reasons: dict[Reasons, None] = {}
     for contribution in contributions:
-        if contribution is EMPTY:
+        if contribution is EMPTY:  # only saves time: merging it changes nothing
             continue
         changes += contribution.changes
         entries.update(dict.fromkeys(contribution.entries))
@@ -146,8 +154,8 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
         skipped.update(contribution.skipped)
         if contribution.reasons:
             reasons.update(dict.fromkeys(contribution.reasons))
-        for container, names in contribution.user_values.items():
-            user_values[container] = user_values.get(container, ()) + names
+        for container, variables in contribution.user_values.items():
+            user_values[container] = user_values.get(container, ()) + variables
     return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(reasons))
 
 
@@ -161,6 +169,7 @@ class Injection(msgspec.Struct, frozen=True):
     changes: tuple[AnyChange, ...]
     warnings: tuple[str, ...]
     pod: views.Pod  # after all changes
+    networks: tuple[network_selection.Selection, ...]  # of its networks annotation
     targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
     has_rails: bool  # False for a role without rails
     resources: frozenset[str]  # of the rails
@@ -188,6 +197,12 @@ class RefusedError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> RefusedError:
+    """Return the refusal of a pod with an invalid networks annotation, or with one that rails cannot be added to."""
+    where = f"annotation {names.NETWORKS} {quoted(user_value)}: " if user_value else ""
+    return RefusedError("networks", f"{where}{error}")
 
 
 _MAX_QUOTED = 100  # characters of a user's value in a message

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import context, model, pod_security
+from railwright.fabric.injection import applied_pod, context, model, pod_security
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
@@ -40,7 +40,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
         return str(self.mount["mountPath"])
 
 
-def mount_volumes(ctx: context.InjectionContext) -> model.Contribution:
+def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
     if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
@@ -49,29 +49,29 @@ def mount_volumes(ctx: context.InjectionContext) -> model.Contribution:
         return model.Contribution(skipped={"mounts": f"by annotation {names.SKIP}"})
     contributions = []
     if settings.dev_infiniband and ctx.rails:
-        contributions.append(_mount_infiniband(ctx))
+        contributions.append(_mount_infiniband(pod, ctx))
     if settings.shared_memory is not None:
-        contributions.append(_mount_shared_memory(ctx, _build_shared_memory(settings.shared_memory)))
+        contributions.append(_mount_shared_memory(pod, ctx, _build_shared_memory(settings.shared_memory)))
     return model.merge(contributions)
 
 
 def mount_volume(
-    ctx: context.InjectionContext, fabric_volume: FabricVolume, containers: tuple[int, ...]
+    pod: applied_pod.AppliedPod, fabric_volume: FabricVolume, containers: tuple[int, ...]
 ) -> model.Contribution:
     """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
     unmounted, existing = [], []
     for index in containers:
-        mounted = _find_mounted_volume(ctx.container(index), fabric_volume.path)
+        mounted = _find_mounted_volume(pod.container(index), fabric_volume.path)
         if mounted is None:
             unmounted.append(index)
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        container_names = model.listed(ctx.container(index).name for index in containers)
+        container_names = model.listed(pod.container(index).name for index in containers)
         return model.Contribution(
             skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
         )
-    volume = _add_volume(ctx, fabric_volume)
+    volume = _add_volume(pod, fabric_volume)
     changes: list[model.AnyChange] = [volume] if volume else []
     changes += [
         model.AddMount(
@@ -87,24 +87,26 @@ def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> 
     return _find_mounted_volume(container, fabric_volume.path) not in {None, fabric_volume.name}
 
 
-def _mount_shared_memory(ctx: context.InjectionContext, memory: FabricVolume) -> model.Contribution:
+def _mount_shared_memory(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, memory: FabricVolume
+) -> model.Contribution:
     """Mount shared memory, unless the pod has the host's.
 
     NCCL treats ranks with different /dev/shm as ranks on different hosts.
     """
-    if ctx.pod.spec.host_ipc:
+    if pod.spec.host_ipc:
         return model.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
-    containers = tuple([index for index in ctx.targets if not _has_host_devices(ctx, index)])
+    containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if not containers:
-        container_names = model.listed(ctx.container(index).name for index in ctx.targets)
+        container_names = model.listed(pod.container(index).name for index in ctx.targets)
         return model.Contribution(skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"})
-    return mount_volume(ctx, memory, containers)
+    return mount_volume(pod, memory, containers)
 
 
-def _has_host_devices(ctx: context.InjectionContext, index: int) -> bool:
+def _has_host_devices(pod: applied_pod.AppliedPod, index: int) -> bool:
     """True if the container mounts /dev of the host, and so has the host's /dev/shm."""
-    volume_names = {mount.name for mount in ctx.container(index).volume_mounts if mount.path == _DEV}
-    return any(_is_host_dev(volume) for volume in ctx.pod.spec.volumes if volume.name in volume_names)
+    volume_names = {mount.name for mount in pod.container(index).volume_mounts if mount.path == _DEV}
+    return any(_is_host_dev(volume) for volume in pod.spec.volumes if volume.name in volume_names)
 
 
 def _is_host_dev(volume: views.Volume) -> bool:
@@ -112,11 +114,11 @@ def _is_host_dev(volume: views.Volume) -> bool:
     return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
-def _mount_infiniband(ctx: context.InjectionContext) -> model.Contribution:
+def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
     level = pod_security.find_level(ctx.known)
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
-        return mount_volume(ctx, _INFINIBAND, ctx.targets)
+        return mount_volume(pod, _INFINIBAND, ctx.targets)
     problem = f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids hostPath"
     if pod_security.needs_privilege(ctx):
         raise model.RefusedError(
@@ -171,9 +173,9 @@ def _find_mounted_volume(container: views.Container, path: str) -> str | None:
     return next((name for mount_path, name in volume_by_path if mount_path == path), None)
 
 
-def _add_volume(ctx: context.InjectionContext, fabric_volume: FabricVolume) -> model.AddVolume | None:
+def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> model.AddVolume | None:
     """Add the volume unless the pod has it. Raises RefusedError if another volume has its name."""
-    existing = next((volume for volume in ctx.pod.spec.volumes if volume.name == fabric_volume.name), None)
+    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
         return model.AddVolume(entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume)
     if not fabric_volume.is_ours(existing):

@@ -4,31 +4,27 @@ This is the entry point of injection. The same inputs give the same plan, and a 
 change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from railwright.fabric import names, views
+from railwright.fabric import views
 from railwright.fabric.injection import (
     accelerators,
-    apply,
-    attachments,
+    applied_pod,
     context,
-    devices,
-    environment,
     facts,
     keys,
     model,
-    mounts,
+    mutators,
     opt_in,
-    preflight,
     record,
     roles,
-    security,
     user_options,
 )
 from railwright.fabric.policy import model as policies
 
 _ORDER: Mapping[type[model.Change], int] = {  # the pod first, then its containers
     model.SetAnnotation: 0,
+    model.SetNetworks: 0,
     model.AddResource: 1,
     model.AddVolume: 2,
     model.AddMount: 2,
@@ -42,10 +38,16 @@ _ORDER: Mapping[type[model.Change], int] = {  # the pod first, then its containe
 Outcome = model.Injection | model.Refusal | model.NotOptedIn
 
 
-def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, display_name: str = "") -> Outcome:
+def plan(
+    pod: views.Pod,
+    policy: policies.Policy,
+    cluster: facts.Facts,
+    display_name: str = "",
+    rows: Sequence[mutators.Row] = mutators.MUTATORS,
+) -> Outcome:
     """Return the plan for a pod. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used.
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
     """
     fabric = ""
     try:
@@ -54,7 +56,9 @@ def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, display_
             return model.NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
         record.check_size(pod)
-        return _build_injection(context.build(pod, policy, cluster, name, user_options.read(pod)))
+        options = user_options.read(pod, [row.skip for row in rows if row.skip])
+        ctx = context.build(pod, policy, cluster, name, options)
+        return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
     except model.RefusedError as error:
         message = f"{display_name or 'Pod ' + title(pod, cluster.namespace)}: {error.message}"
         return model.Refusal(fabric, error.reason, message, _find_role(pod, policy))
@@ -75,47 +79,35 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     return roles.role_of(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
 
-def _build_injection(ctx: context.InjectionContext) -> model.Injection:
-    attachment_plan = attachments.attach(ctx)
-    contributions = [
-        attachment_plan.contribution,
-        devices.request_devices(ctx, attachment_plan.selections),
-        mounts.mount_volumes(ctx),
-        security.grant(ctx),
-        *environment.set_variables(ctx),
-    ]
-    contribution = model.merge(
-        (
-            *contributions,
-            preflight.add_init_container(ctx, attachment_plan.selections, contributions),
-            _explain_no_rails(ctx),
-        )
-    )
-    record_changes, record_warnings = record.write(ctx, contribution)
-    changes = (*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes)
+def _build_injection(
+    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+) -> model.Injection:
+    pod, contribution = _fold(user_pod, ctx, rows)
+    record_changes, record_warnings = record.write(pod.view, ctx, contribution)
+    pod = applied_pod.apply(pod, record_changes)
     return model.Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple(ctx.container(index).name for index in ctx.targets) if ctx.role.rails else (),
+        containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
-        changes=changes,
-        warnings=keys.check_pod(ctx.pod.metadata) + contribution.warnings + record_warnings,
-        pod=apply.apply(ctx.pod, changes),
+        changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
+        warnings=keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings,
+        pod=pod.view,
+        networks=pod.networks,
         targets=ctx.targets,
         has_rails=ctx.role.rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
     )
 
 
-def _explain_no_rails(ctx: context.InjectionContext) -> model.Contribution:
-    """Explain why a pod has no rails. Warn an author who selected containers for them."""
-    if ctx.role.rails:
-        return model.EMPTY
-    user_value = ctx.pod.metadata.annotations.get(names.CONTAINERS)
-    warnings = []
-    if user_value is not None:
-        warnings.append(
-            f"annotation {names.CONTAINERS} {model.format_some([repr(user_value)])} has no effect: "
-            f"{ctx.role.reason}; if a container is a rank, request an accelerator in it"
-        )
-    return model.Contribution(skipped={"rails": ctx.role.reason}, warnings=tuple(warnings))
+def _fold(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+) -> tuple[applied_pod.AppliedPod, model.Contribution]:
+    """Run the mutators, each on the pod that those before it made. Return the last pod and all contributions."""
+    contributions = []
+    for row in rows:
+        contribution = row.mutate(pod, ctx)
+        if contribution.changes:
+            pod = applied_pod.apply(pod, contribution.changes)
+        contributions.append(contribution)
+    return pod, model.merge(contributions)

@@ -3,32 +3,28 @@
 `preflight_container` builds the container.
 """
 
-from collections.abc import Sequence
-
-from railwright.fabric import names, networks, views
-from railwright.fabric.injection import context, model, preflight_container
+from railwright.fabric import names, views
+from railwright.fabric.injection import applied_pod, context, model, preflight_container
 
 
-def add_init_container(
-    ctx: context.InjectionContext, selections: Sequence[networks.Selection], previous: Sequence[model.Contribution]
-) -> model.Contribution:
-    """Append the init container. `previous` are the contributions of the other mutators. Raises RefusedError."""
+def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+    """Append the init container. Raises RefusedError."""
     if not ctx.role.rails:
         return model.EMPTY
-    if reason := _find_skip_reason(ctx, previous):
+    if reason := _find_skip_reason(pod, ctx):
         return model.Contribution(skipped={"preflight": reason})
-    if any(_is_ours(container) for container in ctx.pod.spec.init_containers or ()):
+    if any(_is_ours(container) for container in pod.spec.init_containers or ()):
         return model.Contribution(entries=("preflight",))
-    _check_name(ctx)
+    _check_name(pod)
     change = model.AddInitContainer(
         entry="preflight",
         reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
-        init_container=preflight_container.build(ctx, selections, previous),
+        init_container=preflight_container.build(pod, ctx),
     )
     return model.Contribution(changes=(change,), entries=("preflight",))
 
 
-def _find_skip_reason(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> str:
+def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
     """Return the reason why the pod gets no preflight, "" if it gets one."""
     if "preflight" in ctx.options.skip:
         return f"by annotation {names.SKIP}"
@@ -36,7 +32,7 @@ def _find_skip_reason(ctx: context.InjectionContext, previous: Sequence[model.Co
         return "disabled by policy"
     if not ctx.rails:
         return "no rails"
-    if "devices" in ctx.options.skip and not preflight_container.has_devices(ctx, previous):
+    if "devices" in ctx.options.skip and not preflight_container.has_devices(pod, ctx):
         return f"annotation {names.SKIP} leaves out the devices that preflight checks"
     return ""
 
@@ -50,9 +46,9 @@ def _is_ours(container: views.InitContainer) -> bool:
     return container.name == names.PREFLIGHT_CONTAINER and program == preflight_container.PROGRAM
 
 
-def _check_name(ctx: context.InjectionContext) -> None:
+def _check_name(pod: applied_pod.AppliedPod) -> None:
     """Raise RefusedError if the user has a container with the preflight's name."""
-    spec = ctx.pod.spec
+    spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
         if any(container.name == names.PREFLIGHT_CONTAINER for container in containers):
             raise model.RefusedError(

@@ -1,18 +1,17 @@
 """Builds the preflight container of a pod, as JSON.
 
-The container has the rails, mounts and values of the first target container. It costs the pod nothing: Kubernetes
-counts the larger of init containers and app containers, and kubelet reuses the devices of an init container. It does
-not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
+The container has the rails, mounts and values of the first target container after all other changes. It costs the pod
+nothing: Kubernetes counts the larger of init containers and app containers, and kubelet reuses the devices of an init
+container. It does not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
 """
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from railwright.fabric import device_names, names, networks, quantity, views
-from railwright.fabric.injection import accelerators, context, env_tables, model, mounts
+from railwright.fabric import device_names, names, quantity, views
+from railwright.fabric.injection import accelerators, applied_pod, context, env_tables, mounts
+from railwright.fabric.multus import network_selection
 
-ChangeType = TypeVar("ChangeType", bound=model.Change)
 PROGRAM = ("railwright", "preflight")
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every 10 s (opensm's sweep_interval); a GID appears within 1 s
 _USER = 65532  # the image's user, set because a pod's own runAsUser would replace it
@@ -21,33 +20,31 @@ _GID_INDEX = "NCCL_IB_GID_INDEX"
 _NO_CONTEXT = views.SecurityContext()
 
 
-def build(
-    ctx: context.InjectionContext, selections: Sequence[networks.Selection], previous: Sequence[model.Contribution]
-) -> Mapping[str, Any]:
-    """Return the container. `previous` are the contributions of the other mutators."""
+def build(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+    """Return the container for a pod with all other changes."""
     container: dict[str, Any] = {
         "name": names.PREFLIGHT_CONTAINER,
         "image": ctx.fabric.preflight.image,
-        "command": [*PROGRAM, *_build_arguments(ctx, selections), *_build_failure_options(ctx)],
+        "command": [*PROGRAM, *_build_arguments(pod, ctx), *_build_failure_options(ctx)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": _build_resources(ctx, previous),
-        "securityContext": _build_security_context(ctx, previous),
+        "resources": _build_resources(pod, ctx),
+        "securityContext": _build_security_context(pod.container(ctx.targets[0])),
     }
-    values = [(name, _find_value(ctx, previous, name)) for name in (env_tables.HCA, _GID_INDEX)]
+    values = [(name, _find_value(pod.container(ctx.targets[0]), name)) for name in (env_tables.HCA, _GID_INDEX)]
     if env := [{"name": name, "value": value} for name, value in values if value]:
         container["env"] = env
-    if volume_mounts := list(_list_mounts(ctx, previous)):
+    if volume_mounts := list(_list_mounts(pod.container(ctx.targets[0]))):
         container["volumeMounts"] = volume_mounts
     return container
 
 
-def has_devices(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> bool:
+def has_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if the container would have RDMA devices: by its resources, by a mount or by privilege."""
-    if "privileged" in _build_security_context(ctx, previous) or any(
-        mount["name"] != mounts.NCCL_CONF for mount in _list_mounts(ctx, previous)
+    if "privileged" in _build_security_context(pod.container(ctx.targets[0])) or any(
+        mount["name"] != mounts.NCCL_CONF for mount in _list_mounts(pod.container(ctx.targets[0]))
     ):
         return True
-    return bool(_count_devices(ctx, previous))
+    return bool(_count_devices(pod, ctx))
 
 
 # --- arguments --------------------------------------------------------------------------------------------
@@ -58,25 +55,25 @@ def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
         yield "--warn"
 
 
-def _build_arguments(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> Iterator[str]:
+def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
-    devices = device_names.resolve_before_binding(ctx.pod, ctx.document, rails).devices or ("",) * len(rails)
-    interfaces = _assign_interfaces(ctx, selections)
+    devices = device_names.resolve_before_binding(pod.view, ctx.document, rails).devices or ("",) * len(rails)
+    interfaces = _assign_interfaces(pod, ctx)
     for rail, device, interface in zip(rails, devices, interfaces, strict=True):
         options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")
         yield from ("--rail", ",".join(option for option in options if option))
     if ctx.fabric.preflight.mtu is not None:
         yield from ("--mtu", str(ctx.fabric.preflight.mtu))
-    if not ctx.runs_as_root(ctx.targets[0]) or ctx.pod.spec.host_users is False:  # then IPC_LOCK has no effect
+    if not pod.runs_as_root(ctx.targets[0]) or pod.spec.host_users is False:  # then IPC_LOCK has no effect
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
 
 
-def _assign_interfaces(ctx: context.InjectionContext, selections: Sequence[networks.Selection]) -> list[str]:
+def _assign_interfaces(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[str]:
     """Return the interface of each rail, by the attachment to its network. "" for a rail without an attachment."""
-    interface_names = networks.interfaces(selections, ctx.document.cluster_wide_networks)
-    unassigned = list(zip(selections, interface_names, strict=True))
+    interface_names = network_selection.name_interfaces(pod.attached, ctx.document.cluster_wide_networks)
+    unassigned = list(zip(pod.attached, interface_names, strict=True))
     result = []
     for rail in ctx.rails:
         candidates = [pair for pair in unassigned if pair[0].key == rail.network]
@@ -91,13 +88,11 @@ def _assign_interfaces(ctx: context.InjectionContext, selections: Sequence[netwo
 # --- resources, mounts and environment --------------------------------------------------------------------
 
 
-def _build_resources(
-    ctx: context.InjectionContext, previous: Sequence[model.Contribution]
-) -> Mapping[str, Mapping[str, str]]:
+def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Mapping[str, str]]:
     """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs."""
-    amounts = {name: str(count) for name, count in _count_devices(ctx, previous).items()}
+    amounts = {name: str(count) for name, count in _count_devices(pod, ctx).items()}
     for name, limit, format_amount in _LIMITS:
-        if requested := _sum_requests(ctx, name):
+        if requested := _sum_requests(pod, name):
             amounts[name] = format_amount(min(limit, requested))
     return {"requests": amounts, "limits": amounts} if amounts else {}
 
@@ -117,48 +112,34 @@ _LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
 )
 
 
-def _count_devices(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Mapping[str, int]:
+def _count_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
     """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
-    amounts = {}
-    for resource in dict.fromkeys(rail.resource for rail in ctx.rails if rail.resource):
-        existing = [accelerators.read_amount(ctx.container(index), resource) for index in ctx.targets]
-        added = [
-            change.quantity for change in _select_changes(previous, model.AddResource) if change.resource == resource
-        ]
-        if amount := max(*existing, *added, 0):
-            amounts[resource] = amount
-    return amounts
+    resources = dict.fromkeys(rail.resource for rail in ctx.rails if rail.resource)
+    amounts = {
+        resource: max(accelerators.read_amount(pod.container(index), resource) for index in ctx.targets)
+        for resource in resources
+    }
+    return {resource: amount for resource, amount in amounts.items() if amount}
 
 
-def _sum_requests(ctx: context.InjectionContext, resource: str) -> int:
+def _sum_requests(pod: applied_pod.AppliedPod, resource: str) -> int:
     """Return the sum of a resource over the app containers, in thousandths, or 0 if a quantity is invalid."""
     total = 0
     try:
-        for resources in [
-            container.resources for container in ctx.pod.spec.containers if container.resources is not None
-        ]:
+        for resources in [container.resources for container in pod.spec.containers if container.resources is not None]:
             amount = resources.requests.get(resource, resources.limits.get(resource))
-            total += _parse_thousandths(amount) if amount is not None else 0
+            total += quantity.milli(amount) if amount is not None else 0
     except quantity.InvalidQuantityError:
         return 0
     return max(0, total)
 
 
-_parse_thousandths = functools.lru_cache(maxsize=1024)(quantity.milli)  # pods of a gang request the same amounts
-
-
-def _build_security_context(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Mapping[str, Any]:
-    target = ctx.targets[0]
-    security = ctx.container(target).security_context or _NO_CONTEXT
+def _build_security_context(target: views.Container) -> Mapping[str, Any]:
+    security = target.security_context or _NO_CONTEXT
     base = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "readOnlyRootFilesystem": True}
-    if security.privileged or any(
-        change.container == target for change in _select_changes(previous, model.SetPrivileged)
-    ):
+    if security.privileged:
         return {**base, "privileged": True}
-    added = {
-        change.capability for change in _select_changes(previous, model.AddCapability) if change.container == target
-    }
-    added.update((security.capabilities or views.Capabilities()).add or ())
+    added = {*((security.capabilities or views.Capabilities()).add or ())}
     additions = {"add": [_LOCK]} if added & {_LOCK, f"CAP_{_LOCK}", "ALL"} else {}
     return {
         **base,
@@ -168,39 +149,16 @@ def _build_security_context(ctx: context.InjectionContext, previous: Sequence[mo
     }
 
 
-def _list_mounts(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Iterator[Mapping[str, Any]]:
-    """Yield the mounts of the device files and of nccl.conf in the first target container."""
-    target = ctx.targets[0]
-    for change in _select_changes(previous, model.AddMount):
-        if change.container == target and change.mount["name"] in {mounts.INFINIBAND, mounts.NCCL_CONF}:
-            yield change.mount
-    for mount in ctx.container(target).volume_mounts:
+def _list_mounts(target: views.Container) -> Iterator[Mapping[str, Any]]:
+    """Yield the mounts of the device files and of nccl.conf in the target container, railwright's volumes first."""
+    for mount in sorted(target.volume_mounts, key=lambda mount: not mount.name.startswith(names.VOLUME_PREFIX)):
         if mount.name == mounts.NCCL_CONF:
             yield mounts.NCCL_CONF_FILE.mount
         elif mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}
 
 
-def _find_value(ctx: context.InjectionContext, previous: Sequence[model.Contribution], name: str) -> str | None:
-    """Return the literal value of a variable in the first target container, or None if it is unknown."""
-    target = ctx.targets[0]
-    for change in _select_changes(previous, model.SetEnv):
-        if change.container == target and change.name == name:
-            return change.value
-    if any(entry.name == name for entry in _list_unset(ctx, previous)):
-        return None
-    entries = [entry for entry in ctx.container(target).env if entry.name == name]
+def _find_value(target: views.Container, name: str) -> str | None:
+    """Return the literal value of a variable, or None if it is unset or unknown. The last entry of a name counts."""
+    entries = [entry for entry in target.env if entry.name == name]
     return entries[-1].value if entries else None
-
-
-def _list_unset(ctx: context.InjectionContext, previous: Sequence[model.Contribution]) -> Iterator[views.EnvVar]:
-    target = ctx.targets[0]
-    for change in _select_changes(previous, model.UnsetEnv):
-        if change.container == target:
-            yield ctx.container(target).env[change.index]
-
-
-def _select_changes(contributions: Sequence[model.Contribution], change_type: type[ChangeType]) -> Iterator[ChangeType]:
-    return (
-        change for contribution in contributions for change in contribution.changes if isinstance(change, change_type)
-    )

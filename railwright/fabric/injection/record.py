@@ -5,7 +5,7 @@ there is ignored.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -29,15 +29,15 @@ def check_size(pod: views.Pod) -> None:
 
 
 def write(
-    ctx: context.InjectionContext, contribution: model.Contribution
+    pod: views.Pod, ctx: context.InjectionContext, contribution: model.Contribution
 ) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
-    """Return the change that writes the record, and warnings.
+    """Return the change that writes the record, and warnings. `pod` has all other changes.
 
     Raises RefusedError if the other annotations do not fit.
     """
-    existing = ctx.pod.metadata.annotations.get(names.INJECTION)
-    text = _format_record(ctx, contribution)
-    size = _measure_after(ctx, contribution.changes)
+    existing = pod.metadata.annotations.get(names.INJECTION)
+    text = _format_record(pod, ctx, contribution)
+    size = measure({key: value for key, value in pod.metadata.annotations.items() if key != names.INJECTION})
     _check_limit(size, contribution)
     warnings: tuple[str, ...] = ()
     if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
@@ -50,13 +50,13 @@ def write(
     return (change,), warnings
 
 
-def _format_record(ctx: context.InjectionContext, contribution: model.Contribution) -> str:
+def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: model.Contribution) -> str:
     record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple(ctx.container(index).name for index in ctx.targets) if ctx.role.rails else (),
+        containers=tuple(pod.spec.containers[index].name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
         added=contribution.entries,
         user_values=contribution.user_values,
@@ -72,16 +72,6 @@ def _encode_reasons(entries: tuple[str, ...], reason_tables: tuple[model.Reasons
     return msgspec.Raw(
         msgspec.json.encode({entry: reason_by_entry[entry] for entry in entries if entry in reason_by_entry})
     )
-
-
-def _measure_after(ctx: context.InjectionContext, changes: Iterable[model.AnyChange]) -> int:
-    """Return the bytes of all annotations except the record, after the changes."""
-    annotations = dict(ctx.pod.metadata.annotations)
-    annotations.pop(names.INJECTION, None)
-    for change in changes:
-        if isinstance(change, model.SetAnnotation):
-            annotations[change.key] = change.value
-    return measure(annotations)
 
 
 def measure(annotations: Mapping[str, str]) -> int:

@@ -6,14 +6,14 @@ Settings of the container itself are checked before the pod-security level of th
 from collections.abc import Iterator
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import context, model, pod_security
+from railwright.fabric.injection import applied_pod, context, model, pod_security
 
 _LOCK = "IPC_LOCK"
 _NO_CONTEXT = views.SecurityContext()
 _NO_CAPABILITIES = views.Capabilities()
 
 
-def grant(ctx: context.InjectionContext) -> model.Contribution:
+def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
     """Return the capabilities and the privilege of the policy. Raises RefusedError."""
     settings = ctx.fabric.security
     if not ctx.role.rails or not (settings.capabilities or settings.privileged):
@@ -32,46 +32,48 @@ def grant(ctx: context.InjectionContext) -> model.Contribution:
                 + f": it is not added; {pod_security.ALTERNATIVE}"
             )
             continue
-        dropping_containers = [ctx.container(index).name for index in ctx.targets if _drops(ctx, index, capability)]
+        dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
         warnings += [_warn_of_drop(ctx, name, capability) for name in dropping_containers]
         if len(dropping_containers) == len(ctx.targets):
             skipped[entry] = f"container {model.listed(dropping_containers)} drops it"
             continue
-        changes += _add_capability(ctx, capability, entry)
+        changes += _add_capability(pod, ctx, capability, entry)
         record_entries.append(entry)
         if capability == _LOCK:
-            warnings += _warn_without_effect(ctx)
+            warnings += _warn_without_effect(pod, ctx)
     if settings.privileged and (warning := _check_privileged_allowed(ctx, level)):
         skipped["security.privileged"] = f"pod-security level {level}"
         warnings.append(warning)
     elif settings.privileged:
-        changes += _set_privileged(ctx)
+        changes += _set_privileged(pod, ctx)
         record_entries.append("security.privileged")
     return model.Contribution(tuple(changes), tuple(record_entries), tuple(warnings), skipped=skipped)
 
 
-def _add_capability(ctx: context.InjectionContext, capability: str, entry: str) -> Iterator[model.AddCapability]:
+def _add_capability(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, capability: str, entry: str
+) -> Iterator[model.AddCapability]:
     for index in ctx.targets:
-        equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(ctx, index).add or ())
-        if not equivalent and not _drops(ctx, index, capability):
+        equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
+        if not equivalent and not _drops(pod, index, capability):
             reason = f"fabric {ctx.fabric_name} registers memory with the NIC"
             yield model.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
 
 
-def _warn_without_effect(ctx: context.InjectionContext) -> Iterator[str]:
+def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     """Warn if the kernel ignores IPC_LOCK, so that only the runtime's own limit applies.
 
     The kernel checks the capability in the host's user namespace (mm/mlock.c, can_do_mlock). A process that is not root
     does not have the container's capabilities, because Kubernetes sets no ambient capabilities.
     """
-    if ctx.pod.spec.host_users is False:
+    if pod.spec.host_users is False:
         yield (
             f"spec.hostUsers is false: {_LOCK} has no effect in a user namespace, and NCCL may fail to register "
             "memory; remove hostUsers, or ask the operator for LimitMEMLOCK=infinity of the container runtime"
         )
         return
-    granted = [index for index in ctx.targets if not _drops(ctx, index, _LOCK)]
-    non_root = [ctx.container(index).name for index in granted if not ctx.runs_as_root(index)]
+    granted = [index for index in ctx.targets if not _drops(pod, index, _LOCK)]
+    non_root = [pod.container(index).name for index in granted if not pod.runs_as_root(index)]
     if non_root:
         yield (
             f"container {model.format_some(non_root)} does not run as root: {_LOCK} has no effect, and NCCL may "
@@ -80,9 +82,9 @@ def _warn_without_effect(ctx: context.InjectionContext) -> Iterator[str]:
         )
 
 
-def _drops(ctx: context.InjectionContext, index: int, capability: str) -> bool:
+def _drops(pod: applied_pod.AppliedPod, index: int, capability: str) -> bool:
     """True if a container drops the capability by name. This is its author's decision."""
-    return not {capability, f"CAP_{capability}"}.isdisjoint(_get_capabilities(ctx, index).drop or ())
+    return not {capability, f"CAP_{capability}"}.isdisjoint(_get_capabilities(pod, index).drop or ())
 
 
 def _warn_of_drop(ctx: context.InjectionContext, container: str, capability: str) -> str:
@@ -106,9 +108,9 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     return f"{problem}: it is not set; {pod_security.ALTERNATIVE}"
 
 
-def _set_privileged(ctx: context.InjectionContext) -> Iterator[model.SetPrivileged]:
+def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[model.SetPrivileged]:
     for index in ctx.targets:
-        container = ctx.container(index)
+        container = pod.container(index)
         container_context = container.security_context or _NO_CONTEXT
         if container_context.privileged:
             continue
@@ -130,5 +132,5 @@ def _format_forbidden(ctx: context.InjectionContext, level: str | None, setting:
     return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {setting}"
 
 
-def _get_capabilities(ctx: context.InjectionContext, index: int) -> views.Capabilities:
-    return (ctx.container(index).security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES
+def _get_capabilities(pod: applied_pod.AppliedPod, index: int) -> views.Capabilities:
+    return (pod.container(index).security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES

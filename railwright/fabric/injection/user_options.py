@@ -3,6 +3,7 @@
 The rules are in docs/interface.md 1.1 and 1.3. `rails` and `targets` read the annotations for rails and containers.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -10,7 +11,6 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.injection import model
 
-MUTATORS = ("networks", "devices", "mounts", "security", "env", "preflight")
 _DELIVERIES = ("env", "file")
 
 Delivery = Literal["env", "file", "both"]
@@ -26,8 +26,8 @@ class UserOptions(msgspec.Struct, frozen=True):
 _DEFAULTS = UserOptions()
 
 
-def read(pod: views.Pod) -> UserOptions:
-    """Return the options of a pod. Raises RefusedError for an unknown word."""
+def read(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
+    """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
     annotations = pod.metadata.annotations
     if names.PLACEMENT in annotations:
         raise model.RefusedError(
@@ -36,19 +36,21 @@ def read(pod: views.Pod) -> UserOptions:
         )
     if names.SKIP not in annotations and names.DELIVERY not in annotations:
         return _DEFAULTS
-    return UserOptions(_parse_skip(annotations.get(names.SKIP)), _parse_delivery(annotations.get(names.DELIVERY)))
+    return UserOptions(
+        _parse_skip(annotations.get(names.SKIP), skippable), _parse_delivery(annotations.get(names.DELIVERY))
+    )
 
 
-def _parse_skip(annotation: str | None) -> frozenset[str]:
+def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[str]:
     if annotation is None:
         return frozenset()
     words = [word.strip() for word in annotation.split(",")]
     for word in words:
-        if word not in MUTATORS:
+        if word not in skippable:
             raise model.RefusedError(
                 "annotation",
                 f"annotation {names.SKIP} {model.quoted(annotation)}: {model.quoted(word)} is not one of "
-                f"{model.listed(MUTATORS)}",
+                f"{model.listed(skippable)}",
             )
     return frozenset(words)
 

@@ -26,7 +26,7 @@ class InjectedPod(msgspec.Struct, frozen=True):
     """A pod with all changes of its injection, and what it uses of the fabric."""
 
     pod: views.Pod
-    namespace: str
+    networks: fabric_context.Networks  # of its annotation
     fabric_name: str
     use: fabric_context.FabricUse
     containers: tuple[int, ...]  # that the injection selected
@@ -78,7 +78,7 @@ def _check(injected: InjectedPod) -> tuple[str, ...]:
 def _find(injected: InjectedPod, index: int) -> Iterable[model.Finding]:
     pod = injected.pod
     if not injected.is_launcher:
-        job = rank_contexts.JobContext(use=injected.use, namespace=injected.namespace, limited=True)
+        job = rank_contexts.JobContext(use=injected.use, networks=injected.networks, limited=True)
         return engine.check(rank_contexts.build(pod, index, job))
     passed = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
     if not passed:
@@ -109,7 +109,7 @@ def _build_key(injected: InjectedPod) -> bytes:
     annotations = {key: value for key, value in metadata.annotations.items() if key != names.INJECTION}
     inputs = (
         injected.fabric_name,
-        injected.namespace,
+        injected.networks,
         injected.containers,
         injected.is_launcher,
         [rail.name for rail in injected.use.rails],

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import device_names, names, networks, views
+from railwright.fabric import device_names, names, views
 from railwright.fabric.lint import hardware, model
+from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 
 # Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
 _OTHER_INTERFACES = ("networking.gke.io/interfaces",)
+Networks = Sequence[network_selection.Selection] | None  # of a pod; None if its annotation is invalid
 DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
 
 
@@ -32,16 +34,13 @@ def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> F
     return FabricUse(document, fabric, fabric.rails, frozenset(rail.resource for rail in fabric.rails if rail.resource))
 
 
-def build_for_pod(pod: views.Pod, namespace: str, use: FabricUse) -> model.FabricContext:
+def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> model.FabricContext:
     """Build the context of a pod with the networks that its annotation selects."""
     context = build(use, pod)
-    if pod.spec.host_network or awaits_injection(pod, use):
-        return context
-    attached = parse_networks(pod, namespace)
-    if attached is None:
+    if pod.spec.host_network or attached is None or awaits_injection(pod, use):
         return context
     cluster_wide = use.document.cluster_wide_networks if use.document else 0
-    own = networks.interfaces(attached, cluster_wide)
+    own = network_selection.name_interfaces(attached, cluster_wide)
     common = tuple(f"net{number}" for number in range(1, cluster_wide + 1))
     has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
     interfaces = None if has_unknown else (context.primary, *common, *own)
@@ -72,9 +71,9 @@ def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
     return use.document is None and pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
 
 
-def parse_networks(pod: views.Pod, namespace: str) -> Sequence[networks.Selection] | None:
+def parse_networks(pod: views.Pod, namespace: str) -> Networks:
     """Return the pod's secondary networks, or None if its annotation is invalid."""
     try:
-        return networks.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
-    except networks.InvalidNetworksError:
+        return annotation.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
+    except network_selection.InvalidNetworksError:
         return None

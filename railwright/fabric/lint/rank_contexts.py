@@ -19,7 +19,7 @@ class JobContext(msgspec.Struct, frozen=True):
     """The fabric and the job of a container's ranks."""
 
     use: fabric_context.FabricUse = fabric_context.FabricUse()
-    namespace: str = ""
+    networks: fabric_context.Networks = ()
     title: str = ""
     passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
     has_own_ranks: bool = True  # False: the ranks that its mpirun starts run in other templates only
@@ -53,14 +53,14 @@ def build(pod: views.Pod, index: int, job: JobContext) -> model.RankContext:
     container = pod.spec.containers[index]
     amounts = _read_amounts(container)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
-    attached = None if pod.spec.host_network else fabric_context.parse_networks(pod, job.namespace)
+    attached = None if pod.spec.host_network else job.networks
     security = container.security_context or views.SecurityContext()
     pod_security = pod.spec.security_context or views.SecurityContext()
     accelerators = job.use.accelerators
     return model.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, job),
-        fabric_context=fabric_context.build_for_pod(pod, job.namespace, job.use),
+        fabric_context=fabric_context.build_for_pod(pod, job.networks, job.use),
         count=job.count,
         job=job.job,
         accelerators=sum(amounts.get(name, 0) for name in accelerators),

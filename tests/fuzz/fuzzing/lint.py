@@ -57,7 +57,15 @@ def check(data: bytes) -> None:
     )
     for ground in (fabric_context.FabricUse(), _GROUNDS[chosen % len(_GROUNDS)]):
         passed = rank_contexts.list_passed(pod, 0) if chosen & 4 else ()
-        around = rank_contexts.JobContext(ground, "prod", "t", passed, count=chosen, job=chosen, limited=not chosen & 8)
+        around = rank_contexts.JobContext(
+            ground,
+            fabric_context.parse_networks(pod, "prod"),
+            "t",
+            passed,
+            count=chosen,
+            job=chosen,
+            limited=not chosen & 8,
+        )
         _check_findings(rank_contexts.build(pod, 0, around))
 
 

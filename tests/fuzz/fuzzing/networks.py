@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from railwright.fabric import networks
+from railwright.fabric.multus import annotation, network_selection
 
 EXECUTIONS = 10_000
 TOKENS = (
@@ -13,10 +13,18 @@ TOKENS = (
     *(b" ", b"\n", b"\xc2\xa0", b"\x1c", b"\xe2\x80\xa8"),
 )
 _OURS = (
-    (networks.Selection("prod", "lan2"), networks.Selection("prod", "lan3", "rail1")),
-    (networks.Selection("prod", "a.b"), networks.Selection("oci", "vf", "x,y"), networks.Selection("oci", "vf")),
+    (network_selection.Selection("prod", "lan2"), network_selection.Selection("prod", "lan3", "rail1")),
+    (
+        network_selection.Selection("prod", "a.b"),
+        network_selection.Selection("oci", "vf", "x,y"),
+        network_selection.Selection("oci", "vf"),
+    ),
     (),
 )
+
+
+def merge(text, ours, namespace):
+    return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
 def seeds() -> Iterator[bytes]:
@@ -36,28 +44,28 @@ def check(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     ours = _OURS[data[0] % len(_OURS)] if data else ()
     try:
-        theirs = networks.parse(text, "team")
-    except networks.InvalidNetworksError as error:
+        theirs = annotation.parse(text, "team")
+    except network_selection.InvalidNetworksError as error:
         assert len(str(error)) < 600
         return
-    merged = networks.merge(text, ours, "team")
-    after = networks.parse(merged.text, "team")
+    merged = merge(text, ours, "team")
+    after = annotation.parse(merged.text, "team")
     assert after == merged.selections
     assert after[: len(theirs)] == theirs
     assert len(after) == len(theirs) + merged.added
-    assert networks.merge(merged.text, ours, "team") == networks.Merged(merged.text, after, 0)
+    assert merge(merged.text, ours, "team") == annotation.Merged(merged.text, after, 0)
     _check_words(text, merged.text, len(theirs))
     try:
-        networks.check_interfaces(after, data[0] // 64 if data else 0, "eth0")
-    except networks.InvalidNetworksError as error:
+        network_selection.check_interfaces(after, data[0] // 64 if data else 0, "eth0")
+    except network_selection.InvalidNetworksError as error:
         assert len(str(error)) < 600
 
 
 def _check_words(text: str, merged: str, count: int) -> None:
     """What they wrote stands in the result as they wrote it."""
-    if text and networks.is_json(text):
+    if text and annotation.is_json(text):
         assert json.loads(merged)[:count] == json.loads(text)
-    elif text and not networks.is_json(merged):
+    elif text and not annotation.is_json(merged):
         assert merged.startswith(text)
     elif text:
         written = json.loads(merged)[:count]

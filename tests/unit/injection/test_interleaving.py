@@ -10,8 +10,8 @@ from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric import networks
 from railwright.fabric.injection import model
+from railwright.fabric.multus import annotation
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
 AT = known(networks=POOLS)
@@ -142,8 +142,8 @@ def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
             )
     if not removed & {"without_networks", "user_defined_injection"}:
         written = tree["metadata"]["annotations"].get(peers.NETWORKS, "")
-        theirs = networks.parse(written, "prod")
-        merged = networks.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
+        theirs = annotation.parse(written, "prod")
+        merged = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
         assert merged[: len(theirs)] == theirs
 
 
@@ -209,7 +209,7 @@ def test_before_us_the_injectors_count_is_not_doubled(inject, written):
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admitted(before, TWO, AT)
-    attached = networks.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
+    attached = annotation.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
     asked = [int(limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
     assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)
     assert planned(after, TWO, AT).changes == ()
@@ -287,8 +287,8 @@ def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_p
         return
     assert outcome.fabric == "f"
     after = admitted(tree, LIMITED, at)
-    theirs = networks.parse(selection or "", "prod")
-    attached = networks.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
+    theirs = annotation.parse(selection or "", "prod")
+    attached = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
     assert attached[: len(theirs)] == theirs
     assert {each.key for each in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
     pools = {there.get(each.key) for each in theirs}

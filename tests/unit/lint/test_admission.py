@@ -12,9 +12,9 @@ import yaml
 from admitting import variables
 
 from railwright.fabric import admission, views
-from railwright.fabric.injection import apply, model, plan
+from railwright.fabric.injection import applied_pod, model, plan
 from railwright.fabric.lint import admission as lint_admission
-from railwright.fabric.lint import engine, rank_contexts
+from railwright.fabric.lint import engine, fabric_context, rank_contexts
 from railwright.fabric.lint import model as lint
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
@@ -28,7 +28,7 @@ def injected(tree, by, at=None):
 
 
 def warned(tree, by, at=None):
-    return admission.lint_injected(injected(tree, by, at), by, (at or admitting.known()).namespace)
+    return admission.lint_injected(injected(tree, by, at), by)
 
 
 def gpus(*entries, **more):
@@ -102,7 +102,7 @@ def test_a_value_from_elsewhere_is_not_guessed():
 def test_a_rule_that_breaks_costs_nobody_a_pod():
     by = admitting.fabric()
     broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
-    (told,) = admission.lint_injected(broken, by, "prod")
+    (told,) = admission.lint_injected(broken, by)
     assert told == "railwright could not lint this pod (IndexError); nothing else is affected"
 
 
@@ -138,7 +138,7 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_network=host_network))
         policy = policies.Policy(document, "sha256:0")
         use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
-        around = rank_contexts.JobContext(use=use, namespace="prod")
+        around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
         found = engine.check(rank_contexts.build(pod, 0, around))
         told = [
             each for each in found if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
@@ -191,7 +191,7 @@ def test_a_pod_that_gets_a_preflight_check_is_linted_too():
 
 
 def test_every_change_of_a_plan_has_its_place_in_the_view():
-    assert set(apply._APPLY) == set(plan._ORDER)
+    assert set(applied_pod._APPLY) == set(plan._ORDER)
 
 
 @pytest.mark.parametrize("tree", PODS)
@@ -200,8 +200,10 @@ def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
     found = admitting.planned(tree, by)
     operations = patch.operations(admitting.view(tree), found.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), msgspec.json.decode(msgspec.json.encode(operations)))
-    ours, theirs = apply.apply(admitting.view(tree), found.changes), msgspec.convert(patched, views.Pod)
-    assert same(ours) == same(theirs)
+    theirs = msgspec.convert(patched, views.Pod)
+    ours = applied_pod.apply(applied_pod.read(admitting.view(tree), "prod"), found.changes)
+    assert same(ours.view) == same(found.pod) == same(theirs)
+    assert ours.networks == found.networks == applied_pod.read(theirs, "prod").networks
 
 
 def same(pod: views.Pod) -> dict:

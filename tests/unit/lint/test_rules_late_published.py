@@ -8,9 +8,14 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
-from railwright.fabric.lint import engine, model, rank_contexts, settings, workloads
+from railwright.fabric.lint import engine, fabric_context, model, rank_contexts, settings, workloads
 
 POD = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": frozenset({"IPC_LOCK"}), "count": 2, "job": 16}
+
+
+def build(template):
+    networks = fabric_context.parse_networks(template.pod, "prod")
+    return rank_contexts.build(template.pod, 0, rank_contexts.JobContext(networks=networks, count=template.count))
 
 
 def worker(origin=model.Origin.ENV, /, *, more=None, **values):
@@ -200,7 +205,7 @@ def test_a_job_written_by_hand_is_told_what_it_lacks(site):
     tree = yaml.safe_load((EXAMPLES / site / "handwritten.yaml").read_text())
     (workload,) = workloads.read(tree)
     for template in workload.templates:
-        ranks = rank_contexts.build(template.pod, 0, rank_contexts.JobContext(namespace="prod", count=template.count))
+        ranks = build(template)
         told = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
         assert told == {"N43", "N45", "N46"}
@@ -210,7 +215,5 @@ def test_a_job_that_leaves_it_to_the_webhook_is_told_nothing_about_what_it_leave
     for site in ("360-roce", "360-infiniband"):
         (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
         for template in workload.templates:
-            ranks = rank_contexts.build(
-                template.pod, 0, rank_contexts.JobContext(namespace="prod", count=template.count)
-            )
+            ranks = build(template)
             assert not [each for each in engine.check(ranks) if each.severity is not model.Severity.INFO]

@@ -1,0 +1,192 @@
+"""A pod as the mutators so far have changed it, and the application of their changes.
+
+The API server applies the JSON Patch that is made of the same changes. A test compares the two results.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from railwright.fabric import names, views
+from railwright.fabric.injection import model
+from railwright.fabric.multus import annotation, network_selection
+
+_NO_SECURITY = views.SecurityContext()
+_View = TypeVar("_View", bound=views.View)
+
+
+class AppliedPod(msgspec.Struct, frozen=True):
+    """The view of a pod after all changes so far. Each mutator gets the pod that the mutators before it made."""
+
+    view: views.Pod
+    networks: tuple[network_selection.Selection, ...]  # of its networks annotation
+
+    @property
+    def metadata(self) -> views.ObjectMeta:
+        """Return the pod's metadata."""
+        return self.view.metadata
+
+    @property
+    def spec(self) -> views.PodSpec:
+        """Return the pod's spec."""
+        return self.view.spec
+
+    @property
+    def host_network(self) -> bool:
+        """True if the pod uses the host's network namespace."""
+        return bool(self.view.spec.host_network)
+
+    @property
+    def attached(self) -> tuple[network_selection.Selection, ...]:
+        """Return the networks that Multus attaches. It ignores pods on the host network."""
+        return () if self.view.spec.host_network else self.networks
+
+    def container(self, index: int) -> views.Container:
+        """Return an app container."""
+        return self.view.spec.containers[index]
+
+    def runs_as_root(self, index: int) -> bool:
+        """True unless the pod or the container sets another user. The user of the image is unknown and ignored."""
+        pod_context = self.view.spec.security_context or _NO_SECURITY
+        container_context = self.container(index).security_context or _NO_SECURITY
+        user = pod_context.run_as_user if container_context.run_as_user is None else container_context.run_as_user
+        must_not_be_root = (
+            pod_context.run_as_non_root
+            if container_context.run_as_non_root is None
+            else container_context.run_as_non_root
+        )
+        return not user and not must_not_be_root
+
+
+def read(pod: views.Pod, namespace: str) -> AppliedPod:
+    """Return a pod before any change. Raises RefusedError for an invalid networks annotation."""
+    text = pod.metadata.annotations.get(names.NETWORKS, "")
+    try:
+        return AppliedPod(pod, annotation.parse(text, namespace))
+    except network_selection.InvalidNetworksError as error:
+        raise model.refuse_networks(text, error) from None
+
+
+def apply(pod: AppliedPod, changes: Iterable[model.AnyChange]) -> AppliedPod:
+    """Return the pod after the changes, applied in order."""
+    draft = _Draft(pod)
+    for change in changes:
+        _APPLY[type(change)](draft, change)
+    return draft.build()
+
+
+class _Draft:
+    """Collects the changes of a pod, so that each part of its view is copied at most once."""
+
+    def __init__(self, pod: AppliedPod) -> None:
+        self._pod = pod
+        self._metadata: dict[str, Any] = {}  # fields of the views that differ
+        self._spec: dict[str, Any] = {}
+        self._containers: dict[int, dict[str, Any]] = {}
+        self._networks = pod.networks
+
+    def build(self) -> AppliedPod:
+        view = self._pod.view
+        fields: dict[str, Any] = {}
+        if self._metadata:
+            fields["metadata"] = msgspec.structs.replace(view.metadata, **self._metadata)
+        if self._containers:
+            containers = [*view.spec.containers]
+            for index, changed in self._containers.items():
+                containers[index] = msgspec.structs.replace(containers[index], **changed)
+            self._spec["containers_or_none"] = containers
+        if self._spec:
+            fields["spec"] = msgspec.structs.replace(view.spec, **self._spec)
+        return AppliedPod(msgspec.structs.replace(view, **fields), self._networks) if fields else self._pod
+
+    def set_annotation(self, change: model.SetAnnotation) -> None:
+        metadata = self._metadata
+        if "annotations_or_none" not in metadata:
+            metadata["annotations_or_none"] = {**self._pod.view.metadata.annotations}
+        metadata["annotations_or_none"][change.key] = change.value
+
+    def set_networks(self, change: model.SetNetworks) -> None:
+        self.set_annotation(change)
+        self._networks = change.selections
+
+    def add_volume(self, change: model.AddVolume) -> None:
+        spec = self._spec
+        if "volumes_or_none" not in spec:
+            spec["volumes_or_none"] = [*self._pod.view.spec.volumes]
+        spec["volumes_or_none"].append(msgspec.convert(change.volume, views.Volume))
+
+    def add_init_container(self, change: model.AddInitContainer) -> None:
+        spec = self._spec
+        if "init_containers" not in spec:
+            spec["init_containers"] = [*(self._pod.view.spec.init_containers or ())]
+        spec["init_containers"].append(msgspec.convert(change.init_container, views.InitContainer))
+
+    def add_mount(self, change: model.AddMount) -> None:
+        fields = self._get_fields(change.container)
+        if "volume_mounts_or_none" not in fields:
+            fields["volume_mounts_or_none"] = [*self._pod.container(change.container).volume_mounts]
+        fields["volume_mounts_or_none"].append(msgspec.convert(change.mount, views.VolumeMount))
+
+    def add_resource(self, change: model.AddResource) -> None:
+        fields = self._get_fields(change.container)
+        resources = fields.get("resources", self._pod.container(change.container).resources)
+        resources = resources or views.ResourceRequirements()
+        added = {change.resource: str(change.quantity)}
+        requests, limits = {**resources.requests, **added}, {**resources.limits, **added}
+        fields["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
+
+    def add_capability(self, change: model.AddCapability) -> None:
+        fields = self._get_fields(change.container)
+        security = fields.get("security_context", self._pod.container(change.container).security_context)
+        security = security or _NO_SECURITY
+        capabilities = security.capabilities or views.Capabilities()
+        extended = _replace(capabilities, add=[*(capabilities.add or ()), change.capability])
+        fields["security_context"] = _replace(security, capabilities=extended)
+
+    def set_privileged(self, change: model.SetPrivileged) -> None:
+        fields = self._get_fields(change.container)
+        security = fields.get("security_context", self._pod.container(change.container).security_context)
+        fields["security_context"] = _replace(security or _NO_SECURITY, privileged=True)
+
+    def set_env(self, change: model.SetEnv) -> None:
+        env = self._get_env(change.container)
+        entry = views.EnvVar(name=change.name, value=change.value)
+        if change.index is None:
+            env.append(entry)
+        else:
+            env[change.index] = entry
+
+    def unset_env(self, change: model.UnsetEnv) -> None:
+        del self._get_env(change.container)[change.index]
+
+    def _get_env(self, index: int) -> list[views.EnvVar]:
+        fields = self._get_fields(index)
+        if "env_or_none" not in fields:
+            fields["env_or_none"] = [*self._pod.container(index).env]
+        env: list[views.EnvVar] = fields["env_or_none"]
+        return env
+
+    def _get_fields(self, index: int) -> dict[str, Any]:
+        fields = self._containers.get(index)
+        if fields is None:
+            fields = self._containers[index] = {}
+        return fields
+
+
+_APPLY: Mapping[type[model.Change], Callable[[_Draft, Any], None]] = {
+    model.SetAnnotation: _Draft.set_annotation,
+    model.SetNetworks: _Draft.set_networks,
+    model.AddResource: _Draft.add_resource,
+    model.AddVolume: _Draft.add_volume,
+    model.AddInitContainer: _Draft.add_init_container,
+    model.AddMount: _Draft.add_mount,
+    model.AddCapability: _Draft.add_capability,
+    model.SetPrivileged: _Draft.set_privileged,
+    model.SetEnv: _Draft.set_env,
+    model.UnsetEnv: _Draft.unset_env,
+}
+
+
+def _replace(view: _View, **fields: Any) -> _View:
+    return msgspec.structs.replace(view, **fields)

@@ -1,0 +1,46 @@
+"""The table of mutators. A mutation of pods is a module with one function of this signature, and a row here.
+
+A mutator gets the pod as the mutators above it in the table have changed it, and returns what it changes. So nothing
+has to derive what another mutator did.
+"""
+
+from typing import NamedTuple, Protocol
+
+from railwright.fabric.injection import (
+    applied_pod,
+    attachments,
+    context,
+    devices,
+    environment,
+    model,
+    mounts,
+    no_rails,
+    preflight,
+    security,
+)
+
+
+class Mutator(Protocol):
+    """A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
+
+    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> model.Contribution:
+        """Return the changes for a pod."""
+        ...
+
+
+class Row(NamedTuple):
+    """A mutator with the word by which an author leaves it out (annotation `skip`); "" if that is not possible."""
+
+    skip: str
+    mutate: Mutator
+
+
+MUTATORS = (
+    Row("networks", attachments.attach),
+    Row("devices", devices.request_devices),
+    Row("mounts", mounts.mount_volumes),
+    Row("security", security.grant),
+    Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
+    Row("preflight", preflight.add_init_container),
+    Row("", no_rails.explain),
+)

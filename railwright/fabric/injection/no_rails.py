@@ -1,0 +1,18 @@
+"""Explains why a pod gets no rails. Changes nothing."""
+
+from railwright.fabric import names
+from railwright.fabric.injection import applied_pod, context, model
+
+
+def explain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+    """Record why a pod has no rails. Warn an author who selected containers for them."""
+    if ctx.role.rails:
+        return model.EMPTY
+    user_value = pod.metadata.annotations.get(names.CONTAINERS)
+    warnings = []
+    if user_value is not None:
+        warnings.append(
+            f"annotation {names.CONTAINERS} {model.format_some([repr(user_value)])} has no effect: "
+            f"{ctx.role.reason}; if a container is a rank, request an accelerator in it"
+        )
+    return model.Contribution(skipped={"rails": ctx.role.reason}, warnings=tuple(warnings))
