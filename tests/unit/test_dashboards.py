@@ -159,7 +159,7 @@ def test_the_files_are_what_the_builder_writes():
     spec = importlib.util.spec_from_file_location("build", FOLDER / "build.py")
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
-    assert {name: build.text(each) for name, each in build.DASHBOARDS.items()} == {
+    assert {name: build.format_json(each) for name, each in build.DASHBOARDS.items()} == {
         path.stem: path.read_text() for path in FOLDER.glob("*.json")
     }
 

@@ -1,7 +1,7 @@
 """Writes the three Grafana dashboards beside this file: `python manifests/components/prometheus/dashboards/build.py`.
 
-Owns what is shown and in which order; a panel is one call. Places panels from left to right, row by row, so that none
-overlaps. A test says when the JSON is out of date.
+Owns the panels and their order; each panel is one call. Positions panels from left to right, row by row, without overlap.
+A test fails if the JSON is out of date.
 """
 
 import json
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
-SCHEMA = 39  # Grafana 10.4 and later read it and migrate it themselves
+SCHEMA = 39  # Grafana 10.4 and newer can read and migrate it
 WIDTH = 24  # columns of a dashboard
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 Json = dict[str, Any]
 
 
-def panel(  # noqa: PLR0913 - one argument a property, most by name
+def panel(  # noqa: PLR0913 - one argument per property, most by name
     title: str,
     text: str,
     *queries: tuple[str, str],
@@ -27,7 +27,7 @@ def panel(  # noqa: PLR0913 - one argument a property, most by name
     red: float | None = None,
     stacked: bool = False,
 ) -> Json:
-    """One panel. `queries` are (PromQL, legend); from `red` on it is shown red."""
+    """Return a panel. `queries` are pairs of PromQL and legend. Values from `red` on are shown in red."""
     steps = [{"color": "green", "value": None}, *([{"color": "red", "value": red}] if red is not None else [])]
     defaults: Json = {"unit": unit, "min": 0, "thresholds": {"mode": "absolute", "steps": steps}}
     if kind == "timeseries":
@@ -58,23 +58,23 @@ def panel(  # noqa: PLR0913 - one argument a property, most by name
 
 
 def stat(title: str, text: str, query: str, *, unit: str = "short", red: float | None = None) -> Json:
-    """One number."""
+    """Return a panel with a single number."""
     return panel(title, text, (query, ""), unit=unit, kind="stat", width=4, height=4, red=red)
 
 
 def row(title: str) -> Json:
-    """A heading."""
+    """Return a heading."""
     return {"type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": {"w": WIDTH, "h": 1}}
 
 
 def quantiles(metric: str, by: str, where: str = "") -> Sequence[tuple[str, str]]:
-    """The median and the 99th of 100 of a histogram, by a label."""
+    """Return queries for the median and the 99th percentile of a histogram, by a label."""
     rate = f"sum by (le, {by}) (rate({metric}_bucket{where}[$__rate_interval]))"
     return [(f"histogram_quantile({share}, {rate})", f"p{share * 100:.0f} {{{{{by}}}}}") for share in (0.5, 0.99)]
 
 
 def dashboard(name: str, title: str, text: str, panels: Sequence[Json], variables: Sequence[Json] = ()) -> Json:
-    """A whole dashboard; `name` makes its uid, which links keep."""
+    """Return a dashboard. Its uid, which links use, derives from `name`."""
     source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     return {
         "uid": f"railwright-{name}",
@@ -90,21 +90,21 @@ def dashboard(name: str, title: str, text: str, panels: Sequence[Json], variable
         "links": [
             {"type": "dashboards", "tags": ["railwright"], "title": "railwright", "asDropdown": True, "keepTime": True}
         ],
-        "panels": placed(panels),
+        "panels": lay_out(panels),
     }
 
 
-def placed(panels: Sequence[Json]) -> list[Json]:
-    """The panels with their ids and places, from left to right."""
+def lay_out(panels: Sequence[Json]) -> list[Json]:
+    """Return the panels with their ids and positions, from left to right."""
     x = y = tallest = 0
-    found = []
-    for number, each in enumerate(panels, 1):
-        size = each["gridPos"]
+    positioned = []
+    for number, panel_json in enumerate(panels, 1):
+        size = panel_json["gridPos"]
         if x + size["w"] > WIDTH:
             x, y, tallest = 0, y + tallest, 0
-        found.append({"id": number, **each, "gridPos": {"x": x, "y": y, **size}})
+        positioned.append({"id": number, **panel_json, "gridPos": {"x": x, "y": y, **size}})
         x, tallest = x + size["w"], max(tallest, size["h"])
-    return found
+    return positioned
 
 
 FABRIC: Json = {
@@ -124,40 +124,40 @@ FABRIC: Json = {
 ADMISSION = dashboard(
     "admission",
     "Admission",
-    "What the webhook did to pods and workloads, and how long it took.",
+    "Decisions of the webhook about pods and workloads, and their duration.",
     [
-        stat("Webhooks up", "Replicas that Prometheus reaches.", 'sum(up{job="railwright", component="webhook"})'),
+        stat("Webhooks up", "Replicas that Prometheus can scrape.", 'sum(up{job="railwright", component="webhook"})'),
         stat(
             "Uninjected pods",
-            "Live pods that opted in and were not injected: they may train over TCP. Anything but 0 needs a look.",
+            "Running or pending pods that opted in but were not injected: they may use TCP. Investigate any value above 0.",
             "sum(max by (fabric) (railwright_uninjected_pods))",
             red=1,
         ),
-        stat("Policy valid", "1 while the newest policy is in force.", "min(railwright_policy_valid)"),
+        stat("Policy valid", "1 if the newest policy is in force.", "min(railwright_policy_valid)"),
         stat(
             "Policies in force",
-            "Different policies over all replicas; more than 1 for long is a skew.",
+            "Number of different policies in all replicas. More than 1 for a long time is a problem.",
             "count(count by (digest) (railwright_policy_info == 1))",
             red=2,
         ),
         stat(
-            "Certificate left",
-            "Until the first serving certificate ends.",
+            "Certificate validity",
+            "Time until the first serving certificate expires.",
             'min(railwright_certificate_seconds_left{component="webhook"} < +Inf)',
             unit="s",
         ),
         stat(
             "p99 of a review",
-            "99 of 100 reviews of pods take no longer, in the webhook itself.",
+            "99 % of the reviews of pods take at most this long in the webhook.",
             "histogram_quantile(0.99, sum by (le) "
             '(rate(railwright_webhook_request_duration_seconds_bucket{path="/mutate/pods"}[5m])))',
             unit="s",
             red=0.1,
         ),
-        row("What was decided"),
+        row("Decisions"),
         panel(
-            "Pods that opted in",
-            "By fabric and outcome: patched, allowed (nothing left to add) or refused.",
+            "Opted-in pods",
+            "By fabric and outcome: patched, allowed (nothing to add) or refused.",
             (
                 "sum by (fabric, outcome) (rate(railwright_webhook_injections_total[$__rate_interval]))",
                 "{{fabric}} {{outcome}}",
@@ -166,8 +166,8 @@ ADMISSION = dashboard(
             unit="reqps",
         ),
         panel(
-            "Refusals",
-            "By fabric and reason; the pod's owner has the sentence as an Event.",
+            "Rejections",
+            "By fabric and reason. The message is in an Event of the pod's owner.",
             (
                 "sum by (fabric, reason) (rate(railwright_webhook_refusals_total[$__rate_interval]))",
                 "{{fabric}} {{reason}}",
@@ -176,7 +176,7 @@ ADMISSION = dashboard(
         ),
         panel(
             "Workloads",
-            "Templates of jobs and the like, by kind and outcome.",
+            "Reviewed workloads with pod templates, by kind and outcome.",
             (
                 "sum by (kind, outcome) (rate(railwright_webhook_workloads_total[$__rate_interval]))",
                 "{{kind}} {{outcome}}",
@@ -184,59 +184,59 @@ ADMISSION = dashboard(
             unit="reqps",
         ),
         panel(
-            "Operations of a patch",
-            "A whole injection is 12 to 40 operations; 0 is a pod that has all already.",
+            "Patch operations",
+            "A complete injection has 12 to 40 operations; 0 means that the pod has everything already.",
             ("sum by (le) (increase(railwright_webhook_patch_operations_bucket[$__rate_interval]))", "{{le}}"),
             kind="heatmap",
         ),
         panel(
             "Warnings and Events",
-            "Warnings in answers; Events by what became of them.",
+            "Admission warnings, and Events by result.",
             ("sum(rate(railwright_webhook_warnings_total[$__rate_interval]))", "warnings"),
             ("sum by (outcome) (rate(railwright_webhook_events_total[$__rate_interval]))", "Events {{outcome}}"),
             unit="cps",
         ),
         panel(
             "Uninjected pods by fabric",
-            "Live pods that opted in and carry no record.",
+            "Running or pending pods that opted in but have no injection record.",
             ("max by (fabric) (railwright_uninjected_pods)", "{{fabric}}"),
             red=1,
         ),
-        row("How long it took"),
+        row("Duration"),
         panel(
             "Duration in the webhook",
-            "From the last byte of the request to the answer.",
+            "From the last byte of the request to the response.",
             *quantiles("railwright_webhook_request_duration_seconds", "path"),
             unit="s",
         ),
         panel(
             "Duration as the API server sees it",
-            "With connection, TLS and network; its own metrics.",
+            "Including connection, TLS and network, from the API server's metrics.",
             *quantiles(
                 "apiserver_admission_webhook_admission_duration_seconds", "name", '{name=~".+[.]railwright[.]io"}'
             ),
             unit="s",
         ),
         panel(
-            "Calls that failed",
-            "As the API server counts them: errors of calling us, and objects let pass without us.",
+            "Failed calls",
+            "Counted by the API server: failed calls of the webhook, and objects admitted without it.",
             (
                 (
                     "sum by (name) (rate(apiserver_admission_webhook_rejection_count"
                     '{name=~".+[.]railwright[.]io", error_type="calling_webhook_error"}[$__rate_interval]))'
                 ),
-                "refused {{name}}",
+                "rejected {{name}}",
             ),
             (
                 (
                     "sum by (name) (rate(apiserver_admission_webhook_fail_open_count"
                     '{name=~".+[.]railwright[.]io"}[$__rate_interval]))'
                 ),
-                "let pass {{name}}",
+                "admitted {{name}}",
             ),
             unit="reqps",
         ),
-        row("The servers"),
+        row("Servers"),
         panel(
             "Reviews",
             "By path and outcome.",
@@ -247,33 +247,33 @@ ADMISSION = dashboard(
             unit="reqps",
         ),
         panel(
-            "Turned away, and connections",
-            "Requests refused before any handler saw them, by status; open connections.",
-            ("sum by (code) (rate(railwright_http_rejected_total[$__rate_interval]))", "{{code}} a second"),
+            "Rejected requests and connections",
+            "Requests rejected before they reached a handler, by status; open connections.",
+            ("sum by (code) (rate(railwright_http_rejected_total[$__rate_interval]))", "{{code}} per second"),
             ("sum by (pod) (railwright_connections)", "connections {{pod}}"),
         ),
         panel(
             "Event loop",
-            "Worst delay of the last half minute: every answer may have waited as long.",
+            "Longest delay in the last 30 seconds. Every response may have been delayed as long.",
             ("max by (pod) (railwright_event_loop_lag_seconds)", "{{pod}}"),
             unit="s",
             red=0.5,
         ),
         panel(
             "Memory",
-            "Resident, by pod; of one process.",
+            "Resident memory, by pod.",
             ('process_resident_memory_bytes{job="railwright"}', "{{pod}}"),
             unit="bytes",
         ),
         panel(
             "CPU",
-            "Cores, by pod.",
+            "CPU cores, by pod.",
             ('rate(process_cpu_seconds_total{job="railwright"}[$__rate_interval])', "{{pod}}"),
             unit="short",
         ),
         panel(
             "Versions and policies",
-            "Pods by what they run and follow.",
+            "Pods by version and by policy in force.",
             ("count by (version, server) (railwright_build_info)", "{{server}} {{version}}"),
             ("count by (digest) (railwright_policy_info == 1)", "{{digest}}"),
         ),
@@ -283,77 +283,81 @@ ADMISSION = dashboard(
 SCHEDULING = dashboard(
     "scheduling",
     "Scheduling",
-    "What schedulers asked the extender, how gangs were placed, and what still waits.",
+    "Requests of schedulers, placements of gangs, and waiting gangs.",
     [
-        stat("Leaders", "Extenders that answer schedulers; 1 is right.", "sum(railwright_leader)", red=2),
-        stat("Gangs waiting", "Gangs asked about whose pods are not all bound.", "max(railwright_gangs_waiting)"),
+        stat("Leaders", "Extenders that answer schedulers. It should be 1.", "sum(railwright_leader)", red=2),
+        stat(
+            "Gangs waiting",
+            "Gangs with unbound pods that a scheduler has asked about.",
+            "max(railwright_gangs_waiting)",
+        ),
         stat(
             "Longest wait",
-            "Since the first question about the gang that waits longest.",
+            "Time since the first request for the gang that has waited longest.",
             "max(railwright_gang_longest_wait_seconds)",
             unit="s",
             red=3600,
         ),
         stat(
             "Placed as well as possible",
-            "Share of the gangs of the last day that are compact.",
+            "Share of the last day's gangs with the outcome compact.",
             'sum(increase(railwright_gangs_total{outcome="compact"}[1d])) / '
             'sum(increase(railwright_gangs_total{outcome=~"compact|spread|degraded"}[1d]))',
             unit="percentunit",
         ),
         stat(
             "Bandwidth attained",
-            "Mean over the gangs of the last day: modelled bandwidth, of the best possible when planned.",
+            "Mean over the last day's gangs: modelled bandwidth relative to the best possible when they were planned.",
             "sum(increase(railwright_gang_attained_ratio_sum[1d])) / "
             "sum(increase(railwright_gang_attained_ratio_count[1d]))",
             unit="percentunit",
         ),
         stat(
-            "Ledger",
-            "Allocations announced and not yet seen bound.",
+            "Assumed pods",
+            "Pods that a scheduler has announced and whose binding is not visible yet.",
             "sum(railwright_ledger_entries)",
         ),
         row("Gangs"),
         panel(
             "Gangs by outcome",
-            "compact: as well as possible; spread: over more leaves; degraded: less bandwidth; unplaceable: no room.",
+            "compact: as well as possible; spread: more leaves; degraded: less bandwidth; unplaceable: does not fit.",
             ("sum by (outcome) (increase(railwright_gangs_total[$__rate_interval]))", "{{outcome}}"),
             stacked=True,
         ),
         panel(
-            "Attained, of the best possible",
-            "Modelled bandwidth of placed gangs, of what had been possible when they were planned.",
+            "Bandwidth relative to the best possible",
+            "Modelled bandwidth of placed gangs relative to the best possible when they were planned.",
             ("sum by (le) (increase(railwright_gang_attained_ratio_bucket[$__rate_interval]))", "{{le}}"),
             unit="percentunit",
             kind="heatmap",
         ),
         panel(
-            "Bandwidth, of an ideal fabric",
-            "Modelled bandwidth of placed gangs: what the jobs get.",
+            "Bandwidth relative to an ideal fabric",
+            "Modelled bandwidth of placed gangs.",
             ("sum by (le) (increase(railwright_gang_bandwidth_ratio_bucket[$__rate_interval]))", "{{le}}"),
             unit="percentunit",
             kind="heatmap",
         ),
         panel(
             "Waiting",
-            "Gangs asked about whose pods are not all bound.",
+            "Gangs with unbound pods that a scheduler has asked about.",
             ("max(railwright_gangs_waiting)", "gangs"),
         ),
         panel(
             "Longest wait",
-            "`railwright explain pod` says why.",
+            "`railwright explain pod` shows the reason.",
             ("max(railwright_gang_longest_wait_seconds)", "seconds"),
             unit="s",
         ),
         panel(
-            "Ledger",
-            "Entries by state; expired ones were never confirmed.",
+            "Assumed pods",
+            "By state. Expired ones were never bound.",
             ("sum by (state) (railwright_ledger_entries)", "{{state}}"),
             ("sum(increase(railwright_ledger_expired_total[$__rate_interval]))", "expired"),
         ),
-        row("Calls of schedulers"),
+        row("Requests of schedulers"),
         panel(
-            "Calls",
+            "Requests",
             "By path and outcome.",
             (
                 "sum by (path, outcome) (rate(railwright_extender_requests_total[$__rate_interval]))",
@@ -363,29 +367,29 @@ SCHEDULING = dashboard(
         ),
         panel(
             "Duration",
-            "From the last byte of the request to the answer; schedulers wait for each.",
+            "From the last byte of the request to the response. Schedulers wait for each.",
             *quantiles("railwright_extender_request_duration_seconds", "path"),
             unit="s",
         ),
         panel(
-            "Nodes of a call",
-            "Median and 99th of 100, by verb.",
+            "Nodes per request",
+            "Median and 99th percentile, by verb.",
             *quantiles("railwright_extender_nodes", "verb"),
         ),
         panel(
             "Leader",
-            "1 for the replica that answers.",
+            "1 for the replica that answers schedulers.",
             ("railwright_leader", "{{pod}}"),
             ("increase(railwright_leader_transitions_total[$__rate_interval])", "{{pod}} changes"),
         ),
         panel(
             "Unknown nodes",
-            "Nodes offered that the cache has not seen; they score 0.",
-            ("sum(rate(railwright_extender_unknown_nodes_total[$__rate_interval]))", "a second"),
+            "Nodes in requests that the cache does not contain. They score 0.",
+            ("sum(rate(railwright_extender_unknown_nodes_total[$__rate_interval]))", "per second"),
         ),
         panel(
             "Events",
-            "Kubernetes Events about gangs, by what became of them.",
+            "Kubernetes Events about gangs, by result.",
             ("sum by (outcome) (rate(railwright_extender_notices_total[$__rate_interval]))", "{{outcome}}"),
             unit="cps",
         ),
@@ -397,7 +401,7 @@ RAILS = 'railwright_rail_devices{{fabric=~"$fabric", state="{}"}}'
 FABRICS = dashboard(
     "fabric",
     "Fabric",
-    "The devices of every rail, what the servers know of the cluster, and how fresh it is.",
+    "Devices of every rail, the servers' caches of the cluster, and their age.",
     [
         *(
             stat(
@@ -407,19 +411,19 @@ FABRICS = dashboard(
                 red=1 if state == "dead" else None,
             )
             for state, text in (
-                ("free", "Devices that a pod could have now."),
-                ("busy", "Devices of bound pods."),
-                ("dead", "On their node (capacity) and no longer offered (allocatable)."),
-                ("unschedulable", "Not busy, on a node that is cordoned or not Ready."),
+                ("free", "Devices available to new pods."),
+                ("busy", "Devices used by bound pods."),
+                ("dead", "In the node's capacity but not allocatable."),
+                ("unschedulable", "Unused, on a node that is cordoned or not Ready."),
             )
         ),
         stat(
             "Nodes without a domain",
-            "Nobody knows their leaf; they are placed on last.",
+            "Their leaf is unknown, so pods are placed on them last.",
             "sum(max by (domain) (railwright_nodes_without_domain))",
             red=1,
         ),
-        stat("Nodes", "In the extender's cache.", 'max(railwright_cache_objects{kind="nodes"})'),
+        stat("Nodes", "Nodes in the extender's cache.", 'max(railwright_cache_objects{kind="nodes"})'),
         row("Rails"),
         *(
             panel(
@@ -430,15 +434,15 @@ FABRICS = dashboard(
                 stacked=state != "dead",
             )
             for state, text in (
-                ("free", "By rail. Rails that differ are uneven: some pods take fewer rails than there are."),
+                ("free", "By rail. If rails differ, some pods use fewer rails than the fabric has."),
                 ("busy", "By rail."),
-                ("dead", "By rail: find the nodes as the runbook says under RailwrightRailsDead."),
-                ("unschedulable", "By rail: well, not busy, and on a node that takes no pods."),
+                ("dead", "By rail. The runbook entry RailwrightRailsDead shows how to find the nodes."),
+                ("unschedulable", "By rail. Healthy and unused, but the node accepts no pods."),
             )
         ),
         panel(
-            "In use",
-            "Busy devices, of those that are well.",
+            "Utilization",
+            "Busy devices relative to healthy devices.",
             (
                 (
                     f"sum by (fabric) (max by (fabric, rail) ({RAILS.format('busy')})) / sum by (fabric) "
@@ -450,7 +454,7 @@ FABRICS = dashboard(
         ),
         panel(
             "Overcommitted",
-            "Devices that bound pods hold and nodes do not offer: a NIC died under its pod, or was given twice.",
+            "Devices that bound pods use but nodes do not offer: a NIC failed, or was assigned twice.",
             (
                 'max by (fabric, rail) (railwright_overcommitted_devices{fabric=~"$fabric"})',
                 "{{fabric}} {{rail}}",
@@ -459,13 +463,13 @@ FABRICS = dashboard(
         ),
         panel(
             "Nodes without a domain",
-            "By domain key of the policy.",
+            "By key of the domain in the policy.",
             ("max by (domain) (railwright_nodes_without_domain)", "{{domain}}"),
         ),
-        row("What the servers know"),
+        row("Caches"),
         panel(
             "Age of caches",
-            "Since the API server was last heard of; a sign of life comes each minute.",
+            "Time since the last contact with the API server, which sends a bookmark every minute.",
             ("max by (component, kind) (railwright_cache_age_seconds)", "{{component}} {{kind}}"),
             unit="s",
             red=300,
@@ -476,32 +480,32 @@ FABRICS = dashboard(
             ("max by (component, kind) (railwright_cache_objects)", "{{component}} {{kind}}"),
         ),
         panel(
-            "Watches begun anew",
-            "By kind and reason; and objects left out because they could not be read.",
+            "Restarted watches",
+            "By kind and reason; and objects skipped because they could not be decoded.",
             (
                 "sum by (kind, reason) (increase(railwright_watch_restarts_total[$__rate_interval]))",
                 "{{kind}} {{reason}}",
             ),
             (
                 "sum by (kind) (increase(railwright_watch_skipped_total[$__rate_interval]))",
-                "{{kind}} left out",
+                "{{kind}} skipped",
             ),
         ),
         panel(
             "Certificates",
-            "Until each serving certificate ends.",
+            "Time until each serving certificate expires.",
             ("min by (pod) (railwright_certificate_seconds_left < +Inf)", "{{pod}}"),
             unit="s",
         ),
         panel(
             "Policy",
-            "Good reads since the start, and whether the newest is in force.",
+            "Number of valid policies loaded since the start, and whether the newest is in force.",
             ("max by (component) (railwright_policy_generation)", "reads {{component}}"),
             ("min by (component) (railwright_policy_valid)", "valid {{component}}"),
         ),
         panel(
             "Event loops",
-            "Worst delay of the last half minute.",
+            "Longest delay in the last 30 seconds.",
             ("max by (component, pod) (railwright_event_loop_lag_seconds)", "{{pod}}"),
             unit="s",
             red=0.5,
@@ -513,11 +517,11 @@ FABRICS = dashboard(
 DASHBOARDS = {"admission": ADMISSION, "scheduling": SCHEDULING, "fabric": FABRICS}
 
 
-def text(dashboard: Json) -> str:
-    """A dashboard as its file holds it."""
+def format_json(dashboard: Json) -> str:
+    """Return the content of a dashboard's file."""
     return json.dumps(dashboard, indent=2) + "\n"
 
 
 if __name__ == "__main__":
-    for name, made in DASHBOARDS.items():
-        (FOLDER / f"{name}.json").write_text(text(made))
+    for name, dashboard_json in DASHBOARDS.items():
+        (FOLDER / f"{name}.json").write_text(format_json(dashboard_json))
