@@ -1,7 +1,7 @@
-"""What of the manifests a value replaces: for each file of the chart, the file it is made of and the edits of its text.
+"""Lists the chart's templates: for each, the source file in manifests/ and the edits that insert values.
 
-The manifests are the source, comments and all, so that a chart that says something else cannot be made: an edit whose
-text is not there as often as it says ends the build. Refuses to know the values' defaults (`values.py`).
+The manifests, with their comments, are the source, so the chart cannot differ from them: if an edit does not find its
+text exactly as often as declared, the build fails. Does not know the defaults of the values (`values.py`).
 """
 
 import re
@@ -13,18 +13,18 @@ Change = Callable[[str], str]
 
 
 class StaleError(Exception):
-    """A manifest has changed under an edit."""
+    """Raised if an edit no longer matches its manifest."""
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One file of the chart's templates, made of one of manifests/."""
+    """Template of the chart, generated from a file of manifests/."""
 
     name: str
     source: str
     changes: Sequence[Change]
 
     def render(self, text: str) -> str:
-        """The template's text. Raises StaleError where an edit no longer fits."""
+        """Return the template's text. Raises StaleError if an edit no longer matches."""
         for change in self.changes:
             try:
                 text = change(text)
@@ -34,7 +34,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def replace(before: str, after: str, *, times: int = 1, of: int | None = None) -> Change:
-    """Replace a text that is there exactly `of` times, the first `times` of them."""
+    """Replace the first `times` of exactly `of` occurrences of a text."""
 
     def change(text: str) -> str:
         if text.count(before) != (of or times):
@@ -45,7 +45,7 @@ def replace(before: str, after: str, *, times: int = 1, of: int | None = None) -
 
 
 def block(pattern: str, after: str) -> Change:
-    """Replace the one place that a regular expression finds, by a text that may name its groups."""
+    """Replace the only match of a regular expression. The replacement may refer to its groups."""
 
     def change(text: str) -> str:
         made, count = re.subn(pattern, after, text, flags=re.MULTILINE)
@@ -57,7 +57,7 @@ def block(pattern: str, after: str) -> Change:
 
 
 def only(kind: str) -> Change:
-    """Keep the documents of one kind."""
+    """Keep only documents of one kind."""
 
     def change(text: str) -> str:
         return "---\n".join(each for each in text.split("---\n") if f"\nkind: {kind}\n" in f"\n{each}")
@@ -66,12 +66,12 @@ def only(kind: str) -> Change:
 
 
 def where(condition: str) -> Change:
-    """All of it under a condition."""
+    """Put the whole file under a condition."""
     return lambda text: f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
 
 
 def document_where(name: str, condition: str) -> Change:
-    """One document under a condition, by its metadata.name."""
+    """Put the document with this metadata.name under a condition."""
 
     def change(text: str) -> str:
         parts = text.split("---\n")
@@ -85,7 +85,7 @@ def document_where(name: str, condition: str) -> Change:
 
 
 IMAGE = """image: {{ include "railwright.image" . }}
-        # Not always pulled: the tag or digest of a release does not move. image.pullPolicy says otherwise.
+        # Not always pulled: the tag or digest of a release does not change. image.pullPolicy overrides this.
         {{- with .Values.image.pullPolicy }}
         imagePullPolicy: {{ . }}
         {{- end }}
@@ -93,7 +93,7 @@ IMAGE = """image: {{ include "railwright.image" . }}
 
 
 def pods(table: str, *arguments: str) -> list[Change]:
-    """What a Deployment's pods take from their table of values. `arguments` are lines after the last one there."""
+    """Return the edits that insert a table of values into a Deployment. `arguments` are appended to its args."""
     further = "".join(f"        {line}\n" for line in arguments)
     values = f".Values.{table}"
     extra = f"""        {{{{- with {values}.extraArgs }}}}
@@ -158,7 +158,7 @@ PLAIN = (
 
 
 def bundles(text: str) -> str:
-    """Have caBundle beside each Service that the API server calls; left out where somebody else writes it."""
+    """Insert caBundle beside each Service that the API server calls, if the value is set."""
     made, count = re.subn(r"^(    service: \{.*\})\n", BUNDLE, text, flags=re.MULTILINE)
     if count != text.count("service: {"):
         raise StaleError("a clientConfig is written otherwise than on a line of its own: fix `bundles`")
@@ -248,7 +248,7 @@ TEMPLATES = (
     ),
     Template("service-monitor.yaml", "components/prometheus/scraping.yaml", [where(".Values.metrics.serviceMonitor")]),
 )
-FILES = {  # what templates only read, as it is
+FILES = {  # copied unchanged, read by templates
     "files/policy.yaml": "base/policy.yaml",
     "files/alerts.yaml": "components/prometheus/alerts.yaml",
     **{

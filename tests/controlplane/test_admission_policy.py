@@ -72,7 +72,7 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
 async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
     namespace = await guarded()
     told = await denied(plane, POD(LABELLED), namespace)
-    assert f"pod {namespace}/p asks for fabric ib (label {FABRIC}), and {NOT_INJECTED} it" in told
+    assert f"pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in told
     assert "railwright check" in told
     assert "set the label to none" in told
     generated = POD(LABELLED)
@@ -84,7 +84,7 @@ async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what
 async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
     namespace = await guarded(fabric="ib")
     told = await denied(plane, POD({}), namespace)
-    assert f"the pod's namespace asks for a fabric (label {FABRIC}), and {NOT_INJECTED} the pod" in told
+    assert f"the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in told
     bystander, zero = POD({}), POD({})
     bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
     zero["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
@@ -198,7 +198,7 @@ async def _keys_stay(plane, tenant: api.Api, namespace: str) -> None:
 
     await waiting.wait(permitted, describe="the tenant's role to be in force")
     for forged in ({INJECTION: "{}"}, {INJECTION: None}, {PLACEMENT: "{}"}, {"railwright.io/nccl.conf": "NCCL_X=1"}):
-        with pytest.raises(api.ApiError, match="are written by railwright and stay as they are"):
+        with pytest.raises(api.ApiError, match="cannot be changed on an existing pod"):
             await patched(forged)
     for subresource in ("resize", "ephemeralcontainers"):  # the API server leaves out what is not theirs to change
         kept = await patched({PLACEMENT: "{}"}, subresource=subresource)

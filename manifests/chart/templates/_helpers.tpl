@@ -1,11 +1,11 @@
-{{- /* The image of all components: the digest, else the tag, else the chart's own version. */}}
+{{- /* Image of all components, by digest, otherwise by tag, otherwise by the chart's appVersion. */}}
 {{- define "railwright.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 
-{{- /* What a pod may be told beyond the manifests, as keys of its spec; (list . TABLE). */}}
+{{- /* Settings of a pod that the manifests lack, as keys of its spec. Argument: (list . TABLE). */}}
 {{- define "railwright.pod" -}}
 {{- $values := index . 1 }}
 {{- with (index . 0).Values.image.pullSecrets }}

@@ -166,7 +166,7 @@ def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
     assert container["image"] == "railwright:latest"
     source = (BASE / f"{name.removeprefix('railwright-')}.yaml").read_text()
     (why,) = re.findall(r"^((?: +#.*\n)+) +resources:", source, flags=re.MULTILINE)
-    assert "No limit of CPU: " in why
+    assert "No CPU limit: " in why
     assert "No request or limit of ephemeral storage: " in why
     assert re.search(r"image: railwright:latest  # \w+", source)
 

@@ -1,7 +1,7 @@
 """Writes the three Grafana dashboards beside this file: `python manifests/components/prometheus/dashboards/build.py`.
 
-Owns the panels and their order; each panel is one call. Positions panels from left to right, row by row, without overlap.
-A test fails if the JSON is out of date.
+Owns the panels and their order; each panel is one call. Positions panels from left to right, row by row, without
+overlap. A test fails if the JSON is out of date.
 """
 
 import json
@@ -129,7 +129,7 @@ ADMISSION = dashboard(
         stat("Webhooks up", "Replicas that Prometheus can scrape.", 'sum(up{job="railwright", component="webhook"})'),
         stat(
             "Uninjected pods",
-            "Running or pending pods that opted in but were not injected: they may use TCP. Investigate any value above 0.",
+            "Opted-in pods that run or are pending without injection: they may use TCP. Investigate any value above 0.",
             "sum(max by (fabric) (railwright_uninjected_pods))",
             red=1,
         ),
