@@ -102,7 +102,9 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
         after = patched(tree, first)
         assert "patch" not in await one(after)
         assert "patch" not in await other(after)
-    fault.saw(f"{len(trees)} pods, each 3 times by 2 replicas: equal patches; {2 * len(trees)} second rounds: no patch")
+    fault.saw(
+        f"{len(trees)} pods, each 3 times by 2 replicas: equal patches; {2 * len(trees)} second reviews: no patch"
+    )
 
 
 def twice(tree: dict) -> list[str]:
@@ -137,7 +139,7 @@ async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fau
             assert ours <= environment(after)["train"], actions
             assert not any(name.startswith("NCCL_") for name in environment(after)["side"]), actions
     fault.saw(
-        f"{rounds} rounds after {len(peers.ACTIONS)} kinds of changes, two in a row: all converged, nothing twice"
+        f"{rounds} reviews after {len(peers.ACTIONS)} kinds of changes, two in a row: all converged, nothing twice"
     )
 
 
@@ -177,4 +179,4 @@ async def test_35_a_pod_without_any_list_gets_the_parents_first_and_the_patch_ap
         assert after["spec"]["volumes"]
         assert "patch" not in await call(after)
         count += 1
-    fault.saw(f"{count} pods with lists absent, empty or null: {count} patches applied by a strict applier")
+    fault.saw(f"{count} pods with lists absent, empty or null: {count} patches applied by a strict JSON Patch library")

@@ -57,7 +57,8 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
     assert lists == 1, asked
     assert watches > 2, asked
     fault.saw(
-        f"the real API server: 1 list, then {number} events over {watches} watches of 1 s, each told once, in order"
+        f"the real API server: 1 list, then {number} events over {watches} watches of 1 s, each delivered once, "
+        "in order"
     )
 
 
@@ -164,7 +165,8 @@ async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_
     for each in running:
         assert await sites.metric(each, "railwright_policy_valid") == 1
     fault.saw(
-        f"{away} reviews answered while it was away and {reviews.answered - away} around that, 0 without their patch; "
+        f"{away} reviews answered while it was away and {reviews.answered - away} before and after, 0 without "
+        "their patch; "
         f"{len(lists)} kinds of 3 servers listed, each once; the next policy in force {seconds:.1f} s after it was back"
     )
     for each in running:
@@ -240,7 +242,7 @@ async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions
     assert "gone" in restarts, restarts
     assert [each for each in cache.told if each.startswith("-")] == ["-goes"], "a deletion nobody was told of"
     assert set(cache.objects) >= {"stays", "came"}
-    fault.saw(f"the real etcd, compacted behind a lost watch: 410, one list, the deletion told, {seconds:.2f} s")
+    fault.saw(f"the real etcd, compacted after a watch was lost: 410, one list, the deletion noticed, {seconds:.2f} s")
 
 
 class Between:
@@ -296,5 +298,6 @@ async def test_18_a_list_whose_pages_etcd_has_compacted_is_begun_anew(fault, own
         "the object deleted between two pages is not there"
     )
     fault.saw(
-        f"{count} objects: 410 on the second page after a compaction, the list begun anew, all {count - 1} told once"
+        f"{count} objects: 410 on the second page after a compaction, the list started again, all {count - 1} "
+        "delivered once"
     )

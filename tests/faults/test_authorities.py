@@ -116,8 +116,8 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_pa
     assert trust.anchor(first.certificate_pem, trust.split(store.bundle)) is None, "the old authority is gone"
     assert {serial(first), last} == set(callers[0].presented)
     fault.saw(
-        f"bundle read {late[1]:g} s late, leaf {late[0]:g} s late: {sum(len(each.presented) for each in callers)} new "
-        "connections while leaf and authority rotated, 0 failed"
+        f"bundle read {late[1]:g} s late, certificate {late[0]:g} s late: "
+        f"{sum(len(each.presented) for each in callers)} new connections while certificate and CA rotated, 0 failed"
     )
 
 
@@ -130,7 +130,7 @@ async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault,
         store.bundle = issue.issue_authority("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
         await shell.until(lambda: all(each.failed for each in callers))
     assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
-    fault.saw("the bundle replaced before the leaf: every caller fails, and the test sees it")
+    fault.saw("bundle replaced before the certificate: every caller fails, and the test detects it")
 
 
 def serial(pair: issue.Pair) -> int:

@@ -86,7 +86,7 @@ async def test_02_both_webhooks_are_restarted_one_after_the_other_under_load(fau
     rate = running.created / running.seconds
     fault.saw(
         f"{running.created} creates at {rate:.0f}/s while both were replaced, 0 failed, 0 uninjected, "
-        f"the slowest {running.slowest * 1000:.0f} ms; each was not ready, answered on for {DRAIN:.0f} s, and ended"
+        f"the slowest {running.slowest * 1000:.0f} ms; each was not ready, kept answering for {DRAIN:.0f} s, and ended"
     )
 
 
@@ -116,8 +116,8 @@ async def test_05_a_webhook_that_hangs_is_given_up_by_the_api_server_and_answers
     assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     after = time.monotonic() - began
     fault.saw(
-        f"refused after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
-        f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was"
+        f"rejected after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
+        f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was created"
     )
 
 
@@ -138,9 +138,9 @@ async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks
     assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
     assert running.slowest < 5
     fault.saw(
-        f"through the real API server: 1,000/s asked for, {running.created} creates at "
-        f"{running.created / running.seconds:.0f}/s is what it takes beside its callers on this machine: 0 failed, 0 "
-        f"uninjected, the slowest {running.slowest * 1000:.0f} ms, {await shed():.0f} told to try again"
+        f"through the real API server: 1,000/s requested, {running.created} creates at "
+        f"{running.created / running.seconds:.0f}/s is the maximum of this machine with the callers on it: 0 failed, 0 "
+        f"uninjected, the slowest {running.slowest * 1000:.0f} ms, {await shed():.0f} answered with 429"
     )
 
 
@@ -155,11 +155,11 @@ async def test_40_an_extender_that_does_not_answer_in_time_leaks_nothing(fault, 
             await kube.create(plane.api, namespace, [kube.pod("asked-0", gpus=0)])
             if ignorable:
                 await kube.bound(plane.api, namespace, 1)
-                fault.saw("ignorable: bound without us after the scheduler's 5 s")
+                fault.saw("ignorable: bound without the extender after the scheduler's 5 s")
             else:
                 said = await kube.event(plane.api, namespace, "asked-0", "/scheduler/filter")
                 assert "deadline exceeded" in said or "Timeout" in said, said
-                fault.saw("not ignorable: the pod waits, and its event names our filter and the deadline")
+                fault.saw("not ignorable: the pod waits, and its Event names the filter and the deadline")
         finally:
             os.kill(extender.process.pid, signal.SIGCONT)
         if not ignorable:

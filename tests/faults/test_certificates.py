@@ -65,7 +65,7 @@ async def test_25_a_certificate_about_to_end_makes_the_server_not_ready_before_a
         expiry = next(line for line in shown.splitlines() if line.startswith("railwright_certificate_expiry"))
         assert abs(float(expiry.split()[1]) - (authority.now.timestamp() + left)) < 2
         assert await serial_seen(running, authority.context()) == serial_of(pair)  # whoever calls still is answered
-    fault.saw(f"{left} s left: {'ready' if ready else 'not ready, alive, still answering'}, and the metric says so")
+    fault.saw(f"{left} s left: {'ready' if ready else 'not ready, alive, still answering'}, as the metric shows")
 
 
 async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tmp_path, started):
@@ -119,7 +119,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     assert sent / seconds > 100
     fault.saw(
         f"{sent:,} requests at {sent / seconds:.0f} a second, 0 failed; {old[1] + new[1]} on new connections, "
-        f"{new[1]} of them with the new leaf; 4 old connections lived on"
+        f"{new[1]} of them with the new certificate; 4 open connections stayed open"
     )
 
 
@@ -138,7 +138,9 @@ async def test_27_a_torn_pair_is_never_used_and_is_logged_once(fault, tmp_path, 
         key.write_bytes(second.key_pem)
         assert running.shell._certificate.reload()
         assert await serial_seen(running, context) == serial_of(second)
-    fault.saw("20 looks at the torn pair, 20 handshakes with the old one, 0 failed, 1 warning; then the whole pair")
+    fault.saw(
+        "20 reads of the inconsistent pair, 20 handshakes with the old one, 0 failed, 1 warning; then the new pair"
+    )
 
 
 async def test_29_a_clock_that_is_wrong_or_jumps_costs_no_handshake_and_no_announced_allocation(fault, tmp_path):
@@ -158,7 +160,8 @@ async def test_29_a_clock_that_is_wrong_or_jumps_costs_no_handshake_and_no_annou
         assert "renew it" in source.check()
     assert wall_clocks() <= WALL_CLOCK.keys(), "intervals take time.monotonic(); dates of certificates the wall clock"
     fault.saw(
-        f"a fresh leaf is valid {(authority.now - begins) // dt.timedelta(minutes=1)} min back; clocks 10 min off and "
+        f"a new certificate is valid {(authority.now - begins) // dt.timedelta(minutes=1)} min back; clocks 10 "
+        "min off and "
         f"5 h ahead: ready; the wall clock is read in {len(wall_clocks())} files of the servers, none for an interval"
     )
 

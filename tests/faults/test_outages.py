@@ -125,8 +125,8 @@ async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fa
     await site.start_webhook(f"--listen=127.0.0.1:{port}")
     await waiting.wait(injected, describe="an opted-in pod to be injected again")
     fault.saw(
-        "refused with the name pods.railwright.io (a Job with workloads.railwright.io); "
-        f"{len(unaffected)} kinds of others created, our own Deployment and its pods among them; injected again "
+        "rejected with the name pods.railwright.io (a Job with workloads.railwright.io); "
+        f"{len(unaffected)} kinds of others created, railwright's Deployment and its pods among them; injected again "
         f"{time.monotonic() - began:.1f} s after the start began"
     )
 
@@ -163,8 +163,8 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
     await guard.take_away(plane.api, namespace)
     count = fail_open(await plane.api.request("GET", "/metrics")) - before
     fault.saw(
-        "as shipped denied by the admission policy; where the namespace asks for a warning admitted with it and audit "
-        f"annotation {flagged[0].partition('/')[0]}; fail-open counter {count:+.0f}"
+        "denied by the admission policy by default; admitted with a warning where the namespace asks for it, "
+        f"and with audit annotation {flagged[0].partition('/')[0]}; fail-open counter {count:+.0f}"
     )
 
 
@@ -253,8 +253,8 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
     assert limits["other.y/vf"] == "1", limits
     assert any("other.y/vf" in each for each in plane.api.warnings), plane.api.warnings
     fault.saw(
-        "deleted: new pods refused with its name, an Event on the ReplicaSet, 2 pods that were there not touched; made "
-        "anew with another pool: both pools requested, with a warning"
+        "deleted: new pods rejected with its name, an Event on the ReplicaSet, 2 existing pods not changed; created "
+        "again with another pool: both pools requested, with a warning"
     )
 
 
@@ -294,8 +294,8 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
         await plane.api.delete_all("Pod", namespace, grace=0)
     (inside, before), (still, out) = seen
     fault.saw(
-        f"opting in: {before} pods of the Job without, {inside} with all of it, none with half; those without are "
-        f"railwright_uninjected_pods {before}, an alert; opting out: {still} with all of it, {out} as the template"
+        f"opting in: {before} pods of the Job uninjected, {inside} injected, none in part; the uninjected are "
+        f"railwright_uninjected_pods {before}, an alert; opting out: {still} injected, {out} as the template"
     )
 
 
@@ -348,6 +348,6 @@ async def test_56_a_namespace_that_no_watch_has_shown_yet_is_not_taken_for_one_t
             between.silent = False
             await asyncio.gather(*(plane.remove_namespace(name) for name in new))
     fault.saw(
-        f"{len(new)} new namespaces, the watch silent: unlabelled pods told to try again, labelled ones injected, "
-        f"none passed uninjected; {seconds:.1f} s after the watch was back all were injected"
+        f"{len(new)} new namespaces, the watch silent: unlabelled pods rejected with try again, labelled ones "
+        f"injected, none passed uninjected; {seconds:.1f} s after the watch was back all were injected"
     )

@@ -126,8 +126,8 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     back = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "back", 3)))
     assert back == {"tight"}
     fault.saw(
-        "10 flaps: 1 of 1 announced allocation kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
-        "the next took it"
+        "10 changes: 1 of 1 assumed pod kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
+        "the next gang used it"
     )
 
 
@@ -148,7 +148,8 @@ async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still
     placed = {kubes.node_of(each) for each in await kubes.run_gang(plane.api, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
     fault.saw(
-        "1 pod kept the 2 rails of its node through the node's deletion; made anew in another leaf, a node counts there"
+        "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "
+        "node counts there"
     )
 
 
@@ -164,7 +165,7 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     await make(plane, namespace, "third", gpus=0)
     await kubes.event(plane.api, namespace, "third", kubes.BUSY.replace("of 1", "of 2"))
     fault.saw(
-        "2 devices, 0, then 2 again: the holder kept 1, a pod that came meanwhile waited and got the other, a third "
+        "2 devices, 0, then 2 again: the running pod kept 1, a new pod waited and got the other, a third "
         "found 0 of 2 free"
     )
 
@@ -189,7 +190,8 @@ async def test_45_fewer_devices_than_are_held_are_told_and_nothing_new_comes_unt
     await plane.api.delete("Pod", "second", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "third") == "only"
     fault.saw(
-        f"2 held, 1 offered: told as 1 overcommitted within {seconds:.0f} s; a third pod came after both had gone"
+        f"2 used, 1 offered: reported as 1 overcommitted within {seconds:.0f} s; a third pod was placed after "
+        "both had gone"
     )
 
 
@@ -203,7 +205,7 @@ async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, pl
     began = time.monotonic()
     await plane.api.delete("Pod", "leaving", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "next") == "only"
-    fault.saw(f"refused while the holder was terminating; bound {time.monotonic() - began:.1f} s after it was gone")
+    fault.saw(f"filtered while the first pod was terminating; bound {time.monotonic() - began:.1f} s after it was gone")
 
 
 async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, plane, kube, nodes, namespace):
@@ -215,7 +217,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
         await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
         assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
     assert len(await plane.api.list("Pod", namespace)) == 3
-    fault.saw("the rails of a pod that Succeeded and of one that Failed were given again, both pods still there")
+    fault.saw("the rails of a pod that Succeeded and of one that Failed were assigned again while both pods existed")
 
 
 async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
@@ -269,7 +271,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
-        "mates, 0 reserved; after a restart the same nodes count as taken and a lost pod comes back to its mates"
+        "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"
     )
 
 
@@ -298,7 +300,8 @@ async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_g
     wins = [await race(plane, kube, namespace, number) for number in range(2)]
     assert "both" not in wins
     fault.saw(
-        "7 nodes given once each while 2 of a gang were announced; a rail that kube-scheduler bound between Volcano's "
+        "7 nodes assigned once each while 2 pods of a gang were announced; a rail that kube-scheduler bound "
+        "between Volcano's "
         f"choice and its announcement: {overtaken}; 2 races for the last one: won by {' and '.join(wins)}, 0 won twice"
     )
 
@@ -385,6 +388,6 @@ async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, 
     await plane.api.delete("Pod", "victim", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "urgent") == "only"
     fault.saw(
-        f"a third pod was refused while the victim was terminating; {time.monotonic() - began:.1f} s after it was gone "
-        "the preemptor had its nominated node"
+        f"a third pod was filtered while the victim was terminating; {time.monotonic() - began:.1f} s after it "
+        "was gone the preemptor had its nominated node"
     )

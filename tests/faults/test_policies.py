@@ -96,7 +96,9 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_told(fault, plane, inst
     await installed.policy(policy("2"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
     assert await admitted() == of("2")
-    fault.saw("20 pods by the last good policy while there was none; ready, railwright_policy_valid 0, an Event")
+    fault.saw(
+        "20 pods injected by the last valid policy after the deletion; ready, railwright_policy_valid 0, an Event"
+    )
 
 
 GARBAGE = {  # what is told of each
@@ -141,8 +143,8 @@ async def test_21_a_garbled_policy_is_refused_whole_and_told_with_its_place(faul
     assert await admitted() == of("4")
     assert waited < 2, "reading it holds up nobody"
     fault.saw(
-        f"{len(GARBAGE)} kinds, two of a mebibyte: told by an Event with line or field within {slowest:.1f} s; "
-        f"pods meanwhile by the last good policy, the slowest after {waited:.1f} s; ready; the next good one in force"
+        f"{len(GARBAGE)} kinds, two of a mebibyte: reported by an Event with line or field within {slowest:.1f} s; "
+        f"pods meanwhile by the last valid policy, the slowest after {waited:.1f} s; ready; the next valid one in force"
     )
 
 
@@ -214,8 +216,8 @@ async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_
     shown = [await policies_shown(each) for each in (installed.webhook, other)]
     assert shown[0] != shown[1], "by which the alert RailwrightPolicySkew tells"
     fault.saw(
-        "21 pods seen by both in turn: no error 500, all alike, values of the first, devices of both pools where those "
-        "differ; another round changes nothing; two digests in railwright_policy_info, an alert"
+        "21 pods reviewed by both in turn: no error 500, all alike, values of the first, devices of both pools "
+        "where those differ; another review changes nothing; two digests in railwright_policy_info, an alert"
     )
 
 

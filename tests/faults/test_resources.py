@@ -65,7 +65,7 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     refused = refused_so_far(callers)
     assert (await server.ops("/readyz")).status == 200, "probes have descriptors left"
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
-    fault.saw(f"1,024 descriptors, 1,100 callers: {refused} hung up on, those before served, probes answered")
+    fault.saw(f"1,024 descriptors, 1,100 callers: {refused} connections closed, earlier ones served, probes answered")
     callers += await crowd(server, 400, server.ops_port)  # now there are none left to accept with
     await asyncio.sleep(0.5)  # for which the accept loop has nothing
     opened = len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208 - counted only
@@ -79,11 +79,11 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     await first.close()
     assert await server.end() == 0
     assert "Traceback" not in server.log
-    fault.saw(f"{opened} of 1,024 open and 400 more callers: answers again once they hang up")
+    fault.saw(f"{opened} of 1,024 open and 400 more callers: answers again when they disconnect")
     silent = await without_stderr(started, place)
     assert await admits(silent)
     assert await silent.end() == 0
-    fault.saw("no file can be written: it serves all the same, even without stderr")
+    fault.saw("no file can be written: it keeps serving, even without stderr")
 
 
 def refused_so_far(callers: list[shell.Caller]) -> int:
@@ -160,7 +160,7 @@ async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_res
         await shell.until(lambda: not server.shell._service.connections)
         assert (await ask(large)).status == 200, "what was promised is given back"
     fault.saw(
-        "above 90 %: bodies over 64 KiB 429 with Retry-After 1, 20 of 20 small ones answered; of 8 begun at once "
+        "above 90 %: bodies over 64 KiB 429 with Retry-After 1, 20 of 20 small ones answered; of 8 started at once "
         "the 5 that fit"
     )
     place = ("--plain-http", *processes.without_cluster(tmp_path))
@@ -173,7 +173,7 @@ async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_res
     seconds, work = time.monotonic() - began, processor_seconds(after.pid)
     assert work < 5.0, "of one processor, whatever else this machine does"
     assert await admits(after)
-    fault.saw(f"killed, started anew and ready after {seconds:.1f} s ({work:.1f} s of processor time)")
+    fault.saw(f"killed, restarted and ready after {seconds:.1f} s ({work:.1f} s of CPU time)")
 
 
 def processor_seconds(pid: int) -> float:
@@ -311,7 +311,8 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
     assert busy[-1] < 1.5
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
-        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (calm: {shown(calm)}), loop lag "
+        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (without: "
+        f"{shown(calm)}), loop lag "
         f"{lag * 1000:.0f} ms, resident {server.memory() / MIB:.0f} MiB (after the first list {resident / MIB:.0f})"
     )
     os.kill(server.pid, signal.SIGSTOP)
@@ -321,4 +322,4 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
     assert await admits(server)
     stalled = await server.metric("railwright_event_loop_lag_seconds")
     assert 1.4 < stalled < 10
-    fault.saw(f"stood for 2 s: the metric shows {stalled:.1f} s, answers on")
+    fault.saw(f"blocked for 2 s: the metric shows {stalled:.1f} s, keeps answering")

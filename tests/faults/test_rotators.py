@@ -113,9 +113,10 @@ async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
         assert made["tls.crt"] != lost["tls.crt"]
         assert made["ca.crt"] == lost["ca.crt"], "of the same authority"
         fault.saw(
-            f"{load.created} creates during a whole rotation of leaf and authority, 0 failed; the leader went in the "
-            f"overlap and the other did {await steps_of(other)} steps; never two leaders in {len(seen)} looks; an "
-            f"overwritten caBundle put back in {back:.1f} s"
+            f"{load.created} creates during a complete rotation of certificate and CA, 0 failed; the leader "
+            "went in the "
+            f"overlap and the other did {await steps_of(other)} steps; never two leaders in {len(seen)} checks; an "
+            f"overwritten caBundle restored in {back:.1f} s"
         )
 
 

@@ -149,7 +149,7 @@ async def test_39_no_answer_names_a_node_that_was_not_asked_about(fault, extende
         _, found = await ask("/volcano/prioritize", volcano | {"nodes": some})
         assert found["nodeScore"].keys() == {each["Name"] for each in some}
         answers += 3
-    fault.saw(f"{answers} answers of 3 verbs on {len(pool)} odd names: each exactly the nodes asked about")
+    fault.saw(f"{answers} responses of 3 verbs on {len(pool)} odd names: each with exactly the requested nodes")
 
 
 async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(fault, extender):
@@ -161,7 +161,7 @@ async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(faul
     texts = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml")]
     assert any("extender.prioritizeVerb" in text for text in texts)
     assert not any("jobReadyVerb" in text for text in texts)
-    fault.saw(f"{len(words)} spellings of verbs that judge jobs: 404; no manifest of ours configures one")
+    fault.saw(f"{len(words)} spellings of verbs about jobs: 404; no manifest configures one")
 
 
 async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender, tmp_path):
@@ -208,4 +208,4 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
             assert time.monotonic() - began < 10
             await asyncio.sleep(0.01)  # between two looks
         assert await free() == 0, "seen bound: counted once, by the watch"
-    fault.saw("2 of 2 places announced, the watch 0.5 s late: 0 given twice before, while and after it caught up")
+    fault.saw("2 of 2 places announced, the watch 0.5 s late: 0 assigned twice before, while and after it caught up")

@@ -79,7 +79,7 @@ async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much
     middle, late = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
     assert late < 1, "well under the 5 s of the API server"
     fault.saw(
-        f"{storm.statuses[200]:,} reviews over TLS, {PER_SECOND}/s asked for and {rate:.0f}/s reached by both on this "
+        f"{storm.statuses[200]:,} reviews over TLS, {PER_SECOND}/s requested and {rate:.0f}/s reached by both on this "
         f"machine, each patched, p50 {middle * 1000:.0f} ms and p99 {late * 1000:.0f} ms, {grown:+.1f} MiB"
     )
 

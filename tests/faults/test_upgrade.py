@@ -128,5 +128,5 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
     rate = running.created / running.seconds
     fault.saw(
         f"{running.created} creates at {rate:.0f}/s over an upgrade, a rollback and four replaced replicas, 0 failed, "
-        f"0 uninjected; {len(good)} handshakes by the caBundle of the moment, 0 failed"
+        f"0 uninjected; {len(good)} handshakes with the current caBundle, 0 failed"
     )

@@ -42,7 +42,7 @@ async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
     assert cache.told == ["+b", *(f"+n{turn}" for turn in range(5))]
     assert (cache.replaced, len(lists(stub))) == (1, 1)
     assert stub.watched_from() == ["5", "9", "10", "11", "12", "13", "14"]
-    fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events told once")
+    fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events delivered once")
 
 
 async def relisted(stub, watch, gone) -> float:
@@ -59,12 +59,12 @@ async def relisted(stub, watch, gone) -> float:
 
 async def test_09_a_watch_refused_with_410_lists_anew_and_notices_deletions(fault, stub, watch):
     seconds = await relisted(stub, watch, status(410))
-    fault.saw(f"1 list, the deletion and the addition it showed were told, {seconds:.2f} s")
+    fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
 async def test_10_a_410_in_the_stream_lists_anew_and_notices_deletions(fault, stub, watch):
     seconds = await relisted(stub, watch, [event("ERROR", status(410))])
-    fault.saw(f"1 list, the deletion and the addition it showed were told, {seconds:.2f} s")
+    fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
 @pytest.mark.parametrize("code", [403, 500])
@@ -198,7 +198,9 @@ async def test_19_a_list_older_than_the_watch_takes_no_object_back_in_time(fault
     assert cache.told == ["+a", "+b"]
     assert restarts.count("older") == 2
     assert all("resourceVersion" not in request.query for request in lists(stub)), "a list is the newest there is"
-    fault.saw("2 lists of version 12 after an event of version 30: both refused, logged and counted; the third taken")
+    fault.saw(
+        "2 lists of version 12 after an event of version 30: both rejected, logged and counted; the third accepted"
+    )
 
 
 async def test_57_proxies_of_the_environment_and_lost_names_do_not_touch_calls_to_the_api_server(
