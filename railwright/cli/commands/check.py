@@ -40,6 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         "(default: the first namespace that may use the fabric)")  # fmt: skip
     parser.add_argument("--pre", action="store_true", help="before installing: check the prerequisites")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
+    parser.add_argument("--allow-unread", action="store_true",
+                        help="do not exit with 2 for checks skipped for missing permission to read")  # fmt: skip
     parser.add_argument("--wait", metavar="SECONDS", type=_parse_seconds, nargs="?", const=_DEFAULT_WAIT, default=0.0,
                         help="repeat until no check fails, for at most this long (default "
                              f"{_DEFAULT_WAIT:g})")  # fmt: skip
@@ -48,7 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read."""
+    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
+
+    Without --allow-unread, 2 also if the caller may not read what some checks need.
+    """
     return asyncio.run(_check(arguments))
 
 
@@ -74,7 +79,7 @@ async def _check(arguments: argparse.Namespace) -> int:
         results = await _run_until_passed(run_checks, arguments)
     finally:
         await client.close()
-    code = _get_exit_code(results, strict=arguments.strict)
+    code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     _print_results(arguments, results, client, good=code == output.OK)
     if code == output.UNUSABLE and not model.is_unreachable(results):
         print(
@@ -84,15 +89,15 @@ async def _check(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _get_exit_code(results: "Sequence[model.Result]", *, strict: bool) -> int:
-    """Return 1 if a check failed, 2 if the cluster was unreadable or only partly readable, else 0."""
+def _get_exit_code(results: "Sequence[model.Result]", *, strict: bool, allow_unread: bool = False) -> int:
+    """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
     from railwright.cli.checking import model  # noqa: PLC0415 - see above
 
     if model.is_unreachable(results):
         return output.UNUSABLE
     if model.has_failures(results, strict=strict):
         return output.FINDINGS
-    return output.UNUSABLE if model.has_unread(results) else output.OK
+    return output.UNUSABLE if model.has_unread(results) and not allow_unread else output.OK
 
 
 async def _run_until_passed(
