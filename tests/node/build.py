@@ -20,6 +20,7 @@ def main() -> int:
         print(f"no real nodes on this machine: {reason}")
         return 0
     try:
+        builds.fetch_packages()
         binaries.build()
         helm.build()
         ready = builds.build()

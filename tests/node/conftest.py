@@ -1,14 +1,16 @@
 """Everything in this folder runs on real nodes: kubelet, containerd, Multus and a device plugin, in namespaces."""
 
+import asyncio
 import pathlib
 import shutil
 import tempfile
 import uuid
 
+import debian
 import plane_fixtures
 import pytest
 import pytest_asyncio
-from realnode import machine
+from realnode import builds, machine
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -21,6 +23,10 @@ def capable_machine():
     """Skip where the machine cannot run real nodes, before anything is built."""
     if reason := machine.find_obstacle():
         pytest.skip(reason)
+    try:
+        builds.fetch_packages()
+    except debian.UnavailableError as error:
+        pytest.skip(str(error).splitlines()[0])
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -31,6 +37,21 @@ async def real_site(capable_machine):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
     async with plane_fixtures.keep_logs(folder, site.logs_in(folder)), site.run(folder) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installed(real_site, tmp_path_factory):
+    """The chart with default values but the image, and a policy."""
+    from realnode import installation, project_image, rails
+
+    if reason := project_image.find_obstacle():
+        pytest.skip(reason)
+    image = await asyncio.to_thread(project_image.build)
+    release = installation.Installation(real_site, image, tmp_path_factory.mktemp("helm"))
+    await rails.install(real_site.plane)
+    await release.install((rails.EXAMPLE / "policy.yaml").read_text())
+    yield release
+    await release.helm("uninstall", "railwright", "--wait")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -162,10 +162,10 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     return f"copied from {bases}"
 
 
-def copy_manifests(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the YAML files of a module's folder to the new folder `target`, which appears whole or not at all."""
+def copy_manifests(source: pathlib.Path, target: pathlib.Path, pattern: str = "*.yaml") -> None:
+    """Copy files of a module's folder to the new folder `target`, which appears whole or not at all."""
     temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    for path in source.glob("*.yaml"):
+    for path in source.glob(pattern):
         shutil.copyfile(path, temporary / path.name)  # not the mode: the module cache is read-only
     temporary.chmod(0o755)
     temporary.rename(target)

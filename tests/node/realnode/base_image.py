@@ -19,7 +19,10 @@ _IGNORED = shutil.ignore_patterns(
     "config-*", "*.a",
 )  # fmt: skip
 _TOOLS = ("sh", "ls", "cat", "cp", "mv", "rm", "mkdir", "env", "id", "sleep", "true", "ip", "ping", "grep")
-_WHEELS = ("libgcc_s.so.1", "libstdc++.so.6")  # what manylinux wheels may expect, by PEP 600
+_WHEELS = (  # what manylinux wheels may expect of every distribution, by PEP 600
+    "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libc.so.6", "libnsl.so.1",
+    "libutil.so.1", "libpthread.so.0", "libresolv.so.2",
+)  # fmt: skip
 
 
 def find_obstacle(version: str) -> str:

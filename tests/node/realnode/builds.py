@@ -46,7 +46,7 @@ class Builds:
     """Ready programs of a node."""
 
     programs: pathlib.Path  # folder of PROGRAMS
-    debian: pathlib.Path  # root of the unpacked PACKAGES
+    packages: pathlib.Path  # root of the unpacked PACKAGES
 
     @property
     def crds(self) -> pathlib.Path:
@@ -54,9 +54,16 @@ class Builds:
         return self.programs / "crds"
 
     @property
+    def libraries(self) -> str:
+        """LD_LIBRARY_PATH of Debian's programs."""
+        return ":".join(debian.library_paths(self.packages))
+
+    @property
     def busybox(self) -> pathlib.Path:
         """A static busybox."""
-        return next(path for path in (self.debian / "bin/busybox", self.debian / "usr/bin/busybox") if path.exists())
+        return next(
+            path for path in (self.packages / "bin/busybox", self.packages / "usr/bin/busybox") if path.exists()
+        )
 
 
 def folder() -> pathlib.Path:
@@ -77,21 +84,22 @@ def package_root() -> pathlib.Path:
 def locate() -> Builds:
     """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
     ready = Builds(folder(), package_root() / "root")
-    required = [*(ready.programs / name for name in PROGRAMS), ready.crds, ready.debian / "complete"]
+    required = [*(ready.programs / name for name in PROGRAMS), ready.crds, ready.packages / "complete"]
     for path in required:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/node/build.py")
     return ready
 
 
-def build() -> Builds:
-    """Build and fetch what is missing, with a line of progress for each program.
-
-    Raises debian.UnavailableError and subprocess.CalledProcessError.
-    """
-    target = folder()
+def fetch_packages() -> None:
+    """Fetch the Debian packages unless they are there. Raises debian.UnavailableError."""
     with binaries.alone(package_root()):
         debian.unpack(package_root() / "root", PACKAGES)
+
+
+def build() -> Builds:
+    """Build what is missing, with a line of progress for each program. Raises subprocess.CalledProcessError."""
+    target = folder()
     with binaries.alone(target):
         for number, name in enumerate(PROGRAMS, 1):
             binaries.tell(f"[{number}/{len(PROGRAMS)}] {name}: {_build_program(name, target)}")
@@ -112,4 +120,4 @@ def _build_program(name: str, target: pathlib.Path) -> str:
 def _copy_crds(target: pathlib.Path) -> None:
     if not (target / "crds").is_dir():
         module = binaries.module_folder(binaries.toolchain(), _WHEREABOUTS, FOLDER)
-        binaries.copy_manifests(module / "doc/crds", target / "crds")
+        binaries.copy_manifests(module / "doc/crds", target / "crds", "whereabouts.cni.cncf.io_*.yaml")

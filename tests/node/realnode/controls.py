@@ -4,14 +4,21 @@ Owns what differs from the plane of fake nodes: addresses that nodes can reach, 
 cluster DNS.
 """
 
+import base64
+import json
 import pathlib
 import ssl
+from collections.abc import Mapping
 
 import aiohttp
-from plane import binaries, components, plane, processes
+import yaml
+from plane import binaries, components, plane, processes, releases
 
-from realnode import builds, layout, network
+from realnode import builds, layout, network, services
 
+_VOLCANO_CONF = releases.ROOT / "manifests/examples/schedulers/volcano-scheduler.yaml"
+
+_RESOLVE = 'mount --bind "$0" /etc/resolv.conf; exec "$@"'  # cluster DNS, as a pod of the host's network has it
 _DNS_OBJECTS = f"""
 apiVersion: v1
 kind: Service
@@ -66,9 +73,13 @@ class Controls(plane.Plane):
     parts: Components
 
     def __init__(self, ready: binaries.Binaries, folder: pathlib.Path, cables: network.Network) -> None:
-        self.enter = cables.enter
         self._cables = cables
         super().__init__(ready, folder)
+        self.extender_ca = folder / "extender-ca.crt"  # read by Volcano's scheduler when it first calls the extender
+        resolver = folder / "resolv.conf"
+        resolver.write_text(f"nameserver {layout.GATEWAY}\nsearch svc.cluster.local cluster.local\n")
+        variables = ("env", f"SSL_CERT_FILE={self.extender_ca}")
+        self.enter = (*cables.enter, *variables, "unshare", "--mount", "sh", "-ec", _RESOLVE, str(resolver))
 
     def make_components(self, ready: binaries.Binaries) -> Components:
         """Return command lines for the site."""
@@ -87,14 +98,26 @@ class Controls(plane.Plane):
             self.certificates.kubeconfig(name, self.parts.outside, user, groups)
 
     async def install_networks(self, ready: builds.Builds) -> None:
-        """Create whereabouts' kinds, and start cluster DNS."""
+        """Create whereabouts' kinds, and start cluster DNS and the way from here to Services."""
         for path in sorted(ready.crds.glob("*.yaml")):
             await self.apply(path.read_text())
         await self.apply(_DNS_OBJECTS)
-        core_file = self.folder / "Corefile"
+        core_file, proxy_file = self.folder / "Corefile", self.folder / "kube-proxy.json"
         core_file.write_text(_configure_dns(self.certificates.folder / "coredns.kubeconfig"))
-        command = [*self.enter, str(ready.programs / "coredns"), "-conf", str(core_file)]
-        self.processes["coredns"] = processes.Process("coredns", command, logs=self.logs).start()
+        proxy_file.write_text(json.dumps(services.configure_proxy(str(self.certificates.folder))))
+        self._start_program("coredns", [str(ready.programs / "coredns"), "-conf", str(core_file)], {})
+        command = [str(ready.programs / "kube-proxy"), f"--config={proxy_file}", "--hostname-override=control-plane"]
+        self._start_program("kube-proxy", command, services.environment(str(ready.packages), ready.libraries))
+
+    async def call_extender(self) -> None:
+        """Configure Volcano as the shipped example has it; returns when the next session uses it."""
+        secret = await self.api.get("Secret", "railwright-extender-tls", releases.NAMESPACE)
+        self.extender_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+        await self.schedulers.volcano(conf=yaml.safe_load(_VOLCANO_CONF.read_text()))
+
+    def _start_program(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
+        process = processes.Process(name, [*self._cables.enter, *command], logs=self.logs)
+        self.processes[name] = process.start(environment)
 
 
 def _configure_dns(kubeconfig: pathlib.Path) -> str:

@@ -69,7 +69,7 @@ class Network:
         self._keeper.stdin.write(b"ended")
         self._keeper.stdin.close()
         await waiting.wait(
-            lambda: self._keeper.poll() is not None, seconds=30, describe="the site's cgroups and folder to be removed"
+            lambda: self._keeper.poll() is not None, seconds=90, describe="the site's cgroups and folder to be removed"
         )
 
     def _join(self) -> None:

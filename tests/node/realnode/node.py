@@ -9,7 +9,7 @@ import sys
 
 from plane import processes, waiting
 
-from realnode import hardware, images, layout, network
+from realnode import hardware, images, layout, network, services
 
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
@@ -58,12 +58,11 @@ class Node:
 
     async def run(self, *command: str, seconds: float = 120) -> str:
         """Run a program of the machine or of Debian in the node; returns its output."""
-        debian = self.settings.debian
-        path = f"{debian}/usr/bin:{debian}/usr/sbin:{debian}/bin:{debian}/sbin:{os.environ['PATH']}"
-        enter = ("nsenter", f"--target={self._pid}", "--all", "--", "env", f"PATH={path}")
-        libraries = f"LD_LIBRARY_PATH={self.settings.libraries}"
         process = await asyncio.create_subprocess_exec(
-            *enter, libraries, *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *("nsenter", f"--target={self._pid}", "--all", "--", *command),
+            env={**os.environ, **services.environment(self.settings.debian, self.settings.libraries)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         output, _ = await asyncio.wait_for(process.communicate(), seconds)
         text = output.decode(errors="replace")

@@ -59,7 +59,7 @@ def write_configurations(node: layout.Node) -> None:
     pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG)
     pathlib.Path("/etc/resolv.conf.node").write_text("")
     _write("/etc/kubelet.json", _kubelet(node))
-    _write("/etc/kube-proxy.json", _kube_proxy(node))
+    _write("/etc/kube-proxy.json", configure_proxy(node.credentials))
     _write("/etc/cni/net.d/00-multus.conf", _multus(node))
     _write("/etc/cni/net.d/10-pods.conf", _pod_network(node))
     # read by whereabouts although each network names its kubeconfig
@@ -73,8 +73,6 @@ def write_configurations(node: layout.Node) -> None:
 
 def list_services(node: layout.Node) -> list[Service]:
     """Return the programs of a node, containerd first."""
-    path = ":".join(f"{node.debian}{folder}" for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin"))
-    debian = {"PATH": f"{path}:{os.environ['PATH']}"}
     commands = {
         "containerd": [f"{node.debian}/usr/bin/containerd", "--config=/etc/containerd.toml"],
         "kubelet": [
@@ -92,10 +90,18 @@ def list_services(node: layout.Node) -> list[Service]:
             f"--hostname-override={node.name}",
         ],
     }
-    libraries = {"kube-proxy": {"LD_LIBRARY_PATH": node.libraries}}  # for nft, which it runs
+    plain, with_libraries = environment(node.debian), environment(node.debian, node.libraries)  # for nft
     return [
-        Service(name, command, {**debian, **libraries.get(name, {})}, node.logs) for name, command in commands.items()
+        Service(name, command, with_libraries if name == "kube-proxy" else plain, node.logs)
+        for name, command in commands.items()
     ]
+
+
+def environment(debian: str, libraries: str = "") -> dict[str, str]:
+    """Return variables by which Debian's unpacked programs are found, and `libraries` by them."""
+    folders = [f"{debian}{folder}" for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin")]
+    path = {"PATH": ":".join([*folders, os.environ["PATH"]])}
+    return path | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
 
 
 def supervise(services: Sequence[Service]) -> None:
@@ -109,6 +115,20 @@ def supervise(services: Sequence[Service]) -> None:
         if service := running.pop(pid, None):
             time.sleep(_PAUSE_SECONDS)
             running[service.start()] = service
+
+
+def configure_proxy(credentials: str) -> dict[str, Any]:
+    """Return kube-proxy's configuration; `credentials` is the folder of its kubeconfig."""
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": f"{credentials}/kube-proxy.kubeconfig"},
+        "mode": "nftables",
+        "clusterCIDR": "10.244.0.0/16",
+        "conntrack": {"maxPerCore": 0, "min": 0},  # the machine's table stays as it is
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    }
 
 
 def _kubelet(node: layout.Node) -> dict[str, Any]:
@@ -144,19 +164,6 @@ def _kubelet(node: layout.Node) -> dict[str, Any]:
         "topologyManagerPolicy": node.topology_policy,
         "topologyManagerScope": node.topology_scope,
         "logging": {"verbosity": 2},
-    }
-
-
-def _kube_proxy(node: layout.Node) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "clientConnection": {"kubeconfig": f"{node.credentials}/kube-proxy.kubeconfig"},
-        "mode": "nftables",
-        "clusterCIDR": "10.244.0.0/16",
-        "conntrack": {"maxPerCore": 0, "min": 0},  # the machine's table stays as it is
-        "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
     }
 
 

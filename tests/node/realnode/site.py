@@ -10,7 +10,6 @@ import pathlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import debian
 from plane import binaries, waiting
 
 from realnode import builds, controls, images, keeper, layout, network, node
@@ -69,7 +68,6 @@ class Site:
 
     def _describe(self, name: str) -> layout.Node:
         number = layout.NODES.index(name) + 1
-        packages = self.ready.debian
         binds = (str(self.folder), str(binaries.cache()))
         return layout.Node(
             name=name,
@@ -79,9 +77,9 @@ class Site:
             cgroup=self._cgroups[name],
             credentials=str(self.plane.certificates.folder),
             programs=str(self.ready.programs),
-            debian=str(packages),
+            debian=str(self.ready.packages),
             binds=binds,
-            libraries=":".join(debian.library_paths(packages)),
+            libraries=self.ready.libraries,
         )
 
     async def _are_ready(self) -> bool:
