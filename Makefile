@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo lock clean
+.PHONY: help setup check audit test test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -74,14 +74,21 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	done; exit $$failed
 
 # The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
-test: setup ## unit, service and control-plane tests, a short fuzz run, and the other interpreters of the machine
+test: setup ## unit, service, control-plane and real-node tests, a short fuzz run, and the machine's other interpreters
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
 	$(AGAIN) test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS)
+	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
+	$(AGAIN) test-node
+
+# Kubelets, containerd, Multus and device plugins in namespaces. Where the machine cannot run them, the tests are skipped
+# and say why.
+test-node: setup ## tests on two real nodes, in namespaces without a way out; wants root on Linux
+	@nice -n 10 $(BIN)/python tests/node/build.py
+	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
 
 # Every supported interpreter of the machine but that of .venv, which runs everything. Fewer examples of each property:
 # they look for errors of the interpreter, not of the rule.

@@ -4,11 +4,13 @@ A plugin, loaded by tests/conftest.py: the same fixtures in two conftest files w
 harness (tests/controlplane/plane) is imported when a test asks for it, because most runs have no such test.
 """
 
+import contextlib
 import pathlib
 import shutil
 import signal
 import tempfile
 import uuid
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -46,18 +48,27 @@ async def plane():
     from plane import plane as planes
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
-    old = signal.signal(signal.SIGTERM, _interrupt)
+    async with keep_logs(folder, folder / "logs"), planes.run(folder) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[None]:
+    """Remove `folder` after the block, unless a test failed: then the logs are named at the end of the run.
+
+    Within the block SIGTERM ends the run as Ctrl-C does.
+    """
+    handler = signal.signal(signal.SIGTERM, _interrupt)
     finished = False
     try:
-        async with planes.run(folder) as running:
-            yield running
-            finished = True
+        yield
+        finished = True
     finally:
-        signal.signal(signal.SIGTERM, old)
+        signal.signal(signal.SIGTERM, handler)
         if finished and not _failed:
             shutil.rmtree(folder)
         else:
-            _kept.append(folder / "logs")
+            _kept.append(logs)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -46,7 +46,10 @@ GROUPS: tuple[model.Group, ...] = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read."""
+    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
+
+    Without --allow-unread, 2 also if the caller may not read what some checks need.
+    """
     return asyncio.run(_check(arguments))
 
 
@@ -69,7 +72,7 @@ async def _check(arguments: argparse.Namespace) -> int:
         results = await _run_until_passed(run_checks, arguments)
     finally:
         await client.close()
-    code = _get_exit_code(results, strict=arguments.strict)
+    code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     _print_results(arguments, results, client, good=code == output.OK)
     if code == output.UNUSABLE and not model.is_unreachable(results):
         print(
@@ -79,13 +82,13 @@ async def _check(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _get_exit_code(results: Sequence[model.Result], *, strict: bool) -> int:
-    """Return 1 if a check failed, 2 if the cluster was unreadable or only partly readable, else 0."""
+def _get_exit_code(results: Sequence[model.Result], *, strict: bool, allow_unread: bool) -> int:
+    """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
     if model.is_unreachable(results):
         return output.UNUSABLE
     if model.has_failures(results, strict=strict):
         return output.FINDINGS
-    return output.UNUSABLE if model.has_unread(results) else output.OK
+    return output.UNUSABLE if model.has_unread(results) and not allow_unread else output.OK
 
 
 async def _run_until_passed(

@@ -29,6 +29,11 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument("--pre", action="store_true", help="before installing: check the prerequisites")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
     parser.add_argument(
+        "--allow-unread",
+        action="store_true",
+        help="do not exit with 2 for checks skipped for missing permission to read",
+    )
+    parser.add_argument(
         "--wait",
         metavar="SECONDS",
         type=_parse_seconds,

@@ -137,16 +137,20 @@ def _build(go: str, name: str, target: pathlib.Path) -> str:
     present = _present(name)
     if present is not None:
         return f"there ({present})"
-    program = PROGRAMS[name]
     started = time.monotonic()
-    temporary = target / f".{name}.{os.getpid()}"
+    compile_program(go, PROGRAMS[name], FOLDER, target / name)
+    return f"built in {time.monotonic() - started:.0f} s"
+
+
+def compile_program(go: str, program: Program, root: pathlib.Path, output: pathlib.Path) -> None:
+    """Compile a program, whose module is below `root`, to `output`, which appears whole or not at all."""
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     command = [go, "build", "-buildvcs=false", "-ldflags", program.ldflags, "-o", str(temporary), program.package]
     try:
-        run(command, FOLDER / program.module)
-        temporary.replace(target / name)
+        run(command, root / program.module)
+        temporary.replace(output)
     finally:
         temporary.unlink(missing_ok=True)
-    return f"built in {time.monotonic() - started:.0f} s"
 
 
 def _copy_crds(go: str, target: pathlib.Path) -> str:
@@ -154,12 +158,17 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     if (target / "crds").is_dir():
         return "there"
     bases = module_folder(go, "volcano.sh/volcano", FOLDER) / "config/crd/volcano/bases"
-    temporary = pathlib.Path(tempfile.mkdtemp(dir=target, prefix=".crds."))
-    for path in bases.glob("*.yaml"):
+    copy_manifests(bases, target / "crds")
+    return f"copied from {bases}"
+
+
+def copy_manifests(source: pathlib.Path, target: pathlib.Path, pattern: str = "*.yaml") -> None:
+    """Copy files of a module's folder to the new folder `target`, which appears whole or not at all."""
+    temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    for path in source.glob(pattern):
         shutil.copyfile(path, temporary / path.name)  # not the mode: the module cache is read-only
     temporary.chmod(0o755)
-    temporary.rename(target / "crds")
-    return f"copied from {bases}"
+    temporary.rename(target)
 
 
 def module_folder(go: str, module: str, cwd: pathlib.Path) -> pathlib.Path:

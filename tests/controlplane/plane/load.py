@@ -32,17 +32,30 @@ POD = {
 }
 
 
-def injected(pod: api.Object) -> bool:
+def injected(pod: api.Object, resource: str = "x.y/hca") -> bool:
     """Whether a created POD is as POLICY has it."""
-    return bool(pod["spec"]["containers"][0]["resources"]["limits"].get("x.y/hca") == "1")
+    return bool(pod["spec"]["containers"][0]["resources"]["limits"].get(resource) == "1")
 
 
 class Load:
-    """`async with Load(...)`: PODs are created meanwhile, where POLICY is in force."""
+    """`async with Load(...)`: PODs are created meanwhile, where POLICY is in force.
 
-    def __init__(self, client: api.Api, namespace: str, *, per_second: int = PER_SECOND) -> None:
+    With another policy: pods of `fabric`, whose rails draw on `resource`.
+    """
+
+    def __init__(
+        self,
+        client: api.Api,
+        namespace: str,
+        *,
+        per_second: int = PER_SECOND,
+        fabric: str = "ib",
+        resource: str = "x.y/hca",
+    ) -> None:
         self._client, self._namespace = client, namespace
-        self._per_second = per_second
+        self._per_second, self._resource = per_second, resource
+        metadata = {"generateName": "load-", "labels": {"railwright.io/fabric": fabric}}
+        self._pod = {**POD, "metadata": metadata}
         self.created = self.uninjected = self.lost = 0
         self.failures: list[tuple[float, str]] = []  # when, and what was said; each was tried again
         self.slowest = 0.0
@@ -79,13 +92,13 @@ class Load:
         began = time.monotonic()
         for attempt in range(5):
             try:
-                made = await self._client.create(POD, namespace=self._namespace, dry_run=True)
+                made = await self._client.create(self._pod, namespace=self._namespace, dry_run=True)
             except api.ApiError as error:
                 self.failures.append((time.monotonic(), error.message))
                 await asyncio.sleep(0.05 * 2**attempt)
                 continue
             self.created += 1
-            self.uninjected += not injected(made)
+            self.uninjected += not injected(made, self._resource)
             self.slowest = max(self.slowest, time.monotonic() - began)
             return
         self.lost += 1

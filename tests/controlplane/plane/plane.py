@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import pathlib
 import shutil
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -40,20 +41,35 @@ _WORKLOADS = (
 
 
 class Plane:
-    """A running control plane. Made by `run`."""
+    """A running control plane. Made by `run`.
+
+    A subclass can run it in another network namespace: `rows` are its programs after the API server, `enter` is what
+    stands before each command line, and `make_components` and `make_connector` are to be overridden.
+    """
+
+    rows: Sequence[Sequence[str]] = _ROWS
+    enter: Sequence[str] = ()
 
     def __init__(self, ready: binaries.Binaries, folder: pathlib.Path) -> None:
         self.folder = folder
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True)
         self.certificates = credentials.Credentials(folder / "pki")
-        self.parts = components.Components(ready, self.certificates, folder)
+        self.parts = self.make_components(ready)
         self.processes: dict[str, processes.Process] = {}
         self.servers: list[servers.Server] = []
         self.without_roles: list[tuple[str, str]] = []  # from when to when a test had our roles taken away
         self._kubectl = ready["kubectl"]
         self._ready = ready
         self._counts: dict[str, int] = {}
+
+    def make_components(self, ready: binaries.Binaries) -> components.Components:
+        """Return the ports, files and command lines of this plane's programs."""
+        return components.Components(ready, self.certificates, self.folder)
+
+    def make_connector(self, tls: ssl.SSLContext) -> aiohttp.BaseConnector:
+        """Return the connector of a session with the plane's programs."""
+        return aiohttp.TCPConnector(ssl=tls, limit=0)
 
     async def start(self) -> None:
         """Start everything; returns when all of it is healthy."""
@@ -66,8 +82,8 @@ class Plane:
         self.schedulers.prepare()
         await self._launch("etcd")
         await self._launch("kube-apiserver")
-        await asyncio.gather(self._install(), *(self._launch(name) for name in _ROWS[0]))
-        for row in _ROWS[1:]:
+        await asyncio.gather(self._install(), *(self._launch(name) for name in self.rows[0]))
+        for row in self.rows[1:]:
             await asyncio.gather(*(self._launch(name) for name in row))
         await waiting.wait(self._queue, describe="Volcano's default queue")
 
@@ -86,6 +102,7 @@ class Plane:
     async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl as admin; returns standard output. AssertionError with its words where it fails."""
         process = await asyncio.create_subprocess_exec(
+            *self.enter,
             self._kubectl,
             f"--kubeconfig={self.kubeconfig}",
             f"--cache-dir={self.folder / 'kubectl-cache'}",
@@ -151,11 +168,11 @@ class Plane:
         await self.api.delete("Namespace", name)
 
     def _session(self, *, anonymous: bool) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(ssl=self.certificates.context(anonymous=anonymous), limit=0)
+        connector = self.make_connector(self.certificates.context(anonymous=anonymous))
         return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60))
 
     async def _launch(self, name: str) -> None:
-        process = processes.Process(name, self.parts.command(name), logs=self.logs)
+        process = processes.Process(name, [*self.enter, *self.parts.command(name)], logs=self.logs)
         self.processes[name] = process.start()
         health = self.parts.health(name)
         await schedulers.healthy(self.strangers if health.anonymous else self.session, health, process)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+from collections.abc import Sequence
 
 import yaml
 
@@ -38,10 +39,16 @@ class Helm:
     """Runs the program, with no configuration and cache but the test's own."""
 
     def __init__(
-        self, home: pathlib.Path, kubeconfig: pathlib.Path | str = os.devnull, *, namespace: str = NAMESPACE
+        self,
+        home: pathlib.Path,
+        kubeconfig: pathlib.Path | str = os.devnull,
+        *,
+        namespace: str = NAMESPACE,
+        enter: Sequence[str] = (),
     ) -> None:
-        """`namespace` empty: as the arguments say."""
-        self._program, self._home, self._kubeconfig = helm.locate(), home, str(kubeconfig)
+        """`namespace` empty: as the arguments say. `enter` stands before the command line."""
+        self._home, self._kubeconfig = home, str(kubeconfig)
+        self._command = (*enter, str(helm.locate()))
         self._common = (f"--namespace={namespace}",) if namespace else ()
         self.options: tuple[str, ...] = ()  # of every installation and upgrade
 
@@ -49,7 +56,7 @@ class Helm:
         """What it wrote to standard output. Raises FailedError."""
         places = {f"HELM_{each}_HOME": str(self._home / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
         process = await asyncio.create_subprocess_exec(
-            *(str(self._program), *arguments, *self._common),
+            *(*self._command, *arguments, *self._common),
             env={"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

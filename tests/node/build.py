@@ -1,0 +1,39 @@
+"""Builds what the tests on real nodes need: `.venv/bin/python tests/node/build.py`. Quick where it is cached."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "controlplane"), str(TESTS / "support")]
+
+import debian  # noqa: E402 - the path comes first
+from plane import binaries, helm  # noqa: E402
+from realnode import builds, machine, project_image  # noqa: E402
+
+
+def main() -> int:
+    """Build what is missing; 0 when everything is there or cannot be used here, 1 when a build failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that compilers are ended too
+    if reason := machine.find_obstacle():
+        print(f"no real nodes on this machine: {reason}")
+        return 0
+    try:
+        builds.fetch_packages()
+        binaries.build()
+        helm.build()
+        ready = builds.build()
+        project_image.build()
+    except debian.UnavailableError as error:
+        print(f"no real nodes on this machine: {error}")
+        return 0
+    except subprocess.CalledProcessError as error:
+        print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
+        return 1
+    print(f"programs of real nodes ready in {ready.programs}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

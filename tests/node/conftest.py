@@ -1,0 +1,71 @@
+"""Everything in this folder runs on real nodes: kubelet, containerd, Multus and a device plugin, in namespaces."""
+
+import asyncio
+import pathlib
+import shutil
+import tempfile
+import uuid
+
+import debian
+import plane_fixtures
+import pytest
+import pytest_asyncio
+from realnode import builds, machine
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark whatever is in this folder, so that `-m node` finds it."""
+    item.add_marker("node")
+
+
+@pytest.fixture(scope="session")
+def capable_machine():
+    """Skip where the machine cannot run real nodes, before anything is built."""
+    if reason := machine.find_obstacle():
+        pytest.skip(reason)
+    try:
+        builds.fetch_packages()
+    except debian.UnavailableError as error:
+        pytest.skip(str(error).splitlines()[0])
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def real_site(capable_machine):
+    """A control plane and two real nodes, started once a run."""
+    from realnode import site
+
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
+    async with plane_fixtures.keep_logs(folder, site.logs_in(folder)), site.run(folder) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installed(real_site, tmp_path_factory):
+    """The chart with default values but the image, and a policy."""
+    from realnode import installation, project_image, rails
+
+    if reason := project_image.find_obstacle():
+        pytest.skip(reason)
+    image = await asyncio.to_thread(project_image.build)
+    release = installation.Installation(real_site, image, tmp_path_factory.mktemp("helm"))
+    await rails.install(real_site.plane)
+    await release.install((rails.EXAMPLE / "policy.yaml").read_text())
+    yield release
+    await release.helm("uninstall", "railwright", "--wait")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pod_namespace(real_site):
+    """A namespace of the test's own, ready for pods; its pods and their addresses are gone afterwards."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await real_site.plane.make_namespace(name)
+    yield name
+    await real_site.plane.remove_namespace(name)
+
+
+@pytest.fixture
+def scratch_folder():
+    """A folder on the disk of /tmp, removed afterwards."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""Where a node's programs come from: Go modules pinned by go.sum, and Debian packages; both once, into a cache.
+
+Owns the lists and the cache folders. containerd, runc, nft and busybox are the machine's own Debian packages, unpacked
+and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before anything is proven to
+be installed.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+import platform
+import sys
+import time
+from collections.abc import Mapping
+
+import debian
+from plane import binaries
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent
+_PLUGINS = "github.com/containernetworking/plugins/plugins"
+_WHEREABOUTS = "github.com/k8snetworkplumbingwg/whereabouts"
+_SMALL = "-s -w"
+PROGRAMS: Mapping[str, binaries.Program] = {
+    "kubelet": binaries.Program("k8s.io/kubernetes/cmd/kubelet"),
+    "kube-proxy": binaries.Program("k8s.io/kubernetes/cmd/kube-proxy"),
+    "coredns": binaries.Program(".", module="coredns", ldflags=_SMALL),
+    "deviceplugin": binaries.Program("./programs/deviceplugin", ldflags=_SMALL),
+    "pause": binaries.Program("./programs/pause", ldflags=_SMALL),
+    "cni/bridge": binaries.Program(f"{_PLUGINS}/main/bridge", ldflags=_SMALL),
+    "cni/host-device": binaries.Program(f"{_PLUGINS}/main/host-device", ldflags=_SMALL),
+    "cni/host-local": binaries.Program(f"{_PLUGINS}/ipam/host-local", ldflags=_SMALL),
+    "cni/loopback": binaries.Program(f"{_PLUGINS}/main/loopback", ldflags=_SMALL),
+    "cni/macvlan": binaries.Program(f"{_PLUGINS}/main/macvlan", ldflags=_SMALL),
+    "cni/gids": binaries.Program("./programs/gids", ldflags=_SMALL),
+    "cni/whereabouts": binaries.Program(f"{_WHEREABOUTS}/cmd", ldflags=_SMALL),
+    # alone in a module, because it does not compile with the kubelet API of 0.34
+    "cni/multus": binaries.Program(
+        "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", module="multus", ldflags=_SMALL
+    ),
+}
+PACKAGES = ("containerd", "runc", "nftables", "busybox-static")
+
+
+@dataclasses.dataclass(frozen=True)
+class Builds:
+    """Ready programs of a node."""
+
+    programs: pathlib.Path  # folder of PROGRAMS
+    packages: pathlib.Path  # root of the unpacked PACKAGES
+
+    @property
+    def crds(self) -> pathlib.Path:
+        """Folder of whereabouts' CustomResourceDefinitions."""
+        return self.programs / "crds"
+
+    @property
+    def libraries(self) -> str:
+        """LD_LIBRARY_PATH of Debian's programs."""
+        return ":".join(debian.library_paths(self.packages))
+
+    @property
+    def busybox(self) -> pathlib.Path:
+        """A static busybox."""
+        return next(
+            path for path in (self.packages / "bin/busybox", self.packages / "usr/bin/busybox") if path.exists()
+        )
+
+
+def folder() -> pathlib.Path:
+    """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
+    digest = hashlib.sha256(repr(sorted(PROGRAMS.items())).encode())
+    for path in sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")]):
+        digest.update(path.read_bytes())
+    return binaries.cache() / f"node-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+
+
+def package_root() -> pathlib.Path:
+    """Return the cache folder of these packages as this release of Debian, or of its like, has them."""
+    release = pathlib.Path("/etc/os-release").read_bytes()
+    key = hashlib.sha256(repr(PACKAGES).encode() + release).hexdigest()[:16]
+    return binaries.cache() / f"node-packages-{platform.machine()}-{key}"
+
+
+def locate() -> Builds:
+    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    ready = Builds(folder(), package_root() / "root")
+    required = [*(ready.programs / name for name in PROGRAMS), ready.crds, ready.packages / "complete"]
+    for path in required:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/node/build.py")
+    return ready
+
+
+def fetch_packages() -> None:
+    """Fetch the Debian packages unless they are there. Raises debian.UnavailableError."""
+    with binaries.alone(package_root()):
+        debian.unpack(package_root() / "root", PACKAGES)
+
+
+def build() -> Builds:
+    """Build what is missing, with a line of progress for each program. Raises subprocess.CalledProcessError."""
+    target = folder()
+    with binaries.alone(target):
+        for number, name in enumerate(PROGRAMS, 1):
+            binaries.tell(f"[{number}/{len(PROGRAMS)}] {name}: {_build_program(name, target)}")
+        _copy_crds(target)
+    return locate()
+
+
+def _build_program(name: str, target: pathlib.Path) -> str:
+    output = target / name
+    if output.exists():
+        return "there"
+    output.parent.mkdir(exist_ok=True)
+    started = time.monotonic()
+    binaries.compile_program(binaries.toolchain(), PROGRAMS[name], FOLDER, output)
+    return f"built in {time.monotonic() - started:.0f} s"
+
+
+def _copy_crds(target: pathlib.Path) -> None:
+    if not (target / "crds").is_dir():
+        module = binaries.module_folder(binaries.toolchain(), _WHEREABOUTS, FOLDER)
+        binaries.copy_manifests(module / "doc/crds", target / "crds", "whereabouts.cni.cncf.io_*.yaml")

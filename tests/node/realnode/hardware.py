@@ -1,0 +1,86 @@
+"""What a node's hardware would show: devices, a sysfs of RDMA devices, and NUMA nodes. Standard library only.
+
+Devices are copies of /dev/null: they can be opened and counted, and carry no traffic.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from realnode import layout, roots
+
+GPUS = 8
+SYSFS = pathlib.Path("/run/railwright-sysfs")  # `class` below it is what a container gets as /sys/class
+_NULL = (1, 3)
+
+
+def list_resources() -> list[dict[str, Any]]:
+    """Return the device plugin's resources: a shared RDMA device per rail, as k8s-rdma-shared-dev-plugin has them."""
+    rails = [
+        {"name": f"nvidia.com/{layout.name_device(rail)}", "devices": [_rdma(rail, index) for index in range(16)]}
+        for rail in range(layout.RAILS)
+    ]
+    devices = [
+        {"id": f"GPU-{index}", "numa": 0, "nodes": _nodes(f"nvidia{index}", "nvidiactl")} for index in range(GPUS)
+    ]
+    return [*rails, {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}]
+
+
+def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the device plugin's file; it reads a file that it finds changed."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(list(resources) or list_resources()))
+    temporary.replace(path)
+
+
+def _rdma(rail: int, index: int) -> dict[str, Any]:
+    paths = (f"infiniband/uverbs{rail}", f"infiniband/umad{rail}", "infiniband/rdma_cm")
+    mounts = [{"host": str(SYSFS / "class"), "container": "/sys/class"}] if rail == 0 else []
+    return {"id": f"{rail}-{index}", "numa": 0, "nodes": _nodes(*paths), "mounts": mounts}
+
+
+def _nodes(*names: str) -> list[dict[str, str]]:
+    return [{"host": f"/dev/{name}", "container": f"/dev/{name}", "permissions": "rw"} for name in names]
+
+
+def make_devices() -> None:
+    """Make the device files of all GPUs and rails."""
+    names = [f"nvidia{index}" for index in range(GPUS)] + ["nvidiactl", "infiniband/rdma_cm"]
+    names += [f"infiniband/{kind}{rail}" for kind in ("uverbs", "umad") for rail in range(layout.RAILS)]
+    for name in names:
+        roots.make_device(pathlib.Path("/dev") / name, *_NULL)
+
+
+def make_sysfs() -> None:
+    """Make the sysfs of the RDMA devices. GIDs are written by the CNI plugin `gids`, as the kernel would."""
+    classes = SYSFS / "class"
+    classes.mkdir(parents=True)
+    (classes / "net").symlink_to("../devices/virtual/net")  # the container's own interfaces
+    for rail in range(layout.RAILS):
+        device = classes / "infiniband" / layout.name_device(rail)
+        port = device / "ports/1"
+        for name in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+            (port / name).mkdir(parents=True)
+        (device / "device/infiniband_verbs" / f"uverbs{rail}").mkdir(parents=True)
+        for name, value in (("link_layer", "Ethernet"), ("state", "4: ACTIVE"), ("rate", "100 Gb/sec (4X EDR)")):
+            (port / name).write_text(f"{value}\n")
+        verbs = classes / "infiniband_verbs" / f"uverbs{rail}"
+        verbs.mkdir(parents=True)
+        (verbs / "ibdev").write_text(f"{device.name}\n")
+
+
+def make_numa_nodes(count: int) -> None:
+    """Have cadvisor, and so kubelet's topology manager, see `count` NUMA nodes with a CPU each."""
+    folder = pathlib.Path("/run/railwright-numa")
+    folder.mkdir()
+    for index in range(count):
+        node = folder / f"node{index}"
+        (node / "hugepages").mkdir(parents=True)
+        (node / f"cpu{index}").symlink_to(f"../../cpu/cpu{index}")
+        (node / "cpulist").write_text(f"{index}\n")
+        (node / "meminfo").write_text(f"Node {index} MemTotal: {8 << 20} kB\n")
+        (node / "distance").write_text(" ".join("10" if other == index else "21" for other in range(count)) + "\n")
+    for name in ("online", "possible"):
+        (folder / name).write_text(f"0-{count - 1}\n")
+    roots.mount("--bind", folder, "/sys/devices/system/node")

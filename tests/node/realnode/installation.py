@@ -1,0 +1,81 @@
+"""railwright installed on a site as a user installs it: the chart with its default values, and our image."""
+
+import asyncio
+import json
+import pathlib
+import sys
+from typing import Any
+
+from plane import releases, waiting
+
+from realnode import images, site
+
+NAMESPACE = releases.NAMESPACE
+DEPLOYMENTS = ("railwright-certs", "railwright-extender", "railwright-webhook")
+_PART = "app.kubernetes.io/part-of=railwright"
+
+
+class Installation:
+    """One installation on a site."""
+
+    def __init__(self, running: site.Site, image: images.Image, home: pathlib.Path) -> None:
+        self.site, self.image = running, image
+        self.plane = running.plane
+        self.helm = releases.Helm(home, running.plane.kubeconfig, enter=running.plane.enter)
+        repository, _, tag = image.name.rpartition(":")
+        self.helm.options = (f"--set=image.repository={repository},image.tag={tag}",)
+
+    async def install(self, policy: str) -> None:
+        """Install the chart and the policy; returns when every Deployment is available."""
+        await self.site.load(self.image)
+        await self.helm.install("--create-namespace")
+        await self.set_policy(policy)
+        await self.wait_available()
+
+    async def set_policy(self, text: str) -> None:
+        """Create or replace the policy, as `kubectl apply` does."""
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "railwright-policy", "namespace": NAMESPACE},
+            "data": {"policy.yaml": text},
+        }
+        await self.plane.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
+
+    async def wait_available(self, *, seconds: float = 150) -> None:
+        """Wait until every replica of the newest template is available and no other is left."""
+
+        async def is_available() -> bool:
+            for name in DEPLOYMENTS:
+                deployment = await self.plane.api.get("apps/v1/Deployment", name, NAMESPACE)
+                status, replicas = deployment["status"], deployment["spec"]["replicas"]
+                counts = [status.get(key, 0) for key in ("availableReplicas", "updatedReplicas", "replicas")]
+                assert counts == [replicas] * 3, f"{name}: {status}"
+                assert status["observedGeneration"] == deployment["metadata"]["generation"]
+            return True
+
+        await waiting.wait(is_available, seconds=seconds, describe=self._explain)
+
+    async def list_pods(self, component: str = "") -> list[dict[str, Any]]:
+        """Return the pods of a component, or of all, that are not being deleted."""
+        selector = f"{_PART},app.kubernetes.io/component={component}" if component else _PART
+        pods = await self.plane.api.list("Pod", NAMESPACE, labels=selector)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    async def check(self, *options: str) -> dict[str, Any]:
+        """Run `railwright check` as an administrator and return its report."""
+        command = (sys.executable, "-m", "railwright.cli", "check", f"--kubeconfig={self.plane.kubeconfig}")
+        process = await asyncio.create_subprocess_exec(
+            *(*self.plane.enter, *command, "--output=json", *options),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode in (0, 1), errors.decode()
+        report: dict[str, Any] = json.loads(output)
+        return report
+
+    async def _explain(self) -> str:
+        pods = await self.plane.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
+        events = await self.plane.kubectl("get", "events", f"--namespace={NAMESPACE}", "--sort-by=.lastTimestamp")
+        return f"all Deployments of {NAMESPACE} to be available\n{pods}\n{events}"

@@ -1,0 +1,34 @@
+"""Holds a site's network namespace and cleans up after its end: `python -m realnode.keeper FOLDER CGROUP...`.
+
+It is started in the namespace and reads standard input until that is closed, by the test run or by its death. Then it
+waits until no process is left in the cgroups, removes them, and removes the folder: after an orderly end, which the
+word `ended` announces, only the nodes' part of it. Standard library only.
+"""
+
+import pathlib
+import shutil
+import signal
+import sys
+import time
+
+from realnode import cgroups
+
+NODES = "nodes"  # folder of what is large
+_SECONDS = 20  # processes of a node are killed by the kernel at once; on a busy machine that takes a while
+
+
+def main() -> None:
+    """Wait for the end of the run, then remove what is left of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    folder, *names = sys.argv[1:]
+    print("ready", flush=True)
+    is_orderly = b"ended" in sys.stdin.buffer.read()
+    deadline = time.monotonic() + _SECONDS
+    while names and time.monotonic() < deadline:
+        names = [name for name in names if not cgroups.remove(name)]
+        time.sleep(0.05)
+    shutil.rmtree(pathlib.Path(folder) / NODES if is_orderly else folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The names and addresses of a site, and what a node is started with.
+
+Standard library only: the first process of a node reads it.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+GATEWAY = "10.90.0.1"  # the site's own address: API server and DNS
+KUBERNETES_SERVICE, DNS_SERVICE = "10.0.0.1", "10.0.0.10"
+BRIDGE = "lan"
+RAILS = 4
+NODES = ("node-a", "node-b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node: its number counts from 1; `folder` and `cgroup` belong to it alone."""
+
+    name: str
+    number: int
+    folder: str  # on a real disk: containerd's and kubelet's files
+    logs: str
+    cgroup: str  # its name below each hierarchy
+    credentials: str  # folder of kubeconfigs and the CA
+    programs: str
+    debian: str
+    binds: tuple[str, ...]  # folders of the machine that keep their path in the node
+    libraries: str  # LD_LIBRARY_PATH of Debian's programs
+    numa_nodes: int = 1
+    topology_policy: str = "none"
+    topology_scope: str = "container"
+
+    @property
+    def address(self) -> str:
+        """Address of eth0."""
+        return f"10.90.0.{10 + self.number}"
+
+    @property
+    def pods(self) -> str:
+        """Network of the node's pods."""
+        return f"10.244.{self.number}.0/24"
+
+    @property
+    def device_file(self) -> pathlib.Path:
+        """File with the devices that the device plugin offers; read again when it changes."""
+        return pathlib.Path(self.folder) / "devices.json"
+
+    def write(self, path: pathlib.Path) -> None:
+        """Write this for the first process of the node."""
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+
+def read_node(path: pathlib.Path) -> Node:
+    """Read what `Node.write` wrote."""
+    document: dict[str, Any] = json.loads(path.read_text())
+    return Node(**{**document, "binds": tuple(document["binds"])})
+
+
+def name_interface(rail: int) -> str:
+    """Return the name of a rail's interface on every node: 360 Smart Cloud's lan2 to lan5."""
+    return f"lan{rail + 2}"
+
+
+def name_device(rail: int) -> str:
+    """Return the name of a rail's RDMA device."""
+    return f"mlx5_{rail}"

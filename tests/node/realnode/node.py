@@ -1,0 +1,94 @@
+"""A node, seen from outside: started, entered, given images, and killed."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from plane import processes, waiting
+
+from realnode import hardware, images, layout, network, services
+
+_NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+_PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Node:
+    """A running node. It ends with the process that started it, whatever ends that."""
+
+    def __init__(self, settings: layout.Node, cables: network.Network) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.logs = pathlib.Path(settings.logs)
+        self._cables = cables
+        self._process: processes.Process | None = None
+        self._pid = 0  # of the node's first process
+
+    async def start(self) -> None:
+        """Start it and plug it in; returns before kubelet is ready."""
+        inside = [sys.executable, "-m", "realnode.inside", str(self._write_files())]
+        command = [*self._cables.enter, "unshare", *_NAMESPACES, *inside]
+        process = processes.Process("node", command, logs=self.logs)
+        self._process = process.start({"PYTHONPATH": str(_PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"})
+        self._pid = await waiting.wait(self._find_first, describe=lambda: f"{self.name} to start:\n{process.tail()}")
+        self._cables.plug(self.settings, self._pid)
+
+    def _write_files(self) -> pathlib.Path:
+        folder = pathlib.Path(self.settings.folder)
+        folder.mkdir(parents=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        hardware.write_resources(self.settings.device_file)
+        self.settings.write(folder / "node.json")
+        return folder / "node.json"
+
+    def _find_first(self) -> int:
+        assert self._process is not None
+        self._process.assert_running()
+        pid = self._process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        # only a child of `unshare` in a namespace of its own: before that, the process is nsenter or the tether
+        if (
+            not children
+            or pathlib.Path(f"/proc/{children[0]}/ns/net").readlink() == pathlib.Path(self._cables.path).readlink()
+        ):
+            return 0
+        return int(children[0])
+
+    async def run(self, *command: str, seconds: float = 120) -> str:
+        """Run a program of the machine or of Debian in the node; returns its output."""
+        process = await asyncio.create_subprocess_exec(
+            *("nsenter", f"--target={self._pid}", "--all", "--", *command),
+            env={**os.environ, **services.environment(self.settings.debian, self.settings.libraries)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), seconds)
+        text = output.decode(errors="replace")
+        assert process.returncode == 0, f"{' '.join(command)} on {self.name}: exit {process.returncode}\n{text}"
+        return text
+
+    async def load(self, image: images.Image) -> None:
+        """Give the node an image, as a pull would."""
+
+        async def serves() -> bool:
+            return "Server" in await self.run("ctr", "version")
+
+        await waiting.wait(serves, describe=f"containerd of {self.name}")
+        await self.run("ctr", "--namespace=k8s.io", "images", "import", "--no-unpack", str(image.archive))
+        listed = await self.run("ctr", "--namespace=k8s.io", "images", "list", "-q")
+        assert image.name in listed.split(), f"{image.name} is not among the images of {self.name}: {listed}"
+
+    async def signal(self, program: str, number: signal.Signals) -> None:
+        """Send a signal to a program of the node by its name; the node starts it again when it ends."""
+        await self.run("pkill", f"-{number.name.removeprefix('SIG')}", "-x", program)
+
+    async def kill(self) -> None:
+        """End the node at once, as a power cut would."""
+        if self._process is not None:
+            await self._process.kill()  # unshare takes the node's first process with it, and that everything
+
+    def offer(self, resources: list[dict[str, object]]) -> None:
+        """Change what the device plugin offers."""
+        hardware.write_resources(self.settings.device_file, resources)

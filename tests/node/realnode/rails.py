@@ -1,0 +1,42 @@
+"""The rails of 360 Smart Cloud on a site: macvlan networks with addresses by whereabouts, where its job runs."""
+
+import json
+from typing import Any
+
+from plane import plane, releases
+
+from realnode import hardware, layout
+
+EXAMPLE = releases.ROOT / "manifests" / "examples" / "360-roce"
+NAMESPACE = "prod"
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+
+
+async def install(running: plane.Plane) -> None:
+    """Create the namespace and its networks, unless they are there, and label every node with its switches."""
+    for name in layout.NODES:
+        await running.api.patch("Node", name, {"metadata": {"labels": {LEAF: "leaf-0", SPINE: "spine-0"}}})
+    if await running.api.get_or_none("Namespace", NAMESPACE) is None:
+        await running.make_namespace(NAMESPACE)
+        for rail in range(layout.RAILS):
+            await running.api.create(describe_network(rail, str(running.certificates.folder)))
+
+
+def describe_network(rail: int, credentials: str) -> dict[str, Any]:
+    """Return the NetworkAttachmentDefinition of a rail; `credentials` is the folder of whereabouts' kubeconfig."""
+    name = f"rdma-net-ipam-{layout.name_interface(rail)}"
+    kubeconfig = {"kubeconfig": f"{credentials}/whereabouts.kubeconfig"}
+    macvlan = {
+        "type": "macvlan",
+        "master": layout.name_interface(rail),
+        "mode": "bridge",
+        "mtu": 9000,
+        "ipam": {"type": "whereabouts", "range": f"192.168.{rail + 2}.0/24", "kubernetes": kubeconfig},
+    }
+    gids = {"type": "gids", "port": str(hardware.SYSFS / f"class/infiniband/{layout.name_device(rail)}/ports/1")}
+    return {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"config": json.dumps({"cniVersion": "0.3.1", "name": name, "plugins": [macvlan, gids]})},
+    }

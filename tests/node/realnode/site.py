@@ -1,0 +1,120 @@
+"""A site: a control plane and two real nodes in namespaces that no packet leaves.
+
+Owns their start and end. Whatever ends the process that runs it, also SIGKILL, ends the site and leaves nothing.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from plane import binaries, waiting
+
+from realnode import builds, controls, images, keeper, layout, network, node
+
+_READY_SECONDS = 120
+
+
+class Site:
+    """A running site. Made by `run`."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.logs = logs_in(folder)
+        self.ready = builds.locate()
+        self._cgroups = {name: f"railwright-{os.getpid()}-{name}" for name in layout.NODES}
+        self.network = network.Network(folder, tuple(self._cgroups.values()))
+        self.plane = controls.Controls(binaries.locate(), folder / "plane", self.network)
+        self.plane.write_credentials()
+        self.nodes = {name: node.Node(self._describe(name), self.network) for name in layout.NODES}
+        self._loaded: set[str] = set()
+
+    async def start(self) -> None:
+        """Start everything; returns when both nodes are ready with all devices."""
+        await asyncio.gather(self.plane.start(), self.start_nodes())
+        await self.plane.install_networks(self.ready)
+        await waiting.wait(self._are_ready, seconds=_READY_SECONDS, describe=self._explain)
+
+    async def start_nodes(self) -> None:
+        """Start the nodes and give them the images of the smallest pods; kubelet waits for the API server."""
+        folder = self.folder / keeper.NODES
+        folder.mkdir()
+        basic = (
+            images.make_pause(self.ready.programs / "pause", folder / "pause.tar"),
+            images.make_busybox(self.ready.busybox, folder / "busybox.tar"),
+        )
+        await asyncio.gather(*(each.start() for each in self.nodes.values()))
+        await asyncio.gather(*(self.load(image) for image in basic))
+
+    async def stop(self) -> None:
+        """End everything: nodes first. Logs stay."""
+        await asyncio.gather(*(each.kill() for each in self.nodes.values()))
+        if hasattr(self.plane, "session"):
+            await self.plane.stop()
+        await self.network.close()
+
+    async def load(self, image: images.Image) -> None:
+        """Give an image to all nodes, once."""
+        if image.name not in self._loaded:
+            self._loaded.add(image.name)
+            await asyncio.gather(*(each.load(image) for each in self.nodes.values()))
+
+    async def execute(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
+        """Run a command in a container, as `kubectl exec` does."""
+        options = [f"--container={container}"] if container else []
+        return await self.plane.kubectl("exec", f"--namespace={namespace}", *options, pod, "--", *command)
+
+    def _describe(self, name: str) -> layout.Node:
+        number = layout.NODES.index(name) + 1
+        binds = (str(self.folder), str(binaries.cache()))
+        return layout.Node(
+            name=name,
+            number=number,
+            folder=str(self.folder / keeper.NODES / name),
+            logs=str(self.logs / name),
+            cgroup=self._cgroups[name],
+            credentials=str(self.plane.certificates.folder),
+            programs=str(self.ready.programs),
+            debian=str(self.ready.packages),
+            binds=binds,
+            libraries=self.ready.libraries,
+        )
+
+    async def _are_ready(self) -> bool:
+        nodes = await self.plane.api.list("Node")
+        for each in nodes:
+            conditions = {entry["type"]: entry["status"] for entry in each["status"].get("conditions", [])}
+            assert conditions.get("Ready") == "True", f"{each['metadata']['name']}: {conditions}"
+            assert _count_devices(each["status"].get("allocatable", {})) == layout.RAILS + 1, each["status"]
+        return len(nodes) == len(self.nodes)
+
+    def _explain(self) -> str:
+        logs = [self.logs / name / f"{program}.log" for name in self.nodes for program in ("node", "kubelet")]
+        tails = [f"{path}:\n{_tail(path)}" for path in logs if path.exists()]
+        return "both nodes to be ready with all devices\n" + "\n".join(tails)
+
+
+def _count_devices(allocatable: Mapping[str, Any]) -> int:
+    return sum(name.startswith("nvidia.com/") and int(amount) > 0 for name, amount in allocatable.items())
+
+
+def _tail(path: pathlib.Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def logs_in(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of all logs of a site in `folder`."""
+    return folder / "plane" / "logs"
+
+
+@contextlib.asynccontextmanager
+async def run(folder: pathlib.Path) -> AsyncIterator[Site]:
+    """Run a site in `folder` for the length of a `with` block."""
+    site = Site(folder)
+    try:
+        await site.start()
+        yield site
+    finally:
+        await site.stop()

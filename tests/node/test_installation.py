@@ -1,0 +1,64 @@
+"""railwright as it ships: the image of the Containerfile, installed by the chart with default values, on real nodes."""
+
+import re
+
+from plane import load, waiting
+from realnode import installation, layout
+
+RESOURCE = "nvidia.com/mlx5_0"
+
+
+async def test_every_pod_runs_on_a_node_of_its_own_without_a_restart(installed):
+    for component in ("certs", "extender", "webhook"):
+        pods = await installed.list_pods(component)
+        assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES), component
+        for pod in pods:
+            (status,) = pod["status"]["containerStatuses"]
+            assert status["restartCount"] == 0, pod["metadata"]["name"]
+
+
+async def test_every_container_runs_as_65532_on_a_root_that_cannot_be_written(installed):
+    code = (
+        "import os\n"
+        "status = dict(line.split(':', 1) for line in open('/proc/1/status').read().splitlines())\n"
+        "print(status['Uid'].split(), status['Gid'].split(), status['CapEff'].strip(), status['CapBnd'].strip())\n"
+        "print(status['NoNewPrivs'].strip(), status['Seccomp'].strip())\n"
+        "for folder in ('/', '/tmp', '/railwright', '/run'):\n"
+        "    try: open(folder + '/x', 'w')\n"
+        "    except OSError as error: print(folder, error.errno)\n"
+    )
+    for pod in await installed.list_pods():
+        name = pod["metadata"]["name"]
+        output = await installed.site.execute(installation.NAMESPACE, name, "python", "-c", code)
+        lines = output.splitlines()
+        assert lines[0] == f"{['65532'] * 4} {['65532'] * 4} {'0' * 16} {'0' * 16}", name
+        assert lines[1] == "1 2", f"{name}: no new privileges, seccomp filter"
+        assert lines[2:] == ["/ 30", "/tmp 30", "/railwright 30", "/run 30"], f"{name}: errno 30 is EROFS"
+
+
+async def test_railwright_check_finds_no_failure(installed):
+    report = await installed.check("--wait=30")
+    failures = [(check["check"], check["detail"]) for check in report["checks"] if check["state"] == "fail"]
+    assert failures == []
+    assert sum(check["state"] == "ok" for check in report["checks"]) > 20
+
+
+async def test_helm_test_passes(installed):
+    output = await installed.helm("test", "railwright", "--logs")
+    assert re.search(r"Phase:\s+Succeeded", output), output
+
+
+async def test_a_restart_of_the_webhook_refuses_no_pod_and_misses_none(installed, pod_namespace):
+    before = {pod["metadata"]["uid"] for pod in await installed.list_pods("webhook")}
+    async with load.Load(installed.plane.api, pod_namespace, per_second=20, fabric="roce", resource=RESOURCE) as stream:
+        await waiting.wait(lambda: stream.created > 20, describe="the first pods")
+        await installed.plane.kubectl(
+            "rollout", "restart", "deployment/railwright-webhook", f"--namespace={installation.NAMESPACE}"
+        )
+        await installed.wait_available()
+        created = stream.created
+        await waiting.wait(lambda: stream.created > created + 20, describe="pods after the restart")
+    after = {pod["metadata"]["uid"] for pod in await installed.list_pods("webhook")}
+    assert len(after) == 2
+    assert not before & after
+    assert (stream.failures, stream.lost, stream.uninjected) == ([], 0, 0)

@@ -1,0 +1,107 @@
+"""360 Smart Cloud's job on real nodes: its users' manifest with one label, carried out by Volcano.
+
+Looks from inside each container: interfaces, addresses, devices, limits, and NCCL's variables as the rank has them.
+"""
+
+import copy
+import json
+import re
+
+import pytest
+import pytest_asyncio
+import yaml
+from plane import jobs
+from realnode import images, layout, rails
+
+PODS = ("rdma-test-master-0", "rdma-test-master-1")
+NETWORKS = [f"net{rail + 1}" for rail in range(layout.RAILS)]
+
+
+def describe_job() -> dict:
+    """Return the example's job with a rank for each node, and an image that is there."""
+    job: dict = copy.deepcopy(yaml.safe_load((rails.EXAMPLE / "job.yaml").read_text()))
+    (task,) = job["spec"]["tasks"]
+    task |= {"replicas": 2, "minAvailable": 2}
+    job["spec"]["minAvailable"] = 2
+    task["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
+    (container,) = task["template"]["spec"]["containers"]
+    container |= {"image": images.BUSYBOX}
+    task["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    return job
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def ranks(installed, real_site):
+    """The pods of the job, running."""
+    await real_site.plane.call_extender()
+    await real_site.plane.api.create(describe_job())
+    pods = await jobs.pods(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
+    yield {pod["metadata"]["name"]: pod for pod in pods}
+    await real_site.plane.api.delete("batch.volcano.sh/v1alpha1/Job", "rdma-test", rails.NAMESPACE)
+
+
+@pytest.fixture
+def look(real_site):
+    """Return the output of a command in a rank."""
+
+    async def execute(pod: str, *command: str) -> str:
+        return await real_site.execute(rails.NAMESPACE, pod, *command)
+
+    return execute
+
+
+async def test_each_node_has_a_rank_and_the_extender_chose_it(ranks):
+    assert {pod["spec"]["nodeName"] for pod in ranks.values()} == set(layout.NODES)
+    for pod in ranks.values():
+        placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
+        assert placement["node"] == pod["spec"]["nodeName"]
+
+
+@pytest.mark.parametrize("pod", PODS)
+async def test_interfaces_come_in_rail_order_with_an_address_of_their_rail(ranks, look, pod):
+    lines = (await look(pod, "ip", "-o", "-4", "addr")).splitlines()
+    addresses = dict(re.findall(r"^\d+: (\S+)\s+inet (\S+)", "\n".join(lines), re.MULTILINE))
+    assert list(addresses) == ["lo", "eth0", *NETWORKS]
+    for rail, name in enumerate(NETWORKS):
+        assert re.fullmatch(rf"192\.168\.{rail + 2}\.\d+/24", addresses[name]), addresses
+        link = await look(pod, "ip", "-o", "link", "show", name)
+        assert " mtu 9000 " in link, link
+
+
+@pytest.mark.parametrize("pod", PODS)
+async def test_container_has_the_devices_of_its_rails_and_gpus_and_no_others(ranks, look, pod):
+    names = set((await look(pod, "ls", "/dev")).split())
+    assert {name for name in names if name.startswith("nvidia")} == {"nvidiactl", *(f"nvidia{n}" for n in range(8))}
+    verbs = {f"{kind}{rail}" for kind in ("umad", "uverbs") for rail in range(layout.RAILS)}
+    assert set((await look(pod, "ls", "/dev/infiniband")).split()) == {"rdma_cm", *verbs}
+
+
+@pytest.mark.parametrize("pod", PODS)
+async def test_shared_memory_has_the_size_of_the_policy_and_memory_may_be_locked(ranks, look, pod):
+    mounts = await look(pod, "cat", "/proc/mounts")
+    (options,) = re.findall(r"^tmpfs /dev/shm tmpfs (\S+)", mounts, re.MULTILINE)
+    assert f"size={64 << 20}k" in options.split(","), options
+    status = await look(pod, "cat", "/proc/1/status")
+    effective = int(re.findall(r"^CapEff:\s+(\S+)", status, re.MULTILINE)[0], 16)
+    assert effective & 1 << 14, "CAP_IPC_LOCK, capability 14, stands above the limit of locked memory"
+
+
+@pytest.mark.parametrize("pod", PODS)
+async def test_rank_has_the_derived_variables_of_nccl(ranks, look, pod):
+    environment = await look(pod, "cat", "/proc/1/environ")
+    variables = dict(entry.split("=", 1) for entry in environment.split("\0") if "=" in entry)
+    assert {name: value for name, value in variables.items() if name.startswith("NCCL_")} == {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_IB_ADDR_RANGE": "192.168.0.0/16",
+    }
+    rank = PODS.index(pod)
+    assert (variables["RANK"], variables["WORLD_SIZE"], variables["MASTER_PORT"]) == (str(rank), "2", "23456")
+
+
+@pytest.mark.parametrize("rail", range(layout.RAILS))
+async def test_a_jumbo_packet_passes_between_the_nodes_on_each_rail(ranks, look, rail):
+    first, second = PODS
+    output = await look(second, "ip", "-o", "-4", "addr", "show", NETWORKS[rail])
+    (address,) = re.findall(r"inet ([\d.]+)/", output)
+    command = ("ping", "-c3", "-i0.2", "-W2", "-s8900", "-I", NETWORKS[rail], address)
+    assert "3 packets received, 0% packet loss" in await look(first, *command)

@@ -1,0 +1,110 @@
+"""The site itself: real nodes whose pods start, no way out, and nothing left when the run is killed."""
+
+import asyncio
+import os
+import pathlib
+import subprocess
+import sys
+
+from plane import waiting
+from realnode import layout, pods
+
+
+async def test_both_nodes_offer_their_rails_and_gpus(real_site):
+    nodes = await real_site.plane.api.list("Node")
+    assert [node["metadata"]["name"] for node in nodes] == list(layout.NODES)
+    for node in nodes:
+        allocatable = node["status"]["allocatable"]
+        offered = {name: amount for name, amount in allocatable.items() if name.startswith("nvidia.com/")}
+        assert offered == {"nvidia.com/gpu": "8"} | {f"nvidia.com/mlx5_{rail}": "16" for rail in range(layout.RAILS)}
+
+
+async def test_pods_of_two_nodes_reach_each_other_and_nobody_else(real_site, pod_namespace):
+    addresses = {}
+    for node in layout.NODES:
+        pod = pods.describe(f"on-{node}", node=node)
+        await real_site.plane.api.create(pod, namespace=pod_namespace)
+    for node in layout.NODES:
+        ready = await pods.wait_ready(real_site.plane.api, pod_namespace, f"on-{node}")
+        addresses[node] = ready["status"]["podIP"]
+    for node, other in (layout.NODES, reversed(layout.NODES)):
+        output = await real_site.execute(pod_namespace, f"on-{node}", "ping", "-c1", "-W5", addresses[other])
+        assert "0% packet loss" in output
+        outside = real_site.execute(pod_namespace, f"on-{node}", "ping", "-c1", "-W1", "192.0.2.1")
+        assert "100% packet loss" in await _failure(outside)
+
+
+async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
+    links = real_site.network.run_ip("-o", "link").splitlines()
+    names = {line.split(": ")[1].split("@")[0] for line in links}
+    bridges = {layout.BRIDGE, *(f"rail{rail}" for rail in range(layout.RAILS))}
+    assert names == {"lo", *bridges, *(f"{bridge}-{number}" for bridge in bridges for number in (1, 2))}
+    assert "default" not in real_site.network.run_ip("route")
+
+
+def test_a_killed_run_leaves_no_process_mount_namespace_cgroup_or_file(capable_machine, scratch_folder):
+    code = "import sys; from realnode import hold; hold.main(sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(scratch_folder)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "started\n"
+        mine = f"railwright-{run.pid}-"
+        assert _list_processes(mine), "the site's nodes have processes in their cgroups"
+        assert _list_cgroups(mine)
+        started = set(_list_namespaces())
+        run.kill()
+
+    async def nothing_left():
+        assert not _list_processes(mine)
+        assert not _list_cgroups(mine)
+        assert not scratch_folder.exists()
+        assert not _list_mounts(str(scratch_folder))
+        assert len(started - set(_list_namespaces())) >= 3, "namespaces of the site and of both nodes"
+        return True
+
+    asyncio.run(waiting.wait(nothing_left, describe="everything of the killed run to be gone"))
+
+
+def _list_cgroups(name: str) -> list[str]:
+    return [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/{name}*")]
+
+
+def _list_processes(name: str) -> list[str]:
+    """Return the processes whose cgroup, or command line, names the run."""
+    matches = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            text = (process / "cgroup").read_text() + (process / "cmdline").read_text()
+        except OSError:
+            continue  # it ended
+        if name in text:
+            matches.append(text)
+    return matches
+
+
+def _list_mounts(folder: str) -> list[str]:
+    matches = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            matches += [line for line in (process / "mountinfo").read_text().splitlines() if folder in line]
+        except OSError:
+            continue
+    return matches
+
+
+def _list_namespaces() -> list[str]:
+    links = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            links.append(str((process / "ns/net").readlink()))
+        except OSError:
+            continue
+    return links
+
+
+async def _failure(action) -> str:
+    try:
+        return await action
+    except AssertionError as error:
+        return str(error)

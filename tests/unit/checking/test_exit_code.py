@@ -1,0 +1,33 @@
+"""The exit code of `railwright check`, by its results."""
+
+import pytest
+
+from railwright.cli.checking import model
+from railwright.cli.commands import check
+
+OK, WARNED, FAILED, UNREAD = (
+    model.Result("group", "row", "a row", "", state, "detail", "", "", unread=unread)
+    for state, unread in (
+        (model.State.OK, False),
+        (model.State.WARN, False),
+        (model.State.FAIL, False),
+        (model.State.SKIP, True),
+    )
+)
+UNREACHABLE = model.Result("group", "row", "a row", "", model.State.FAIL, "detail", "", "", unread=True)
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "code"),
+    [
+        ([OK, WARNED], {}, 0),
+        ([OK, WARNED], {"strict": True}, 1),
+        ([OK, FAILED, UNREAD], {}, 1),
+        ([OK, UNREAD], {}, 2),
+        ([OK, UNREAD], {"allow_unread": True}, 0),
+        ([OK, FAILED, UNREAD], {"allow_unread": True}, 1),
+        ([UNREACHABLE], {"allow_unread": True}, 2),
+    ],
+)
+def test_exit_code_tells_failures_from_what_could_not_be_read(results, options, code):
+    assert check._get_exit_code(results, **{"strict": False} | options) == code
