@@ -5,16 +5,13 @@ A function from the existing certificates to the required ones; storage is the c
 
 import dataclasses
 import datetime as dt
-import functools
 from collections.abc import Mapping, Sequence
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 
-from certs import issue
+from certs import issue, trust
 
-AUTHORITY = "ca"
+CA = "ca"  # name of the CA among the certificates
 # a certificate is renewed in the last third of its validity period, as kubelet and cert-manager do
 RENEW_BEFORE = 1 / 3
 # minimum validity period: another issuer's certificate may be shorter than our back-dating
@@ -22,7 +19,7 @@ _MIN_VALIDITY = dt.timedelta(seconds=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class CertificateSpec:
     """A serving or client certificate to issue: the name it is stored under, and its contents."""
 
     name: str
@@ -32,7 +29,7 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class IssuedPair:
     """A certificate and key of the installation. `reused` is True if they existed and stay unchanged."""
 
     pair: issue.Pair
@@ -46,89 +43,82 @@ class Held:
 
 def assemble(
     existing: Mapping[str, issue.Pair],
-    wanted: Sequence[Wanted],
+    specs: Sequence[CertificateSpec],
     *,
     now: dt.datetime,
-    authority_lifetime: dt.timedelta,
-    leaf_lifetime: dt.timedelta,
-) -> dict[str, Held]:
-    """Return the CA (key `ca`) and every certificate in `wanted`.
+    ca_lifetime: dt.timedelta,
+    certificate_lifetime: dt.timedelta,
+) -> dict[str, IssuedPair]:
+    """Return the CA (key `ca`) and the certificate of each spec.
 
     A valid CA is kept, because clients trust it. A certificate is kept if that CA issued it, its usage and hosts fit,
     and it is not in the last third of its validity period.
     """
-    authority = existing.get(AUTHORITY)
-    reused_ca = authority if authority is not None and is_authority(authority, now=now) else None
-    ca = reused_ca or issue.issue_authority("railwright", now=now, lifetime=authority_lifetime)
-    result = {AUTHORITY: Held(ca, reused=reused_ca is not None)}
-    for spec in wanted:
+    existing_ca = existing.get(CA)
+    reused_ca = existing_ca if existing_ca is not None and is_usable_ca(existing_ca, now=now) else None
+    ca = reused_ca or issue.issue_ca("railwright", now=now, lifetime=ca_lifetime)
+    result = {CA: IssuedPair(ca, reused=reused_ca is not None)}
+    for spec in specs:
         existing_pair = existing.get(spec.name)
-        if existing_pair is not None and serves(existing_pair, spec, authority=ca, now=now):
-            result[spec.name] = Held(existing_pair, reused=True)
+        if existing_pair is not None and satisfies(existing_pair, spec, ca=ca, now=now):
+            result[spec.name] = IssuedPair(existing_pair, reused=True)
             continue
-        new_pair = issue.issue_leaf(
+        new_pair = issue.issue_certificate(
             ca,
             common_name=spec.common_name,
             hosts=spec.hosts,
             usages={spec.usage},
             now=now,
-            lifetime=leaf_lifetime,
+            lifetime=certificate_lifetime,
         )
-        result[spec.name] = Held(new_pair, reused=False)
+        result[spec.name] = IssuedPair(new_pair, reused=False)
     return result
 
 
-def is_authority(pair: issue.Pair, *, now: dt.datetime) -> bool:
+def is_usable_ca(pair: issue.Pair, *, now: dt.datetime) -> bool:
     """True if `pair` can sign now: a valid CA certificate, a matching private key, and a supported key type."""
-    certificate = certificate_of(pair)
-    if certificate is None or not _is_valid_at(certificate, now):
+    certificate = trust.load_certificate(pair)
+    if certificate is None or not trust.is_valid_at(certificate, now):
         return False
-    if not isinstance(certificate.public_key(), issue.PublicSigner):
+    return isinstance(certificate.public_key(), issue.PublicSigner) and trust.is_ca(certificate)
+
+
+def satisfies(pair: issue.Pair, spec: CertificateSpec, *, ca: issue.Pair, now: dt.datetime) -> bool:
+    """True if the existing certificate `pair` still satisfies `spec`."""
+    certificate, ca_certificate = trust.load_certificate(pair), trust.load_certificate(ca)
+    if certificate is None or ca_certificate is None or not trust.is_valid_at(certificate, now):
         return False
     try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return False
-    return constraints.ca
+    covers_hosts = {issue.general_name(host) for host in spec.hosts} <= _find_names(certificate)
+    return (
+        trust.is_signed_by(certificate, ca_certificate)
+        and not is_due(certificate, now)
+        and covers_hosts
+        and issue.USAGE_OIDS[spec.usage] in usages
+    )
 
 
-def serves(pair: issue.Pair, wanted: Wanted, *, authority: issue.Pair, now: dt.datetime) -> bool:
-    """True if the existing certificate `pair` still satisfies `wanted`."""
-    certificate = certificate_of(pair)
-    ca = certificate_of(authority)
-    if certificate is None or ca is None or not _is_valid_at(certificate, now):
-        return False
-    try:
-        certificate.verify_directly_issued_by(ca)
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
-        return False
-    is_fresh = left(certificate, now) > RENEW_BEFORE
-    covers_hosts = {issue.general_name(host) for host in wanted.hosts} <= _find_names(certificate)
-    return is_fresh and covers_hosts and issue.USAGE_OIDS[wanted.usage] in usages
+def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """True if the certificate is to be renewed: in the last third of its validity period, or expired."""
+    return get_remaining_share(certificate, now) <= RENEW_BEFORE
 
 
-def left(certificate: x509.Certificate, now: dt.datetime) -> float:
+def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
+    """Return when the certificate becomes due."""
+    return certificate.not_valid_after_utc - get_validity(certificate) * RENEW_BEFORE
+
+
+def get_remaining_share(certificate: x509.Certificate, now: dt.datetime) -> float:
     """Return the remaining fraction of the validity period: 1 at issue, 0 or less after expiry."""
-    validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
-    return (certificate.not_valid_after_utc - now) / max(validity, _MIN_VALIDITY)
+    return (certificate.not_valid_after_utc - now) / max(get_validity(certificate), _MIN_VALIDITY)
 
 
-@functools.lru_cache(maxsize=32)  # each poll checks the same few pairs
-def certificate_of(pair: issue.Pair) -> x509.Certificate | None:
-    """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
-        key = serialization.load_pem_private_key(pair.key_pem, password=None)
-    except (ValueError, TypeError):
-        return None
-    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    matches = certificate.public_key().public_bytes(*encoding) == key.public_key().public_bytes(*encoding)
-    return certificate if matches else None
-
-
-def _is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+def get_validity(certificate: x509.Certificate) -> dt.timedelta:
+    """Return the validity period, without the time by which certificates are back-dated."""
+    return certificate.not_valid_after_utc - certificate.not_valid_before_utc - issue.BACKDATED
 
 
 def _find_names(certificate: x509.Certificate) -> set[x509.GeneralName]:

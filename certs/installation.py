@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-PUBLISHED, MOVED = "railwright.io/published", "railwright.io/moved"  # annotations of the CA's Secret
+PUBLISHED, ACTIVATED = "railwright.io/published", "railwright.io/activated"  # annotations of the CA's Secret
 _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed-by": "railwright-certs"}
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
@@ -34,16 +34,16 @@ Document = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trust:
-    """One webhook configuration. `found` is False if it does not exist."""
+class BundleUpdate:
+    """One webhook configuration. `exists` is False if it is missing."""
 
     kind: str
-    found: bool
+    exists: bool
     filled: tuple[str, ...] = ()  # webhooks whose caBundle was written
     foreign: tuple[str, ...] = ()  # webhooks in our configuration that call another server; never changed
 
 
-class Look:
+class ClusterState:
     """The state of the cluster at one moment."""
 
     def __init__(
@@ -64,40 +64,40 @@ class Look:
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
     @property
-    def seen(self) -> rotation.Seen:
+    def observed(self) -> rotation.Observed:
         """The state as the input of a rotation."""
         certificates = {}
         for name, secret in self.secrets.items():
-            if name != inventory.AUTHORITY:
+            if name != inventory.CA:
                 data = _read_data(secret)
-                certificates[name] = rotation.Stored(_read_pair(data), data.get("ca.crt", b""))
+                certificates[name] = rotation.StoredCertificate(_read_pair(data), data.get("ca.crt", b""))
         bundles = {
             f"{kind}/{hook['name']}": _decode_base64(hook["clientConfig"].get("caBundle"))
             for kind in self.configurations
-            for _, hook in self.ours(kind)
+            for _, hook in self.list_own_webhooks(kind)
         }
-        return rotation.Seen(_read_keyring(self.secrets.get(inventory.AUTHORITY)), certificates, bundles)
+        return rotation.Observed(_read_keyring(self.secrets.get(inventory.CA)), certificates, bundles)
 
     @property
-    def mark(self) -> tuple[object, ...]:
+    def fingerprint(self) -> tuple[object, ...]:
         """A fingerprint that changes whenever a certificate or a caBundle is written, even with the same content."""
-        versions = [_resource_version(item) for name, item in self.secrets.items() if name != inventory.AUTHORITY]
+        versions = [_resource_version(item) for name, item in self.secrets.items() if name != inventory.CA]
         return (*versions, *(item and item["metadata"].get("generation") for item in self.configurations.values()))
 
-    def ours(self, kind: str) -> list[tuple[int, Document]]:
+    def list_own_webhooks(self, kind: str) -> list[tuple[int, Document]]:
         """Return the webhooks of a configuration that call railwright, with their indexes in the list."""
         hooks = (self.configurations.get(kind) or {}).get("webhooks") or []
         return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook["clientConfig"])]
 
-    def trusts(self, pem: bytes) -> tuple[Trust, ...]:
+    def list_updates(self, pem: bytes) -> tuple[BundleUpdate, ...]:
         """Return the changes that writing `pem` to the configurations would make."""
         changes = []
         for kind, document in self.configurations.items():
-            ours = self.ours(kind)
+            ours = self.list_own_webhooks(kind)
             names = [hook["name"] for hook in (document or {}).get("webhooks") or []]
             foreign = [name for name in names if name not in {hook["name"] for _, hook in ours}]
             filled = [hook["name"] for _, hook in ours if _decode_base64(hook["clientConfig"].get("caBundle")) != pem]
-            changes.append(Trust(kind, document is not None, tuple(filled), tuple(foreign)))
+            changes.append(BundleUpdate(kind, document is not None, tuple(filled), tuple(foreign)))
         return tuple(changes)
 
     def _calls_railwright(self, client_config: Document) -> bool:
@@ -107,45 +107,49 @@ class Look:
         return urllib.parse.urlsplit(client_config.get("url") or "").hostname in self._hosts
 
 
-async def look(client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]) -> Look:
+async def read_state(
+    client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]
+) -> ClusterState:
     """Read the Secrets of `names` (from the inventory) and both configurations. Raises ClusterError."""
     secrets = {name: await _get_or_none(client, _secret_path(namespace, name)) for name in names}
     configurations = {kind: await _get_or_none(client, _configuration_path(kind)) for kind in KINDS}
-    return Look(namespace, secrets, configurations, hosts)
+    return ClusterState(namespace, secrets, configurations, hosts)
 
 
-async def write(client: clients.Client, state: Look, writes: steps.Writes) -> None:
-    """Apply `writes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read."""
-    if writes.keyring is not None:
-        await _write_secret(client, state, inventory.AUTHORITY, _format_keyring(writes.keyring), writes.keyring)
-    if writes.bundle is not None:
-        await fill(client, state, writes.bundle)
-    for name, stored in writes.leaves.items():
+async def write(client: clients.Client, state: ClusterState, changes: steps.Changes) -> None:
+    """Apply `changes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read."""
+    if changes.keyring is not None:
+        await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring), changes.keyring)
+    if changes.bundle is not None:
+        await fill_bundles(client, state, changes.bundle)
+    for name, stored in changes.certificates.items():
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
 
 
-async def write_pairs(client: clients.Client, state: Look, pairs: Mapping[str, issue.Pair]) -> bytes:
+async def write_pairs(client: clients.Client, state: ClusterState, pairs: Mapping[str, issue.Pair]) -> bytes:
     """Write a CA (`ca`) and certificates issued by it; return the CA bundle, which each Secret also contains.
 
     CAs that are already trusted stay in the bundle. The CA is written first. If another process has written in the
     meantime, the API server's 409 is raised and nothing more is written.
     """
-    authority = trust.split(pairs[inventory.AUTHORITY].certificate_pem)
-    trusted = state.seen.keyring.trusted
-    bundle = trust.joined(trusted if set(authority) <= set(trusted) else [*authority, *trusted])
+    ca_certificates = trust.split_bundle(pairs[inventory.CA].certificate_pem)
+    trusted = state.observed.keyring.trusted
+    bundle = trust.join_bundle(trusted if set(ca_certificates) <= set(trusted) else [*ca_certificates, *trusted])
     for name, pair in pairs.items():
         if name in state.secrets:
             await _write_secret(client, state, name, {**_format_pair(pair), "ca.crt": bundle})
     return bundle
 
 
-async def fill(client: clients.Client, state: Look, pem: bytes) -> tuple[Trust, ...]:
+async def fill_bundles(client: clients.Client, state: ClusterState, pem: bytes) -> tuple[BundleUpdate, ...]:
     """Write `caBundle` of the webhooks in our two configurations that call railwright; change nothing else."""
     encoded = base64.b64encode(pem).decode()
     for kind, document in state.configurations.items():
         outdated = [
-            index for index, hook in state.ours(kind) if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
+            index
+            for index, hook in state.list_own_webhooks(kind)
+            if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
         ]
         if document is not None and outdated:
             # by index: the version test fails if the list has changed since it was read
@@ -153,12 +157,12 @@ async def fill(client: clients.Client, state: Look, pem: bytes) -> tuple[Trust, 
             paths = [f"/webhooks/{index}/clientConfig/caBundle" for index in outdated]
             changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
             await client.patch(_configuration_path(kind), msgspec.json.encode(changes), _JSON)
-    return state.trusts(pem)
+    return state.list_updates(pem)
 
 
 async def _write_secret(
     client: clients.Client,
-    state: Look,
+    state: ClusterState,
     name: str,
     data: Mapping[str, bytes | None],
     keyring: rotation.Keyring | None = None,
@@ -225,24 +229,26 @@ def _format_pair(
 def _read_keyring(secret: Document | None) -> rotation.Keyring:
     data, annotations = _read_data(secret), ((secret or {}).get("metadata", {}).get("annotations") or {})
     return rotation.Keyring(
-        signer=_read_pair(data),
-        following=_read_pair(data, "next.crt", "next.key"),
-        trusted=trust.split(data.get("ca.crt", b"")),
+        active_ca=_read_pair(data),
+        next_ca=_read_pair(data, "next.crt", "next.key"),
+        trusted=trust.split_bundle(data.get("ca.crt", b"")),
         published=_parse_time(annotations.get(PUBLISHED)),
-        moved=_parse_time(annotations.get(MOVED)),
+        activated=_parse_time(annotations.get(ACTIVATED)),
     )
 
 
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
-    signer = keyring.signer or issue.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
-    following = _format_pair(keyring.following, "next.crt", "next.key")
-    return {**_format_pair(signer), **following, "ca.crt": trust.joined(keyring.trusted)}
+    signer = keyring.active_ca or issue.Pair(
+        b"", b""
+    )  # empty instead of absent, because kubernetes.io/tls requires both
+    following = _format_pair(keyring.next_ca, "next.crt", "next.key")
+    return {**_format_pair(signer), **following, "ca.crt": trust.join_bundle(keyring.trusted)}
 
 
 def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
     return {
         PUBLISHED: keyring.published.isoformat() if keyring.published else None,
-        MOVED: keyring.moved.isoformat() if keyring.moved else None,
+        ACTIVATED: keyring.activated.isoformat() if keyring.activated else None,
     }
 
 

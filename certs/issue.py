@@ -42,23 +42,23 @@ class Pair:
     key_pem: bytes = dataclasses.field(repr=False)  # keeps the key out of logs and failed assertions
 
 
-def issue_authority(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
+def issue_ca(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
     """Return a self-signed CA that cannot issue other CAs (path length 0), valid until now + lifetime."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(common_name, ())
+    subject = _build_name(common_name, ())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = (
-        _builder(subject, key.public_key(), now, now + lifetime)
+        _start_certificate(subject, key.public_key(), now, now + lifetime)
         .issuer_name(subject)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(authority=True), critical=True)
+        .add_extension(_build_key_usage(is_ca=True), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
+    return _build_pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
-    authority: Pair,
+def issue_certificate(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
+    ca: Pair,
     *,
     common_name: str,
     organizations: Sequence[str] = (),
@@ -67,7 +67,7 @@ def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts
     now: dt.datetime,
     lifetime: dt.timedelta,
 ) -> Pair:
-    """Return a certificate issued by `authority`, valid until now + lifetime but no longer than the CA.
+    """Return a certificate issued by `ca`, valid until now + lifetime but no longer than the CA.
 
     `hosts` are DNS names (a leading `*.` is allowed) or IP addresses; a serving certificate needs at least one,
     because clients ignore the common name (RFC 9525). Kubernetes reads `organizations` as groups. Raises ValueError
@@ -78,22 +78,22 @@ def issue_leaf(  # noqa: PLR0913 - a certificate has this many independent parts
         raise ValueError(f"certificate {common_name!r} has no usage; give server, client or both")
     if Usage.SERVER in uses and not hosts:
         raise ValueError(f"server certificate {common_name!r} has no host; name at least one DNS name or IP address")
-    issuer = x509.load_pem_x509_certificate(authority.certificate_pem)
+    issuer = x509.load_pem_x509_certificate(ca.certificate_pem)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(common_name, organizations)
+    subject = _build_name(common_name, organizations)
     until = min(now + lifetime, issuer.not_valid_after_utc)
     builder = (
-        _builder(subject, key.public_key(), now, until)
+        _start_certificate(subject, key.public_key(), now, until)
         .issuer_name(issuer.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(_build_key_usage(is_ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([USAGE_OIDS[use] for use in sorted(uses)]), critical=False)
-        .add_extension(_authority_key_identifier(issuer), critical=False)
+        .add_extension(_build_key_identifier(issuer), critical=False)
     )
     if hosts:
         names = [general_name(host) for host in dict.fromkeys(hosts)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return _pair(builder.sign(_private_key(authority), hashes.SHA256()), key)
+    return _build_pair(builder.sign(_load_private_key(ca), hashes.SHA256()), key)
 
 
 def general_name(host: str) -> x509.GeneralName:
@@ -115,14 +115,14 @@ def _is_label(label: str) -> bool:
     return 0 < len(label) <= 63 and inner.isascii() and inner.isalnum() and label.strip("-") == label
 
 
-def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+def _build_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
     if not 0 < len(common_name) <= COMMON_NAME_LIMIT:
         raise ValueError(f"common name {common_name!r} must have 1 to {COMMON_NAME_LIMIT} characters")
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _builder(
+def _start_certificate(
     subject: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     now: dt.datetime,
@@ -139,11 +139,11 @@ def _builder(
     )
 
 
-def _key_usage(*, authority: bool) -> x509.KeyUsage:
+def _build_key_usage(*, is_ca: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=authority,
-        crl_sign=authority,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
         content_commitment=False,
         key_encipherment=False,  # RSA key transport; an ECDSA key only signs
         data_encipherment=False,
@@ -153,7 +153,7 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
     )
 
 
-def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+def _build_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
         identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:  # issued by another tool
@@ -161,14 +161,14 @@ def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIden
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
-def _private_key(pair: Pair) -> PrivateSigner:
+def _load_private_key(pair: Pair) -> PrivateSigner:
     key = serialization.load_pem_private_key(pair.key_pem, password=None)
     if not isinstance(key, PrivateSigner):
-        raise TypeError(f"the authority's key is {type(key).__name__}; railwright signs with ECDSA and RSA keys")
+        raise TypeError(f"the CA's key is {type(key).__name__}; railwright signs with ECDSA and RSA keys")
     return key
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+def _build_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
     return Pair(
         certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
         key_pem=key.private_bytes(

@@ -10,7 +10,7 @@ from certs import bundle, installation, inventory, rotation, schedules, steps
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
-OVERTAKEN = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
+CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
 
 class Rotator:
@@ -20,47 +20,47 @@ class Rotator:
         self,
         client: clients.Client,
         namespace: str,
-        wanted: Sequence[bundle.Wanted],
+        specs: Sequence[bundle.CertificateSpec],
         *,
         schedule: schedules.Schedule,
         clock: Callable[[], float],
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         """`clock` is monotonic, in seconds; `now` is the wall clock, which dates certificates."""
-        self._client, self._namespace, self._wanted = client, namespace, wanted
+        self._client, self._namespace, self._specs = client, namespace, specs
         self._schedule, self._clock, self._now = schedule, clock, now
-        self._hosts = frozenset(host for leaf in wanted if leaf.name == "webhook" for host in leaf.hosts)
+        self._hosts = frozenset(host for spec in specs if spec.name == "webhook" for host in spec.hosts)
         self._fingerprint: tuple[object, ...] | None = None
         self._unchanged_since = 0.0  # time of the last change
-        self.looked: installation.Look | None = None
+        self.state: installation.ClusterState | None = None
 
     def forget(self) -> None:
         """Discard the state with the CA's private key, because another replica rotates now."""
-        self.looked = None
+        self.state = None
 
-    async def step(self, *, renew_authority: bool = False) -> rotation.Step | rotation.Wait:
+    async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
         """Read the state and make the step that is due, if any.
 
-        Raises ClusterError; after ApiError with OVERTAKEN call again.
+        Raises ClusterError; after ApiError with CONFLICTS call again.
         """
-        names = [inventory.AUTHORITY, *(leaf.name for leaf in self._wanted)]
-        state = await installation.look(self._client, self._namespace, names, self._hosts)
-        self.looked = state
-        if state.mark != self._fingerprint:
-            self._fingerprint, self._unchanged_since = state.mark, self._clock()
+        names = [inventory.CA, *(spec.name for spec in self._specs)]
+        state = await installation.read_state(self._client, self._namespace, names, self._hosts)
+        self.state = state
+        if state.fingerprint != self._fingerprint:
+            self._fingerprint, self._unchanged_since = state.fingerprint, self._clock()
         now = self._now()
         result = rotation.plan(
-            state.seen,
-            self._wanted,
+            state.observed,
+            self._specs,
             now=now,
             schedule=self._schedule,
-            steady=dt.timedelta(seconds=self._clock() - self._unchanged_since),
-            renew_authority=renew_authority,
+            unchanged_for=dt.timedelta(seconds=self._clock() - self._unchanged_since),
+            renew_ca=renew_ca,
         )
         if isinstance(result, rotation.Step):
-            writes = steps.perform(result, state.seen, self._wanted, now=now, schedule=self._schedule)
+            changes = steps.build_changes(result, state.observed, self._specs, now=now, schedule=self._schedule)
             try:
-                await installation.write(self._client, state, writes)
+                await installation.write(self._client, state, changes)
             except errors.ClusterError:
                 self._fingerprint = None  # it is unknown which writes succeeded
                 raise

@@ -10,17 +10,17 @@ URGENT = 1 / 6  # of the CA's validity period: if less is left, the switch to th
 class Schedule:
     """Validity periods, and waiting times between steps. Raises ValueError for a combination that cannot work."""
 
-    authority: dt.timedelta = dt.timedelta(days=1825)
-    leaf: dt.timedelta = dt.timedelta(days=30)
-    caller: dt.timedelta = dt.timedelta(days=365)
+    ca: dt.timedelta = dt.timedelta(days=1825)
+    serving: dt.timedelta = dt.timedelta(days=30)
+    client: dt.timedelta = dt.timedelta(days=365)
     overlap: dt.timedelta = dt.timedelta(days=30)  # for copies of the bundle that are read once or maintained by hand
     settle: dt.timedelta = dt.timedelta(seconds=10)  # API servers watch the webhook configurations
     # kubelets poll Secrets every 60 to 120 s, servers their files every 5 s
     propagation: dt.timedelta = dt.timedelta(seconds=180)
 
     def __post_init__(self) -> None:
-        if self.authority * URGENT < self.overlap:
-            overlap, validity = _format_duration(self.overlap), _format_duration(self.authority)
+        if self.ca * URGENT < self.overlap:
+            overlap, validity = _format_duration(self.overlap), _format_duration(self.ca)
             raise ValueError(
                 f"an overlap of {overlap} is longer than a sixth of the CA's validity of {validity}; "
                 "shorten the overlap or lengthen the CA's validity"

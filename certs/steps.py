@@ -10,102 +10,109 @@ COMMON_NAME = "railwright"  # of every CA; the key identifier distinguishes them
 
 
 @dataclasses.dataclass(frozen=True)
-class Writes:
+class Changes:
     """The objects to write, in this order. None and absent names leave an object as it is."""
 
     keyring: rotation.Keyring | None = None
     bundle: bytes | None = None  # for every caBundle that calls railwright
-    leaves: Mapping[str, rotation.Stored] = dataclasses.field(default_factory=dict)
+    certificates: Mapping[str, rotation.StoredCertificate] = dataclasses.field(default_factory=dict)
 
 
-def perform(
+def build_changes(
     step: rotation.Step,
-    seen: rotation.Seen,
-    wanted: Sequence[bundle.Wanted],
+    observed: rotation.Observed,
+    specs: Sequence[bundle.CertificateSpec],
     *,
     now: dt.datetime,
     schedule: schedules.Schedule,
-) -> Writes:
+) -> Changes:
     """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
-    keyring = seen.keyring
+    keyring = observed.keyring
     match step.action:
-        case rotation.Action.FOUND:
-            return Writes(_build_keyring(seen, now, schedule))
+        case rotation.Action.BOOTSTRAP:
+            return Changes(_build_keyring(observed, now, schedule))
         case rotation.Action.PREPARE:
             new = _issue_ca(now, schedule)
-            trusted = (*trust.split(new.certificate_pem), *keyring.trusted)
-            return Writes(dataclasses.replace(keyring, following=new, trusted=trusted, published=None, moved=None))
+            trusted = (*trust.split_bundle(new.certificate_pem), *keyring.trusted)
+            return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted, published=None, activated=None))
         case rotation.Action.PUBLISH:
-            pem = trust.joined(keyring.trusted)
+            pem = trust.join_bundle(keyring.trusted)
             outdated = {
-                name: item for name, item in seen.leaves.items() if item.pair is not None and item.trusted != pem
+                name: item
+                for name, item in observed.certificates.items()
+                if item.pair is not None and item.trusted != pem
             }
-            return Writes(None, pem, {name: dataclasses.replace(item, trusted=pem) for name, item in outdated.items()})
-        case rotation.Action.MARK if keyring.following is not None:
-            return Writes(dataclasses.replace(keyring, published=now))
-        case rotation.Action.MARK:
-            return Writes(dataclasses.replace(keyring, moved=now))
-        case rotation.Action.MOVE:
-            return Writes(
-                dataclasses.replace(keyring, signer=keyring.following, following=None, published=None, moved=None)
+            return Changes(None, pem, {name: dataclasses.replace(item, trusted=pem) for name, item in outdated.items()})
+        case rotation.Action.RECORD if keyring.next_ca is not None:
+            return Changes(dataclasses.replace(keyring, published=now))
+        case rotation.Action.RECORD:
+            return Changes(dataclasses.replace(keyring, activated=now))
+        case rotation.Action.ACTIVATE:
+            return Changes(
+                dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None, published=None, activated=None)
             )
         case rotation.Action.RENEW:
-            return Writes(leaves=_issue_certificates(step, keyring, wanted, now, schedule))
-        case rotation.Action.RETIRE:
-            if keyring.signer is None:
-                raise ValueError("there is no authority to keep")
-            return Writes(dataclasses.replace(keyring, trusted=trust.split(keyring.signer.certificate_pem), moved=None))
+            return Changes(certificates=_issue_certificates(step, keyring, specs, now, schedule))
+        case rotation.Action.PRUNE:
+            if keyring.active_ca is None:
+                raise ValueError("there is no CA to keep")
+            return Changes(
+                dataclasses.replace(
+                    keyring, trusted=trust.split_bundle(keyring.active_ca.certificate_pem), activated=None
+                )
+            )
 
 
-def _build_keyring(seen: rotation.Seen, now: dt.datetime, schedule: schedules.Schedule) -> rotation.Keyring:
+def _build_keyring(observed: rotation.Observed, now: dt.datetime, schedule: schedules.Schedule) -> rotation.Keyring:
     """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
 
     If the keyring was lost, its CAs are recovered from the bundles in force.
     """
-    existing = [pair for pair in (seen.keyring.following, seen.keyring.signer) if pair is not None]
-    usable = [pair for pair in existing if bundle.is_authority(pair, now=now)]
+    existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
+    usable = [pair for pair in existing if bundle.is_usable_ca(pair, now=now)]
     target = usable[0] if usable else _issue_ca(now, schedule)
     is_lost = not usable
-    bundles = [stored.trusted for stored in seen.leaves.values()] + (list(seen.bundles.values()) if is_lost else [])
-    recovered = [certificate for pem in bundles for certificate in trust.split(pem)]
+    bundles = [stored.trusted for stored in observed.certificates.values()] + (
+        list(observed.bundles.values()) if is_lost else []
+    )
+    recovered = [certificate for pem in bundles for certificate in trust.split_bundle(pem)]
     issuers = [
         issuer
-        for stored in seen.leaves.values()
+        for stored in observed.certificates.values()
         if stored.pair is not None
-        and trust.presentable(stored.pair, now)
-        and (issuer := trust.anchor(stored.pair.certificate_pem, seen.trusted())) is not None
+        and trust.is_presentable(stored.pair, now)
+        and (issuer := trust.find_issuer(stored.pair.certificate_pem, observed.list_trusted())) is not None
     ]
-    first = trust.split(target.certificate_pem)
-    pairs = [certificate for pair in usable for certificate in trust.split(pair.certificate_pem)]
-    other_cas = trust.authorities([*pairs, *seen.keyring.trusted, *recovered, *issuers])
-    return rotation.Keyring(following=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
+    first = trust.split_bundle(target.certificate_pem)
+    pairs = [certificate for pair in usable for certificate in trust.split_bundle(pair.certificate_pem)]
+    other_cas = trust.filter_cas([*pairs, *observed.keyring.trusted, *recovered, *issuers])
+    return rotation.Keyring(next_ca=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
 
 
 def _issue_certificates(
     step: rotation.Step,
     keyring: rotation.Keyring,
-    wanted: Sequence[bundle.Wanted],
+    specs: Sequence[bundle.CertificateSpec],
     now: dt.datetime,
     schedule: schedules.Schedule,
-) -> Mapping[str, rotation.Stored]:
-    if keyring.signer is None:
-        raise ValueError("there is no authority to sign with")
-    pem = trust.joined(keyring.trusted)
-    leaves: dict[str, rotation.Stored] = {}
-    for leaf in wanted:
-        if leaf.name in step.names:
-            lifetime = schedule.caller if leaf.usage is issue.Usage.CLIENT else schedule.leaf
-            pair = issue.issue_leaf(
-                keyring.signer,
-                common_name=leaf.common_name,
-                hosts=leaf.hosts,
-                usages={leaf.usage},
+) -> Mapping[str, rotation.StoredCertificate]:
+    if keyring.active_ca is None:
+        raise ValueError("there is no CA to sign with")
+    pem = trust.join_bundle(keyring.trusted)
+    certificates: dict[str, rotation.StoredCertificate] = {}
+    for spec in specs:
+        if spec.name in step.names:
+            pair = issue.issue_certificate(
+                keyring.active_ca,
+                common_name=spec.common_name,
+                hosts=spec.hosts,
+                usages={spec.usage},
                 now=now,
-                lifetime=lifetime,
+                lifetime=schedule.client if spec.usage is issue.Usage.CLIENT else schedule.serving,
             )
-            leaves[leaf.name] = rotation.Stored(pair, pem)
-    return leaves
+            certificates[spec.name] = rotation.StoredCertificate(pair, pem)
+    return certificates
 
 
 def _issue_ca(now: dt.datetime, schedule: schedules.Schedule) -> issue.Pair:
-    return issue.issue_authority(COMMON_NAME, now=now, lifetime=schedule.authority)
+    return issue.issue_ca(COMMON_NAME, now=now, lifetime=schedule.ca)

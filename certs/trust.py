@@ -1,4 +1,4 @@
-"""Splits and joins CA bundles, and finds the issuer of a certificate. Bundles may be written by others."""
+"""Reads certificates and CA bundles, which others may have written: parses, compares keys and finds issuers."""
 
 import datetime as dt
 import functools
@@ -8,11 +8,48 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from certs import bundle, issue
+from certs import issue
+
+
+def is_key_of(certificate: x509.Certificate, key_pem: bytes) -> bool:
+    """True if a private key belongs to a certificate. Raises ValueError or TypeError for an unreadable key."""
+    key = serialization.load_pem_private_key(key_pem, password=None)
+    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return certificate.public_key().public_bytes(*encoding) == key.public_key().public_bytes(*encoding)
+
+
+def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """True if `issuer` issued `certificate`: name and signature. Ignores validity."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """True within the validity period."""
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+@functools.lru_cache(maxsize=32)  # each poll checks the same few pairs
+def load_certificate(pair: issue.Pair) -> x509.Certificate | None:
+    """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
+        return certificate if is_key_of(certificate, pair.key_pem) else None
+    except (ValueError, TypeError):
+        return None
+
+
+def is_presentable(pair: issue.Pair, now: dt.datetime) -> bool:
+    """True if a server could present this pair now."""
+    certificate = load_certificate(pair)
+    return certificate is not None and is_valid_at(certificate, now)
 
 
 @functools.lru_cache(maxsize=64)
-def split(pem: bytes) -> tuple[bytes, ...]:
+def split_bundle(pem: bytes) -> tuple[bytes, ...]:
     """Return the certificates of a bundle, deduplicated and normalised; () if it cannot be read."""
     try:
         parsed = x509.load_pem_x509_certificates(pem)
@@ -21,47 +58,37 @@ def split(pem: bytes) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(certificate.public_bytes(serialization.Encoding.PEM) for certificate in parsed))
 
 
-def joined(certificates: Iterable[bytes]) -> bytes:
+def join_bundle(certificates: Iterable[bytes]) -> bytes:
     """Return the bundle of these certificates."""
     return b"".join(certificates)
 
 
-def authorities(certificates: Iterable[bytes]) -> tuple[bytes, ...]:
+def filter_cas(certificates: Iterable[bytes]) -> tuple[bytes, ...]:
     """Return the CA certificates, deduplicated. Expired ones are kept: another host's clock may be behind."""
     return tuple(
-        dict.fromkeys(
-            certificate for certificate in certificates if _is_ca(x509.load_pem_x509_certificate(certificate))
-        )
+        dict.fromkeys(certificate for certificate in certificates if is_ca(x509.load_pem_x509_certificate(certificate)))
     )
 
 
-def anchor(leaf: bytes, certificates: Iterable[bytes]) -> bytes | None:
-    """Return the certificate that issued `leaf`, or that issued an intermediate CA in the same PEM; None if there is
-    none.
-    """
+def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
+    """Return which of `certificates` issued the first certificate of a chain, or an intermediate CA in it, if any."""
     candidates = tuple(certificates)
     return next(
-        (certificate for link in split(leaf) for certificate in candidates if _is_signed_by(link, certificate)), None
+        (issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by_pem(link, issuer)), None
     )
 
 
-def presentable(pair: issue.Pair, now: dt.datetime) -> bool:
-    """True if a server could present this pair now."""
-    certificate = bundle.certificate_of(pair)
-    return certificate is not None and certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
-
-
-@functools.lru_cache(maxsize=256)
-def _is_signed_by(leaf: bytes, authority: bytes) -> bool:
-    try:
-        x509.load_pem_x509_certificate(leaf).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
-
-
-def _is_ca(certificate: x509.Certificate) -> bool:
+def is_ca(certificate: x509.Certificate) -> bool:
+    """True if the certificate may issue others, by its basic constraints."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
+        return False
+
+
+@functools.lru_cache(maxsize=256)
+def _is_signed_by_pem(certificate: bytes, issuer: bytes) -> bool:
+    try:
+        return is_signed_by(x509.load_pem_x509_certificate(certificate), x509.load_pem_x509_certificate(issuer))
+    except ValueError:
         return False

@@ -208,7 +208,7 @@ TEMPLATES = (
         "certs.yaml",
         "base/certs.yaml",
         [
-            *pods("certificates", "{{- if .Values.certificates.clientAuth }}", "- --callers", "{{- end }}"),
+            *pods("certificates", "{{- if .Values.certificates.clientAuth }}", "- --clients", "{{- end }}"),
             replace(
                 "railwright-webhook-tls, railwright-extender-tls]",
                 "railwright-webhook-tls, railwright-extender-tls{{ if .Values.certificates.clientAuth }},"

@@ -103,7 +103,7 @@ async def test_two_different_authorities_are_refused_before_anything_is_written(
     made = await secrets(plane, namespace)
     assert await run(f"--out={tmp_path}") == 0
     assert await run(*common, f"--out={tmp_path}") == 2
-    assert "two different authorities" in capsys.readouterr().err
+    assert "two different CAs" in capsys.readouterr().err
     assert await secrets(plane, namespace) == made
 
 
@@ -127,7 +127,7 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
     plane, namespace, configurations, tmp_path, capsys
 ):
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
-    assert await run(*common, "--callers", action="rotate") == 0
+    assert await run(*common, "--clients", action="rotate") == 0
     said = capsys.readouterr().out
     assert "renew: missing" in said
     assert "next: " in said.splitlines()[-1]
@@ -136,12 +136,12 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
     for kind in configurations:
         hooks = (await plane.api.get(kind, NAME))["webhooks"]
         assert {each["clientConfig"]["caBundle"] for each in hooks[:2]} == {made["railwright-ca"]["data"]["ca.crt"]}
-    assert await run(*common, "--callers", "-o", "json", action="rotate") == 0
+    assert await run(*common, "--clients", "-o", "json", action="rotate") == 0
     assert json.loads(capsys.readouterr().out)["steps"] == []
     assert await secrets(plane, namespace) == made, "nothing was due"
 
     # in the overlap of two authorities, issuing by hand keeps both trusted
-    assert await run(*common, "--callers", "--renew-authority", action="rotate") == 0
+    assert await run(*common, "--clients", "--renew-ca", action="rotate") == 0
     both = (await secrets(plane, namespace))["railwright-ca"]["data"]["ca.crt"]
     assert await run("--secrets", *common, "--host=10.0.0.8") == 0
     after = await secrets(plane, namespace)

@@ -259,7 +259,7 @@ def reissued(secret, days, ago, *hosts):
         data = (await it.api.get("Secret", "railwright-ca", NAMESPACE))["data"]
         authority = issue.Pair(*(base64.b64decode(data[part]) for part in ("tls.crt", "tls.key")))
         begin = dt.datetime.now(dt.UTC) - dt.timedelta(days=ago)
-        leaf = issue.issue_leaf(
+        leaf = issue.issue_certificate(
             authority, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=dt.timedelta(days=days)
         )
         parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
@@ -356,7 +356,7 @@ async def both_bindings(it):
 
 
 NOBODY = base64.b64encode(
-    issue.issue_authority("nobody", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=9)).certificate_pem
+    issue.issue_ca("nobody", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=9)).certificate_pem
 ).decode()
 SERVICE = f"railwright-webhook.{NAMESPACE}.svc"
 # what is broken: how, the one row that says so, and words of it

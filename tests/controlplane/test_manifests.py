@@ -130,7 +130,7 @@ async def test_the_component_has_callers_known_by_their_certificates(plane, with
         name: found["Deployment", f"railwright-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
         for name in ("webhook", "extender", "certs")
     }
-    assert arguments["certs"][-1] == "--callers"
+    assert arguments["certs"][-1] == "--clients"
     assert arguments["webhook"][-2:] == ["--client-ca=/tls/ca.crt", "--client-names=kube-apiserver"]
     assert not any("--client-ca" in each for each in arguments["extender"]), "Volcano can present no certificate"
     granted = found["Role", "railwright-certs"]["rules"][0]["resourceNames"]

@@ -15,7 +15,7 @@ from certs import bundle, issue, rotation, schedules, steps, trust
 SECOND = dt.timedelta(seconds=1)
 SCHEDULE = schedules.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
 LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
-WANTED = (bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
+WANTED = (bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
 
 
 class Store:
@@ -23,21 +23,23 @@ class Store:
 
     def __init__(self, schedule=SCHEDULE) -> None:
         self.schedule = schedule
-        self.keyring, self.leaf, self.bundle = rotation.Keyring(), rotation.Stored(), b""
-        self.mark, self.same = None, 0.0
+        self.keyring, self.leaf, self.bundle = rotation.Keyring(), rotation.StoredCertificate(), b""
+        self.fingerprint, self.same = None, 0.0
 
     def step(self, *, renew=False) -> rotation.Step | rotation.Wait:
-        seen = rotation.Seen(self.keyring, {"webhook": self.leaf}, {"pods": self.bundle})
+        seen = rotation.Observed(self.keyring, {"webhook": self.leaf}, {"pods": self.bundle})
         mark = (self.leaf, self.bundle)
-        if mark != self.mark:
-            self.mark, self.same = mark, time.monotonic()
-        now, steady = dt.datetime.now(dt.UTC), (time.monotonic() - self.same) * SECOND
-        found = rotation.plan(seen, WANTED, now=now, schedule=self.schedule, steady=steady, renew_authority=renew)
+        if mark != self.fingerprint:
+            self.fingerprint, self.same = mark, time.monotonic()
+        now, unchanged_for = dt.datetime.now(dt.UTC), (time.monotonic() - self.same) * SECOND
+        found = rotation.plan(
+            seen, WANTED, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
+        )
         if isinstance(found, rotation.Step):
-            writes = steps.perform(found, seen, WANTED, now=now, schedule=self.schedule)
+            writes = steps.build_changes(found, seen, WANTED, now=now, schedule=self.schedule)
             self.keyring = writes.keyring or self.keyring
             self.bundle = self.bundle if writes.bundle is None else writes.bundle
-            self.leaf = writes.leaves.get("webhook", self.leaf)
+            self.leaf = writes.certificates.get("webhook", self.leaf)
         return found
 
     async def rest(self) -> None:
@@ -112,8 +114,10 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_pa
         last = serial(store.leaf.pair)
         await shell.until(lambda: all(each.presented[-1] == last for each in callers))
     assert [each.failed for each in callers] == [[], [], []]
-    assert trust.anchor(store.leaf.pair.certificate_pem, trust.split(store.bundle))
-    assert trust.anchor(first.certificate_pem, trust.split(store.bundle)) is None, "the old authority is gone"
+    assert trust.find_issuer(store.leaf.pair.certificate_pem, trust.split_bundle(store.bundle))
+    assert trust.find_issuer(first.certificate_pem, trust.split_bundle(store.bundle)) is None, (
+        "the old authority is gone"
+    )
     assert {serial(first), last} == set(callers[0].presented)
     fault.saw(
         f"bundle read {late[1]:g} s late, certificate {late[0]:g} s late: "
@@ -127,7 +131,7 @@ async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault,
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
-        store.bundle = issue.issue_authority("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
+        store.bundle = issue.issue_ca("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
         await shell.until(lambda: all(each.failed for each in callers))
     assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
     fault.saw("bundle replaced before the certificate: every caller fails, and the test detects it")

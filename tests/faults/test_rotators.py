@@ -87,11 +87,11 @@ async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
             await waiting.wait(lambda: len_of(rotating, 1), seconds=60, describe="the old authority to be dropped")
         renewed = await waiting.wait(lambda: alone(rotating), describe="the servers' bundle to follow")
         assert renewed["tls.crt"] != issued["tls.crt"]
-        assert set(trust.split(renewed["ca.crt"])).isdisjoint(trust.split(issued["ca.crt"]))
+        assert set(trust.split_bundle(renewed["ca.crt"])).isdisjoint(trust.split_bundle(issued["ca.crt"]))
         assert await rotating.bundles() == {renewed["ca.crt"]}
         assert await rotating.bundles("ValidatingWebhookConfiguration") == {renewed["ca.crt"]}
         presented = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", site.webhook.port))
-        assert trust.split(presented.encode()) == trust.split(renewed["tls.crt"])
+        assert trust.split_bundle(presented.encode()) == trust.split_bundle(renewed["tls.crt"])
         assert load.failed == []
         assert load.created > 100
         assert await steps_of(other) > 0, "the second replica has ended it"
@@ -150,13 +150,13 @@ async def leads(rotating, replica) -> bool:
 
 async def len_of(rotating, count) -> bool:
     bundles = await rotating.bundles()
-    assert {len(trust.split(each)) for each in bundles} == {count}
+    assert {len(trust.split_bundle(each)) for each in bundles} == {count}
     return True
 
 
 async def alone(rotating) -> dict[str, bytes]:
     held = await rotating.issued()
-    return held if len(trust.split(held["ca.crt"])) == 1 else {}
+    return held if len(trust.split_bundle(held["ca.crt"])) == 1 else {}
 
 
 async def same(rotating, pem) -> bool:
@@ -164,17 +164,17 @@ async def same(rotating, pem) -> bool:
 
 
 async def begin(plane, rotating) -> None:
-    """What `certs rotate --renew-authority` does first; the replicas do the rest."""
+    """What `certs rotate --renew-ca` does first; the replicas do the rest."""
     client = await clients.connect(str(plane.kubeconfig))
     turning = rotator.Rotator(
         client,
         "railwright-system",
-        inventory.wanted("railwright-system"),
+        inventory.list_specs("railwright-system"),
         schedule=machine.Schedule(),
         clock=time.monotonic,
     )
     try:
-        done = await turning.step(renew_authority=True)
+        done = await turning.step(renew_ca=True)
     finally:
         await client.close()
     assert isinstance(done, machine.Step)

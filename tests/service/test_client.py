@@ -35,7 +35,7 @@ async def version(_request):
 async def serving(folder, authority, port=0):
     """An API server with a certificate of this authority."""
     about = {"common_name": "api", "hosts": ["127.0.0.1"], "usages": {"server"}}
-    leaf = issue.issue_leaf(authority, **about, now=NOW, lifetime=DAY)
+    leaf = issue.issue_certificate(authority, **about, now=NOW, lifetime=DAY)
     async with serving_pem(folder, leaf.certificate_pem + leaf.key_pem, port) as bound:
         yield bound
 
@@ -59,7 +59,7 @@ async def serving_pem(folder, pem, port=0):
 
 async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_has_it(tmp_path):
     """Kubelet renews ca.crt of every pod; a server that never read it again would have to be restarted by somebody."""
-    old, new = (issue.issue_authority(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
+    old, new = (issue.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
     ca.write_bytes(old.certificate_pem)
     async with serving(tmp_path, old) as port:

@@ -59,8 +59,8 @@ def folder(tmp_path_factory):
     """A kubeconfig with one context for every way to prove who one is."""
     made = tmp_path_factory.mktemp("accounts")
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-    authority = issue.issue_authority("test", now=now, lifetime=day)
-    leaf = issue.issue_leaf(authority, common_name="me", hosts=[], usages={"client"}, now=now, lifetime=day)
+    authority = issue.issue_ca("test", now=now, lifetime=day)
+    leaf = issue.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=now, lifetime=day)
     (made / "ca.pem").write_bytes(authority.certificate_pem)
     (made / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
     (made / "token").write_text("of-a-file\n")

@@ -98,7 +98,7 @@ class Clusters:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
         self.ports: dict[str, int] = {}
-        self._authorities = {name: issue.issue_authority(name, now=_NOW, lifetime=_DAY) for name in ("ours", "theirs")}
+        self._authorities = {name: issue.issue_ca(name, now=_NOW, lifetime=_DAY) for name in ("ours", "theirs")}
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._ready = threading.Event()
@@ -150,7 +150,7 @@ class Clusters:
         authority = self._authorities["theirs" if name == "untrusted" else "ours"]
         hosts = ["kubernetes.default"] if name == "wrong name" else ["127.0.0.1"]
         begin = _NOW - 30 * _DAY if name == "out of date" else _NOW
-        pair = issue.issue_leaf(
+        pair = issue.issue_certificate(
             authority, common_name="api", hosts=hosts, usages={issue.Usage.SERVER}, now=begin, lifetime=_DAY
         )
         path = self._folder / f"{name}.pem"

@@ -99,9 +99,11 @@ def pair(
 ) -> tuple[issue.Pair, issue.Pair]:
     """(leaf, authority): a leaf of that many days with so many left."""
     begin = NOW - dt.timedelta(days=days - left)
-    above = authority or issue.issue_authority("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
+    above = authority or issue.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
     span = dt.timedelta(days=days)
-    return issue.issue_leaf(above, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=span), above
+    return issue.issue_certificate(
+        above, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=span
+    ), above
 
 
 def secret(leaf: issue.Pair) -> Tree:

@@ -126,12 +126,12 @@ class Authority:
 
     def __init__(self, directory: pathlib.Path, name: str = "test") -> None:
         self.now = dt.datetime.now(dt.UTC)
-        self.pair = issue.issue_authority(name, now=self.now, lifetime=10 * DAY)
+        self.pair = issue.issue_ca(name, now=self.now, lifetime=10 * DAY)
         self.path = directory / f"{name}-ca.crt"
         self.path.write_bytes(self.pair.certificate_pem)
 
     def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> issue.Pair:
-        return issue.issue_leaf(
+        return issue.issue_certificate(
             self.pair,
             common_name=name,
             hosts=["localhost", "127.0.0.1"],

@@ -63,10 +63,10 @@ def test_the_arguments_of_the_deployment_are_ours():
 
 def test_the_component_for_callers_names_their_secrets():
     shipped = {each["metadata"]["name"] for each in yaml.safe_load_all((COMPONENT / "secrets.yaml").read_text())}
-    assert shipped == {inventory.SECRETS[name] for name in inventory.CALLERS}
+    assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
     text = (COMPONENT / "kustomization.yaml").read_text()
     assert all(name in text for name in shipped)
-    assert f"--client-names={inventory.CALLERS['apiserver']}" in text
+    assert f"--client-names={inventory.CLIENTS['apiserver']}" in text
 
 
 def test_cert_manager_issues_the_same_names_for_the_same_use():
@@ -77,7 +77,7 @@ def test_cert_manager_issues_the_same_names_for_the_same_use():
         if each["kind"] == "Certificate"
     }
     assert set(issued) == set(inventory.SECRETS.values())
-    for leaf in inventory.wanted("railwright-system", callers=True):
+    for leaf in inventory.list_specs("railwright-system", clients=True):
         told = issued[inventory.SECRETS[leaf.name]]
         assert told["commonName"] == leaf.common_name
         assert {*told.get("dnsNames", ()), *told.get("ipAddresses", ())} == set(leaf.hosts)

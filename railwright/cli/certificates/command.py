@@ -51,14 +51,14 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     """Write the files that have changed into --out. Raises ValueError where the cluster has no such certificates."""
     client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
-        looked = await installation.look(client, arguments.namespace, (inventory.AUTHORITY, *inventory.CALLERS), ())
+        state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
     finally:
         await client.close()
-    pairs = {name: pair for name, pair in looked.pairs.items() if name in inventory.CALLERS}
-    if missing := [inventory.SECRETS[name] for name in inventory.CALLERS if name not in pairs]:
+    pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}
+    if missing := [inventory.SECRETS[name] for name in inventory.CLIENTS if name not in pairs]:
         raise ValueError(
             f"no certificate in Secret {' and '.join(missing)} of namespace {arguments.namespace}; "
-            "let the rotator make them: railwright certs rotate --callers"
+            "issue them with railwright certs rotate --clients"
         )
     out: pathlib.Path = arguments.out
     changed = [name for name, pair in pairs.items() if files.read(out, name) != pair]
@@ -67,7 +67,7 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     directory = pathlib.PurePosixPath(arguments.directory)
     users = [admission.user(arguments.namespace), *arguments.user]
     texts = {
-        "ca.crt": trust.joined(looked.seen.keyring.trusted).decode(),
+        "ca.crt": trust.join_bundle(state.observed.keyring.trusted).decode(),
         admission.ADMISSION: admission.configuration(directory),
         admission.KUBECONFIG: admission.kubeconfig(users, directory / "apiserver.crt", directory / "apiserver.key"),
     }

@@ -1,28 +1,25 @@
-"""`railwright certs rotate`: all that is due, once.
-
-Owns the words of the answer. For ever is `watching`'s.
-"""
+"""Runs `railwright certs rotate`: makes every step that is due, once. `watching` repeats it until stopped."""
 
 import argparse
 import asyncio
 import dataclasses
-import sys
 
 from certs import installation, inventory, rotation, rotator, schedules
 from railwright.cli import formats, kubeconfig, output
+from railwright.cli.certificates import issuing
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
 
-_LOOK_SECONDS = 1.0  # between two looks while seconds are waited for
-_TRIES = 10  # looks that another writer may overtake
+_POLL_SECONDS = 1.0  # between two checks during a wait of seconds
+_MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
-def made(arguments: argparse.Namespace, client: clients.Client) -> rotator.Rotator:
-    """The rotator of these arguments. Raises ValueError."""
+def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> rotator.Rotator:
+    """Return the rotator of these options. Raises ValueError."""
     return rotator.Rotator(
         client,
         arguments.namespace,
-        inventory.wanted(arguments.namespace, more=arguments.host, callers=arguments.callers),
+        inventory.list_specs(arguments.namespace, more=arguments.host, clients=arguments.clients),
         schedule=build_schedule(arguments),
         clock=lease.uptime,
     )
@@ -36,54 +33,50 @@ def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
 
 
 async def rotate(arguments: argparse.Namespace) -> int:
-    """Do what is due, waiting out seconds but no days; 1 where a webhook configuration is missing."""
+    """Make the steps that are due; wait for seconds, not days. Return 1 if a webhook configuration is missing."""
     client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
-        turning = made(arguments, client)
-        done: list[rotation.Step] = []
-        renewing, tries = arguments.renew_authority, _TRIES
+        active_rotator = build_rotator(arguments, client)
+        steps: list[rotation.Step] = []
+        renew_ca, conflicts = arguments.renew_ca, 0
         while True:
             try:
-                found = await turning.step(renew_authority=renewing)
+                result = await active_rotator.step(renew_ca=renew_ca)
             except errors.ApiError as error:
-                tries -= 1
-                if error.status not in rotator.OVERTAKEN or not tries:
+                conflicts += 1
+                if error.status not in rotator.CONFLICTS or conflicts == _MAX_CONFLICTS:
                     raise
                 continue
-            if isinstance(found, rotation.Step):
-                done.append(found)
-                renewing = renewing and found.action is not rotation.Action.PREPARE
-                _say(arguments, f"{found.action}: {found.reason}")
-            elif found.soon:
-                await asyncio.sleep(_LOOK_SECONDS)
+            if isinstance(result, rotation.Step):
+                steps.append(result)
+                renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
+                _print_step(arguments, result)
+            elif result.soon:
+                await asyncio.sleep(_POLL_SECONDS)
             else:
-                return _report(arguments, done, found, turning.looked)
+                return _report(arguments, steps, result, active_rotator.state)
     finally:
         await client.close()
 
 
 def _report(
     arguments: argparse.Namespace,
-    done: list[rotation.Step],
-    found: rotation.Wait,
-    looked: installation.Look | None,
+    steps: list[rotation.Step],
+    wait: rotation.Wait,
+    state: installation.ClusterState | None,
 ) -> int:
-    configurations = looked.configurations if looked else {}
+    configurations = state.configurations if state else {}
     missing = [kind for kind, document in configurations.items() if document is None]
     if arguments.output == "json":
-        steps = [{"step": each.action.value, "reason": each.reason, "leaves": each.names} for each in done]
-        following = {"at": found.until.isoformat(), "reason": found.reason}
-        formats.print_json({"namespace": arguments.namespace, "steps": steps, "next": following, "missing": missing})
+        rows = [{"step": step.action.value, "reason": step.reason, "certificates": step.names} for step in steps]
+        following = {"at": wait.until.isoformat(), "reason": wait.reason}
+        formats.print_json({"namespace": arguments.namespace, "steps": rows, "next": following, "missing": missing})
     else:
-        print(f"next: {found.until:%Y-%m-%d %H:%M} UTC, {found.reason}")
-    for kind in missing:
-        print(
-            f"{kind} {installation.CONFIGURATION!r} does not exist; apply the manifests, then run this again",
-            file=sys.stderr,
-        )
+        print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
+    issuing.print_missing(missing)
     return output.FINDINGS if missing else output.OK
 
 
-def _say(arguments: argparse.Namespace, line: str) -> None:
+def _print_step(arguments: argparse.Namespace, step: rotation.Step) -> None:
     if arguments.output != "json":
-        print(line, flush=True)
+        print(f"{step.action}: {step.reason}", flush=True)

@@ -1,7 +1,6 @@
-"""`railwright certs rotate --watch`: for ever, in one of several replicas at a time.
+"""Runs `railwright certs rotate --watch`: repeats the rotation until stopped, in one of several replicas at a time.
 
-Owns the process: who leads, how often it looks, what probes and metrics say, and how it ends. What is due is
-`certs.rotation`'s.
+Manages the election, the pauses between checks, probes and metrics. `certs.rotation` decides which step is due.
 """
 
 import argparse
@@ -21,14 +20,14 @@ from railwright.cluster import errors, lease
 from railwright.serving import logs, ops, probes, routes, settings
 
 _LOG = logging.getLogger("railwright.certs")
-_LONGEST_PAUSE = 30.0  # seconds between two looks, whatever fails
-_MOST_DOUBLINGS = 16  # more makes no difference under that, and overflows after a night of a deleted Secret
-_SILENT = 60.0  # seconds without a good look after which a leader is not ready
+_MAX_PAUSE = 30.0  # seconds between two checks, whatever fails
+_MAX_DOUBLINGS = 16  # more exceeds _MAX_PAUSE anyway, and overflows after hours of failures
+_MAX_SILENCE = 60.0  # seconds without a successful check after which a leader is not ready
 _UNAUTHORIZED = 401
 
 
 async def watch(arguments: argparse.Namespace) -> int:
-    """Rotate until a signal; gives the Lease back."""
+    """Rotate until SIGTERM or SIGINT, then release the Lease. Raises UnreadableError, ValueError and ClusterError."""
     try:
         listen = settings.address(arguments.ops_listen)
     except ValueError as error:
@@ -36,50 +35,50 @@ async def watch(arguments: argparse.Namespace) -> int:
     logs.configure()
     client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
-        watcher = Watcher(arguments, client, rotating.made(arguments, client))
+        watcher = Watcher(arguments, client, rotating.build_rotator(arguments, client))
         return await watcher.run(listen)
     finally:
         await client.close()
 
 
-def pause(every: float, failed: int) -> float:
-    """Seconds until the next look, after so many failures in a row."""
-    return min(every * 2.0 ** min(failed, _MOST_DOUBLINGS), _LONGEST_PAUSE)
+def compute_pause(every: float, failures: int) -> float:
+    """Return the seconds until the next check, after this number of failures in a row."""
+    return min(every * 2.0 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE)
 
 
 class Watcher:
-    """One replica."""
+    """One replica: rotates while it holds the Lease."""
 
-    def __init__(self, arguments: argparse.Namespace, client: clients.Client, turning: rotator.Rotator) -> None:
-        self._arguments, self._client, self._turning = arguments, client, turning
+    def __init__(self, arguments: argparse.Namespace, client: clients.Client, active_rotator: rotator.Rotator) -> None:
+        self._arguments, self._client, self._rotator = arguments, client, active_rotator
         self._gauges = gauges.Gauges()
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
-        self._good, self._told = lease.uptime(), ""
+        self._last_success, self._last_error = lease.uptime(), ""
         self._election = lease.Election(
             client,
             arguments.namespace,
             arguments.lease,
             lease.identity(arguments.identity or socket.gethostname()),
-            changed=self._changed,
+            changed=self._set_leading,
         )
         self._checks = probes.Probes()
-        self._checks.add("lease", self._lease_problem)
-        self._checks.add("looks", self._look_problem)
+        self._checks.add("lease", self._find_lease_problem)
+        self._checks.add("rotation", self._find_rotation_problem)
 
     async def run(self, listen: settings.Address) -> int:
-        """Stand, rotate, answer probes; until SIGTERM or SIGINT."""
+        """Take part in the election, rotate and answer probes until SIGTERM or SIGINT. Return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         table = (
             routes.Route("/livez", self._checks.live, "GET"),
             routes.Route("/readyz", self._checks.ready, "GET"),
-            routes.Route("/metrics", self._scraped, "GET"),
+            routes.Route("/metrics", self._serve_metrics, "GET"),
         )
         async with ops.opened(listen, table) as address:
             sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
-            tasks = [asyncio.create_task(each) for each in (self._election.run(), self._turn(), self._stop.wait())]
+            tasks = [asyncio.create_task(task) for task in (self._election.run(), self._rotate(), self._stop.wait())]
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
@@ -90,69 +89,69 @@ class Watcher:
                 return output.FINDINGS
         return output.OK
 
-    async def _turn(self) -> None:
-        """A look each `every` seconds while leading; at once after a step, slower and slower while looks fail."""
-        every, failed = self._arguments.every.total_seconds(), 0
+    async def _rotate(self) -> None:
+        """Check every `every` seconds while leading: at once after a step, with growing pauses after failures."""
+        every, failures = self._arguments.every.total_seconds(), 0
         while True:
             if not self._election.leading:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             try:
-                found = await self._turning.step()
+                result = await self._rotator.step()
             except errors.ClusterError as error:
-                failed += 1
-                await self._failed(error)
+                failures += 1
+                await self._record_failure(error)
             else:
-                failed = 0
-                self._succeeded(found)
-                if isinstance(found, rotation.Step):
+                failures = 0
+                self._record_success(result)
+                if isinstance(result, rotation.Step):
                     continue
-            await asyncio.sleep(pause(every, failed))
+            await asyncio.sleep(compute_pause(every, failures))
 
-    def _succeeded(self, found: rotation.Step | rotation.Wait) -> None:
-        self._good, self._told = lease.uptime(), ""
+    def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
+        self._last_success, self._last_error = lease.uptime(), ""
         now = dt.datetime.now(dt.UTC)
-        if self._turning.looked is not None and self._election.leading:
-            self._gauges.show(self._turning.looked, now)
-        if isinstance(found, rotation.Wait):
+        if self._rotator.state is not None and self._election.leading:
+            self._gauges.report(self._rotator.state, now)
+        if isinstance(result, rotation.Wait):
             self._gauges.last_success.set(now.timestamp())
             return
-        self._gauges.steps.labels(found.action.value).inc()
-        fields = {"step": found.action.value, "reason": found.reason, "leaves": found.names}
+        self._gauges.steps.labels(result.action.value).inc()
+        fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
         _LOG.info("step done", extra={"fields": fields})
 
-    async def _failed(self, error: errors.ClusterError) -> None:
-        if isinstance(error, errors.ApiError) and error.status in rotator.OVERTAKEN:
-            _LOG.info("overtaken by another writer, looking again", extra={"fields": {"error": str(error)}})
+    async def _record_failure(self, error: errors.ClusterError) -> None:
+        if isinstance(error, errors.ApiError) and error.status in rotator.CONFLICTS:
+            _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
             return
         self._gauges.failures.inc()
-        if str(error) != self._told:
-            self._told = str(error)
+        if str(error) != self._last_error:
+            self._last_error = str(error)
             _LOG.warning("no step done", extra={"fields": {"error": error.sentence}})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
-            with contextlib.suppress(errors.ConfigurationError):  # told with the next look
+            with contextlib.suppress(errors.ConfigurationError):  # reported by the next check
                 await self._client.renew()
 
-    def _changed(self, leading: bool) -> None:  # noqa: FBT001 - the election's way to tell
+    def _set_leading(self, leading: bool) -> None:  # noqa: FBT001 - the signature of the election's callback
         self._gauges.leading.set(leading)
-        self._good = lease.uptime()
+        self._last_success = lease.uptime()
         if leading:
             self._wake.set()
         else:
-            self._turning.forget()
-            self._gauges.stand_by()
+            self._rotator.forget()
+            self._gauges.clear()
 
-    def _lease_problem(self) -> str | None:
+    def _find_lease_problem(self) -> str | None:
         return (
             None if self._election.leading or self._election.holder else "nobody holds the Lease, or it is not read yet"
         )
 
-    def _look_problem(self) -> str | None:
-        silent = lease.uptime() - self._good
-        if not self._election.leading or silent < _SILENT:
+    def _find_rotation_problem(self) -> str | None:
+        silence = lease.uptime() - self._last_success
+        if not self._election.leading or silence < _MAX_SILENCE:
             return None
-        return f"no good look at the certificates for {silent:.0f} s: {self._told or 'the log says more'}"
+        return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"
 
-    def _scraped(self, _call: routes.Call) -> routes.Reply:
-        return routes.Reply(self._gauges.exposition(), content_type=gauges.CONTENT_TYPE)
+    def _serve_metrics(self, _call: routes.Call) -> routes.Reply:
+        return routes.Reply(self._gauges.format_exposition(), content_type=gauges.CONTENT_TYPE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import expected_entries, model, nodes, snapshots, webhook_configurations
+from railwright.cli.checking import expected_entries, model, snapshots, webhook_configurations
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names
 from railwright.fabric.policy import model as documents
@@ -150,7 +150,7 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     by_namespace = ours.get(_BY_NAMESPACE)
     unknown = [
         name
-        for name in nodes.list_accelerators(snapshot)
+        for name in snapshots.list_accelerators(snapshot)
         if by_namespace and not _names_accelerator(by_namespace, name)
     ]
     if unknown:
@@ -161,7 +161,7 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
             f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: add it to the condition asks-for-an-accelerator",
         )
     surplus = (
-        [name for name in _list_resources(by_namespace) if name not in nodes.list_accelerators(snapshot)]
+        [name for name in _list_resources(by_namespace) if name not in snapshots.list_accelerators(snapshot)]
         if snapshot.policy
         else []
     )
@@ -202,18 +202,39 @@ def _get_label(obj: Any, key: str) -> str:
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `admission`."""
     depends_on: Sequence[str] = (
-        "webhook-replicas", "webhook-endpoints", "webhook-pair", "webhook-names", "webhook-validity", "ca-bundle",
-        "ca-validity", *(row.anchor for row in webhook_configurations.list_rows()), "policy-exists", "policy-valid",
+        "webhook-replicas",
+        "webhook-endpoints",
+        "webhook-pair",
+        "webhook-names",
+        "webhook-validity",
+        "ca-bundle",
+        "ca-validity",
+        *(row.anchor for row in webhook_configurations.list_rows()),
+        "policy-exists",
+        "policy-valid",
         "rail-networks",
-    )  # fmt: skip
-    yield Row("admission-policy", "pods that bypass the webhook are rejected", _check_policies,
-              "kubectl apply -k manifests/base (it has the ValidatingAdmissionPolicy and its binding)",
-              ("admission-policies", "admission-bindings"), ("namespace",))  # fmt: skip
-    yield Row("dry-run", "a dry-run pod that opts in gets its network", _check_dry_runs,
-              "the detail is the API server's error; the webhook's log has its side: "
-              f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
-              depends_on=tuple(depends_on))  # fmt: skip
-    yield Row("policy-in-force", "webhook uses the policy in the ConfigMap", _check_in_force,
-              "a new policy takes effect within a second; if this persists, read the webhook's log: "
-              f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
-              depends_on=(*depends_on, "dry-run"))  # fmt: skip
+    )
+    yield Row(
+        anchor="admission-policy",
+        name="pods that bypass the webhook are rejected",
+        assess=_check_policies,
+        hint="kubectl apply -k manifests/base (it has the ValidatingAdmissionPolicy and its binding)",
+        reads=("admission-policies", "admission-bindings"),
+        depends_on=("namespace",),
+    )
+    yield Row(
+        anchor="dry-run",
+        name="a dry-run pod that opts in gets its network",
+        assess=_check_dry_runs,
+        hint="the detail is the API server's error; the webhook's log has its side: "
+        f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        depends_on=tuple(depends_on),
+    )
+    yield Row(
+        anchor="policy-in-force",
+        name="webhook uses the policy in the ConfigMap",
+        assess=_check_in_force,
+        hint="a new policy takes effect within a second; if this persists, read the webhook's log: "
+        f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        depends_on=(*depends_on, "dry-run"),
+    )

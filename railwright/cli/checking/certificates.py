@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from railwright.cli.checking import installation, leases, model, snapshots
+from certs import bundle, trust
+from railwright.cli.checking import installation, model, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
-_RENEW = 1 / 3  # fraction of the validity that is left when a serving certificate is renewed (certs/bundle.py)
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _ROTATE = "railwright certs rotate"
 _CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
@@ -37,14 +36,14 @@ def parse_chain(secret: Any) -> Chain:
     return Chain(_parse_certificates(_get_data(secret, "tls.crt")))
 
 
-def find_signer(chain: Chain, bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
+def find_signer(chain: Chain, ca_bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
     """Return the certificate of a caBundle that verifies a chain, None if there is none."""
     for certificate, issuer in itertools.pairwise(chain):
-        if not _is_signed_by(certificate, issuer):
+        if not trust.is_signed_by(certificate, issuer):
             return None
     last = chain[-1]
     return next(
-        (certificate for certificate in bundle if last == certificate or _is_signed_by(last, certificate)), None
+        (certificate for certificate in ca_bundle if last == certificate or trust.is_signed_by(last, certificate)), None
     )
 
 
@@ -90,9 +89,7 @@ def _require_chain(
 
 
 def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> model.Assessment:
-    key = serialization.load_pem_private_key(_get_data(secret, "tls.key"), password=None)
-    encoding = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    if chain[0].public_key().public_bytes(*encoding) != key.public_key().public_bytes(*encoding):
+    if not trust.is_key_of(chain[0], _get_data(secret, "tls.key")):
         return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()
 
@@ -117,7 +114,7 @@ def _check_validity(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: 
     if snapshot.now < begin:
         return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
     left = end - snapshot.now
-    if left < (end - begin) * _RENEW:
+    if bundle.is_due(chain[0], snapshot.now):
         return warn(
             f"{_format_duration(left)} left of {_format_duration(end - begin)}: less than a third, and not renewed yet"
         )
@@ -141,10 +138,10 @@ def _check_ca(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     chain = _get_webhook_chain(snapshot)
     ends: list[dt.datetime] = []
     for hook in snapshot.hooks:
-        bundle = parse_bundle(hook)
-        signer = find_signer(chain, bundle) if chain else None
+        ca_bundle = parse_bundle(hook)
+        signer = find_signer(chain, ca_bundle) if chain else None
         ends.append(
-            signer.not_valid_after_utc if signer else max(certificate.not_valid_after_utc for certificate in bundle)
+            signer.not_valid_after_utc if signer else max(certificate.not_valid_after_utc for certificate in ca_bundle)
         )
     if not ends:
         return skip("there is no webhook configuration of railwright")
@@ -176,21 +173,21 @@ def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     if readiness.state is not model.State.OK:
         return readiness
     lease = snapshot.find("leases", snapshots.CERTS)
-    problem = leases.find_problem(lease, snapshot.now) if lease else "does not exist"
+    problem = snapshots.find_lease_problem(lease, snapshot.now) if lease else "does not exist"
     if problem and "leases" not in snapshot.unread:
         return warn(
             f"Lease {snapshots.CERTS} {problem}: no replica renews certificates",
             f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.CERTS}",
         )
-    return ok(f"by {leases.get_holder(lease) or snapshots.CERTS}")
+    return ok(f"by {snapshots.get_lease_holder(lease) or snapshots.CERTS}")
 
 
 def _find_bundle_problem(hook: Mapping[str, Any], chain: Chain | None) -> str:
     try:
-        bundle = parse_bundle(hook)
+        ca_bundle = parse_bundle(hook)
     except ValueError as error:
         return str(error)
-    if chain is not None and find_signer(chain, bundle) is None:
+    if chain is not None and find_signer(chain, ca_bundle) is None:
         return "its caBundle does not verify the webhook's certificate"
     return ""
 
@@ -239,14 +236,6 @@ def _covers(certificate: x509.Certificate, host: str) -> bool:
         return host in dns_names or f"*.{host.partition('.')[2]}" in dns_names
 
 
-def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
-
-
 def _parse_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
@@ -282,27 +271,60 @@ def list_rows() -> Iterator[Row]:
         ("extender", snapshots.EXTENDER, _list_extender_hosts),
     ):
         reads, depends_on = (f"{server}-secret",), (f"{word}-secret",)
-        yield Row(f"{word}-secret", f"{word} certificate exists", _check_secret(server),
-                  f"{_ROTATE} (cert-manager: kubectl -n railwright-system describe certificates)",
-                  reads, ("namespace",))  # fmt: skip
-        yield Row(f"{word}-pair", f"{word} private key matches its certificate", _require_chain(server, _check_key),
-                  f"kubectl -n railwright-system delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
-                  reads, depends_on)  # fmt: skip
-        yield Row(f"{word}-names", f"{word} certificate covers its host name",
-                  _require_chain(server, _check_names(hosts)),
-                  f"{_ROTATE} with the --namespace and --host by which callers reach the {word}",
-                  (*reads, "mutating") if word == "webhook" else reads, depends_on)  # fmt: skip
-        yield Row(f"{word}-validity", f"{word} certificate is not "
-                                      "about to expire", _require_chain(server, _check_validity),
-                  f"{_ROTATE}; the log says why rotation failed: kubectl -n railwright-system logs "
-                  f"deployment/{snapshots.CERTS}",
-                  reads, depends_on)  # fmt: skip
-    yield Row("ca-bundle", "caBundle of each webhook entry verifies the webhook certificate", _check_bundles,
-              f"{_ROTATE} (it fills caBundle; with cert-manager, cainjector does)",
-              ("mutating", "validating"), ("webhook-secret", "webhook-pair"))  # fmt: skip
-    yield Row("ca-validity", "CA is not about to expire", _check_ca,
-              f"{_ROTATE} (it replaces the CA in two steps)",
-              ("mutating", "validating"), ("ca-bundle",))  # fmt: skip
-    yield Row("certs-rotation", "certificate rotation is active", _check_rotation,
-              "kubectl apply -k manifests/base (it installs the Deployment), or use cert-manager",
-              ("deployments",), ("webhook-secret",))  # fmt: skip
+        yield Row(
+            anchor=f"{word}-secret",
+            name=f"{word} certificate exists",
+            assess=_check_secret(server),
+            hint=f"{_ROTATE} (cert-manager: kubectl -n railwright-system describe certificates)",
+            reads=reads,
+            depends_on=("namespace",),
+        )
+        yield Row(
+            anchor=f"{word}-pair",
+            name=f"{word} private key matches its certificate",
+            assess=_require_chain(server, _check_key),
+            hint=f"kubectl -n railwright-system delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
+            reads=reads,
+            depends_on=depends_on,
+        )
+        yield Row(
+            anchor=f"{word}-names",
+            name=f"{word} certificate covers its host name",
+            assess=_require_chain(server, _check_names(hosts)),
+            hint=f"{_ROTATE} with the --namespace and --host by which callers reach the {word}",
+            reads=(*reads, "mutating") if word == "webhook" else reads,
+            depends_on=depends_on,
+        )
+        yield Row(
+            anchor=f"{word}-validity",
+            name=f"{word} certificate is not about to expire",
+            assess=_require_chain(server, _check_validity),
+            hint=f"{_ROTATE}; the log says why rotation failed: kubectl -n railwright-system logs "
+            f"deployment/{snapshots.CERTS}",
+            reads=reads,
+            depends_on=depends_on,
+        )
+    yield Row(
+        anchor="ca-bundle",
+        name="caBundle of each webhook entry verifies the webhook certificate",
+        assess=_check_bundles,
+        hint=f"{_ROTATE} (it fills caBundle; with cert-manager, cainjector does)",
+        reads=("mutating", "validating"),
+        depends_on=("webhook-secret", "webhook-pair"),
+    )
+    yield Row(
+        anchor="ca-validity",
+        name="CA is not about to expire",
+        assess=_check_ca,
+        hint=f"{_ROTATE} (it replaces the CA in two steps)",
+        reads=("mutating", "validating"),
+        depends_on=("ca-bundle",),
+    )
+    yield Row(
+        anchor="certs-rotation",
+        name="certificate rotation is active",
+        assess=_check_rotation,
+        hint="kubectl apply -k manifests/base (it installs the Deployment), or use cert-manager",
+        reads=("deployments",),
+        depends_on=("webhook-secret",),
+    )

@@ -39,11 +39,20 @@ _CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in (
 
 ENTRIES: Mapping[str, Entry] = {
     PODS: Entry(
-        "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_LABELLED,
+        "/mutate/pods",
+        closed=True,
+        seconds=5,
+        resources=_PODS,
+        objects=_LABELLED,
         conditions=("is-no-mirror-pod",),
     ),
     "namespaced-pods.railwright.io": Entry(
-        "/mutate/pods", closed=True, seconds=5, resources=_PODS, objects=_UNLABELLED, namespaces=_LABELLED,
+        "/mutate/pods",
+        closed=True,
+        seconds=5,
+        resources=_PODS,
+        objects=_UNLABELLED,
+        namespaces=_LABELLED,
         conditions=("is-no-mirror-pod", "asks-for-an-extended-resource"),
     ),
     "workloads.railwright.io": Entry(
@@ -53,16 +62,28 @@ ENTRIES: Mapping[str, Entry] = {
         "/mutate/workloads", closed=False, seconds=2, resources=_CHANGED, conditions=("new-or-changed", "opts-in")
     ),
     "namespaced-workloads.railwright.io": Entry(
-        "/mutate/workloads", closed=False, seconds=2, resources=_CHANGED, objects=_UNLABELLED, namespaces=_LABELLED,
+        "/mutate/workloads",
+        closed=False,
+        seconds=2,
+        resources=_CHANGED,
+        objects=_UNLABELLED,
+        namespaces=_LABELLED,
         conditions=("new-or-changed",),
     ),
     "bindings.railwright.io": Entry(
-        "/mutate/bindings", closed=False, seconds=2, resources=frozenset({("/pods/binding", "CREATE")}),
+        "/mutate/bindings",
+        closed=False,
+        seconds=2,
+        resources=frozenset({("/pods/binding", "CREATE")}),
         reinvoked=False,
     ),
     "policy.railwright.io": Entry(
-        "/validate/policy", closed=False, seconds=5,
+        "/validate/policy",
+        closed=False,
+        seconds=5,
         resources=frozenset({("/configmaps", "CREATE"), ("/configmaps", "UPDATE")}),
-        conditions=("is-the-policy",), mutating=False, reinvoked=False,
+        conditions=("is-the-policy",),
+        mutating=False,
+        reinvoked=False,
     ),
-}  # fmt: skip
+}

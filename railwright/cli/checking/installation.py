@@ -201,42 +201,48 @@ def _get_name(obj: Any) -> str:
 
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `installation`."""
-    yield Row("namespace", "namespace exists", _check_namespace, f"{_INSTALL}, or give -n NAMESPACE", ("namespaces",),
-              ("api-reachable",))  # fmt: skip
+    yield Row(
+        anchor="namespace",
+        name="namespace exists",
+        assess=_check_namespace,
+        hint=f"{_INSTALL}, or give -n NAMESPACE",
+        reads=("namespaces",),
+        depends_on=("api-reachable",),
+    )
     yield from _list_server_rows("webhook", snapshots.WEBHOOK)
     yield Row(
-        "webhook-availability",
-        "webhook replicas run on at least two nodes",
-        require_deployment(snapshots.WEBHOOK, _check_availability),
-        f"kubectl -n railwright-system scale deployment {snapshots.WEBHOOK} --replicas=2",
-        ("deployments", "own-pods"),
-        ("webhook-deployment", "webhook-replicas"),
+        anchor="webhook-availability",
+        name="webhook replicas run on at least two nodes",
+        assess=require_deployment(snapshots.WEBHOOK, _check_availability),
+        hint=f"kubectl -n railwright-system scale deployment {snapshots.WEBHOOK} --replicas=2",
+        reads=("deployments", "own-pods"),
+        depends_on=("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
-        "webhook-budget",
-        "a PodDisruptionBudget protects the webhook and allows drains",
-        require_deployment(snapshots.WEBHOOK, _check_budget),
-        f"{_INSTALL} (its webhook.yaml has the PodDisruptionBudget)",
-        ("deployments", "budgets"),
-        ("webhook-deployment", "webhook-replicas"),
+        anchor="webhook-budget",
+        name="a PodDisruptionBudget protects the webhook and allows drains",
+        assess=require_deployment(snapshots.WEBHOOK, _check_budget),
+        hint=f"{_INSTALL} (its webhook.yaml has the PodDisruptionBudget)",
+        reads=("deployments", "budgets"),
+        depends_on=("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
-        "webhook-endpoints",
-        "webhook Service has ready endpoints",
-        _check_endpoints(snapshots.WEBHOOK),
-        "compare its selector with the pods' labels: kubectl -n railwright-system describe service "
+        anchor="webhook-endpoints",
+        name="webhook Service has ready endpoints",
+        assess=_check_endpoints(snapshots.WEBHOOK),
+        hint="compare its selector with the pods' labels: kubectl -n railwright-system describe service "
         f"{snapshots.WEBHOOK}; "
         "kubectl -n railwright-system get pods --show-labels",
-        ("services", "slices"),
-        ("webhook-deployment", "webhook-replicas"),
+        reads=("services", "slices"),
+        depends_on=("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
-        "images",
-        "CLI and server versions match",
-        _check_images,
-        "install the CLI of the cluster's release, or upgrade the cluster: " + _INSTALL,
-        ("deployments",),
-        ("namespace",),
+        anchor="images",
+        name="CLI and server versions match",
+        assess=_check_images,
+        hint="install the CLI of the cluster's release, or upgrade the cluster: " + _INSTALL,
+        reads=("deployments",),
+        depends_on=("namespace",),
     )
 
 
@@ -256,18 +262,18 @@ def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> model.Asses
 
 def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iterator[Row]:
     yield Row(
-        f"{word}-deployment",
-        f"{word} is installed",
-        _check_deployment(server, optional=optional),
-        _INSTALL,
-        ("deployments",),
-        ("namespace",),
+        anchor=f"{word}-deployment",
+        name=f"{word} is installed",
+        assess=_check_deployment(server, optional=optional),
+        hint=_INSTALL,
+        reads=("deployments",),
+        depends_on=("namespace",),
     )
     yield Row(
-        f"{word}-replicas",
-        f"{word} replicas are ready",
-        require_deployment(server, check_replicas),
-        f"kubectl -n railwright-system logs deployment/{server}",
-        ("deployments",),
-        (f"{word}-deployment",),
+        anchor=f"{word}-replicas",
+        name=f"{word} replicas are ready",
+        assess=require_deployment(server, check_replicas),
+        hint=f"kubectl -n railwright-system logs deployment/{server}",
+        reads=("deployments",),
+        depends_on=(f"{word}-deployment",),
     )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from railwright.cli.checking import model, nodes, snapshots
+from railwright.cli.checking import model, snapshots
 from railwright.cli.checking.model import Phase, Row, fail, ok, skip, warn
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
@@ -86,20 +86,20 @@ def _check_multus(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
 
 
 def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
-    resources = nodes.list_accelerators(snapshot)
-    accelerated = nodes.list_accelerated(snapshot)
+    resources = snapshots.list_accelerators(snapshot)
+    accelerated = snapshots.list_accelerated(snapshot)
     if not accelerated:
         return warn(f"none of {len(snapshot.all('nodes'))} nodes has any of {', '.join(resources)}")
     return ok(f"{len(accelerated)} of {len(snapshot.all('nodes'))} nodes have {', '.join(resources)}")
 
 
 def _check_pools(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
-    accelerators = set(nodes.list_accelerators(snapshot))
+    accelerators = set(snapshots.list_accelerators(snapshot))
     node_counts: dict[str, int] = {}
     for node in snapshot.all("nodes"):
         for name in node.status.allocatable:
             if "/" in name and name not in accelerators:
-                node_counts[name] = node_counts.get(name, 0) + (nodes.count_allocatable(node, name) > 0)
+                node_counts[name] = node_counts.get(name, 0) + (snapshots.count_allocatable(node, name) > 0)
     if not node_counts:
         return warn(
             "nodes offer no extended resources besides accelerators; rails need a device pool, or devInfiniband"
@@ -116,26 +116,26 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `kubernetes`, without those of --pre."""
     yield Row(
-        "api-reachable",
-        "API server answers",
-        _check_reachable,
-        "give --kubeconfig or --context of a reachable cluster; to verify: kubectl version",
+        anchor="api-reachable",
+        name="API server answers",
+        assess=_check_reachable,
+        hint="give --kubeconfig or --context of a reachable cluster; to verify: kubectl version",
         when=Phase.ALWAYS,
     )
     yield Row(
-        "api-version",
-        f"Kubernetes is {OLDEST[0]}.{OLDEST[1]} or newer",
-        _check_version,
-        "upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy",
+        anchor="api-version",
+        name=f"Kubernetes is {OLDEST[0]}.{OLDEST[1]} or newer",
+        assess=_check_version,
+        hint="upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy",
         reads=("version",),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )
     yield Row(
-        "caller-permissions",
-        "you have permission to read all checked objects",
-        _check_permissions,
-        "run as a user who has the permission, or ask for it",
+        anchor="caller-permissions",
+        name="you have permission to read all checked objects",
+        assess=_check_permissions,
+        hint="run as a user who has the permission, or ask for it",
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )
@@ -144,27 +144,27 @@ def list_rows() -> Iterator[Row]:
 def list_pre_rows() -> Iterator[Row]:
     """Yield the checks of --pre."""
     yield Row(
-        "install-permissions",
-        "you have permission to install",
-        _check_install_permissions,
-        "install as a cluster administrator: kubectl auth can-i create clusterroles",
+        anchor="install-permissions",
+        name="you have permission to install",
+        assess=_check_install_permissions,
+        hint="install as a cluster administrator: kubectl auth can-i create clusterroles",
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
     )
     yield Row(
-        "device-pools",
-        "nodes offer device pools for rails",
-        _check_pools,
-        "install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
+        anchor="device-pools",
+        name="nodes offer device pools for rails",
+        assess=_check_pools,
+        hint="install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
         reads=("nodes",),
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
     )
     yield Row(
-        "volcano",
-        "Volcano is installed",
-        _check_volcano,
-        "kubectl get crd queues.scheduling.volcano.sh",
+        anchor="volcano",
+        name="Volcano is installed",
+        assess=_check_volcano,
+        hint="kubectl get crd queues.scheduling.volcano.sh",
         reads=("queues",),
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
@@ -174,19 +174,19 @@ def list_pre_rows() -> Iterator[Row]:
 def list_dependency_rows() -> Iterator[Row]:
     """Yield the checks of parts of the cluster that the policy requires."""
     yield Row(
-        "multus",
-        "Multus is installed (kind NetworkAttachmentDefinition)",
-        _check_multus,
-        "install Multus (https://github.com/k8snetworkplumbingwg/multus-cni), or remove `network` from the rails",
+        anchor="multus",
+        name="Multus is installed (kind NetworkAttachmentDefinition)",
+        assess=_check_multus,
+        hint="install Multus (https://github.com/k8snetworkplumbingwg/multus-cni), or remove `network` from the rails",
         reads=("networks",),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )
     yield Row(
-        "accelerators",
-        "nodes offer accelerators",
-        _check_accelerators,
-        "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
+        anchor="accelerators",
+        name="nodes offer accelerators",
+        assess=_check_accelerators,
+        hint="check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
         reads=("nodes",),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,

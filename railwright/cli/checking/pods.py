@@ -56,10 +56,20 @@ def _get_time(event: Any) -> dt.datetime:
 
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `pods`."""
-    yield Row("uninjected", "every opted-in pod has its network", _check_uninjected,
-              "these pods were created while the webhook was not called, and use TCP; delete them so that their "
-              "controller recreates them: kubectl -n NAMESPACE delete pod NAME", ("pods",),
-              ("api-reachable",))  # fmt: skip
-    yield Row("refused", "no pod was rejected recently", _check_rejected,
-              "the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
-              ("refusals",), ("api-reachable",))  # fmt: skip
+    yield Row(
+        anchor="uninjected",
+        name="every opted-in pod has its network",
+        assess=_check_uninjected,
+        hint="these pods were created while the webhook was not called, and use TCP; delete them so that their "
+        "controller recreates them: kubectl -n NAMESPACE delete pod NAME",
+        reads=("pods",),
+        depends_on=("api-reachable",),
+    )
+    yield Row(
+        anchor="refused",
+        name="no pod was rejected recently",
+        assess=_check_rejected,
+        hint="the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
+        reads=("refusals",),
+        depends_on=("api-reachable",),
+    )

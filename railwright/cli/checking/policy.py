@@ -72,11 +72,35 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
 
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `policy`."""
-    yield Row("policy-exists", "policy ConfigMap exists", _check_exists, CREATE_POLICY, ("policy",),
-              ("namespace",))  # fmt: skip
-    yield Row("policy-valid", "policy is valid", _check_valid, _EDIT, ("policy",), ("policy-exists",))
-    yield Row("default-fabric", "policy has a default fabric", _check_default,
-              f"set defaultFabric: {_EDIT}", ("policy",), ("policy-valid",))  # fmt: skip
-    yield Row("namespace-labels", "opted-in namespaces name a fabric they may use", _check_namespaces,
-              f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite", ("policy", "namespaces"),
-              ("policy-valid",))  # fmt: skip
+    yield Row(
+        anchor="policy-exists",
+        name="policy ConfigMap exists",
+        assess=_check_exists,
+        hint=CREATE_POLICY,
+        reads=("policy",),
+        depends_on=("namespace",),
+    )
+    yield Row(
+        anchor="policy-valid",
+        name="policy is valid",
+        assess=_check_valid,
+        hint=_EDIT,
+        reads=("policy",),
+        depends_on=("policy-exists",),
+    )
+    yield Row(
+        anchor="default-fabric",
+        name="policy has a default fabric",
+        assess=_check_default,
+        hint=f"set defaultFabric: {_EDIT}",
+        reads=("policy",),
+        depends_on=("policy-valid",),
+    )
+    yield Row(
+        anchor="namespace-labels",
+        name="opted-in namespaces name a fabric they may use",
+        assess=_check_namespaces,
+        hint=f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite",
+        reads=("policy", "namespaces"),
+        depends_on=("policy-valid",),
+    )

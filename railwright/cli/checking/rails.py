@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from railwright.cli.checking import model, nodes, snapshots
+from railwright.cli.checking import model, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import hypernodes, names, topology, views
 from railwright.fabric.policy import model as documents
@@ -96,7 +96,9 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return ok("no rail has a device pool")
-    counts = {name: sum(nodes.count_allocatable(node, name) > 0 for node in snapshot.all("nodes")) for name in pools}
+    counts = {
+        name: sum(snapshots.count_allocatable(node, name) > 0 for node in snapshot.all("nodes")) for name in pools
+    }
     unavailable = [name for name, count in counts.items() if not count]
     if unavailable:
         return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
@@ -106,23 +108,23 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
 
 def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     dead = [
-        f"{node.metadata.name}: {name} 0 of {nodes.count_capacity(node, name)}"
+        f"{node.metadata.name}: {name} 0 of {snapshots.count_capacity(node, name)}"
         for node in snapshot.all("nodes")
         for name in _list_resources(snapshot, fabric)
-        if nodes.count_capacity(node, name) and not nodes.count_allocatable(node, name)
+        if snapshots.count_capacity(node, name) and not snapshots.count_allocatable(node, name)
     ]
     return warn(snapshots.join_limited(dead, 4)) if dead else ok()
 
 
 def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
     pools = _list_resources(snapshot, fabric)
-    accelerated = nodes.list_accelerated(snapshot)
+    accelerated = snapshots.list_accelerated(snapshot)
     if not pools or not accelerated:
         return ok("nothing to compare")
     missing_pools = {
-        node.metadata.name: [name for name in pools if not nodes.count_capacity(node, name)]
+        node.metadata.name: [name for name in pools if not snapshots.count_capacity(node, name)]
         for node in accelerated
-        if not all(nodes.count_capacity(node, name) for name in pools)
+        if not all(snapshots.count_capacity(node, name) for name in pools)
     }
     partial = [
         f"{name} lacks {snapshots.join_limited(missing, 2)}"
@@ -225,7 +227,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     document = snapshot.policy
     if document is None or not document.node_shapes:
         return skip("the policy has no nodeShapes")
-    accelerated = nodes.list_accelerated(snapshot)
+    accelerated = snapshots.list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
     used = {shape.name for node in accelerated if (shape := selectors.shape_of(document, node.metadata.labels))}
@@ -246,8 +248,10 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
 def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[views.Node, ...]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
-    accelerated = nodes.list_accelerated(snapshot)
-    return tuple(node for node in accelerated if not pools or any(nodes.count_capacity(node, name) for name in pools))
+    accelerated = snapshots.list_accelerated(snapshot)
+    return tuple(
+        node for node in accelerated if not pools or any(snapshots.count_capacity(node, name) for name in pools)
+    )
 
 
 def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list[str]:
@@ -261,38 +265,96 @@ def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) ->
 
 def list_rows() -> Iterator[Row]:
     """Yield the checks of rails in the group `nodes and rails`."""
-    for anchor, name, assess, hint, reads, depends_on in _ROWS:
-        yield Row(anchor, name, assess, hint, ("policy", *reads), ("policy-valid", *depends_on))
+    yield from _ROWS
 
 
-_ROWS: tuple[tuple[str, str, model.Assess, str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("rail-networks", "each rail's network exists", _for_each_fabric(_check_networks),
-     f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
-     ("networks",), ("multus",)),
-    ("rail-configurations", "each rail network's configuration is valid", _for_each_fabric(_check_configurations),
-     "kubectl -n NAMESPACE edit net-attach-def NAME", ("networks",), ("rail-networks",)),
-    ("rail-pools", "networks and policy name the same device pools", _for_each_fabric(_check_pools),
-     f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network", ("networks",),
-     ("rail-networks",)),
-    ("rail-offered", "nodes offer each rail's device pool", _for_each_fabric(_check_offered),
-     "check the device plugin's pods and configuration: kubectl describe node NODE", ("nodes",),
-     ()),
-    ("rail-dead", "no node has lost all devices of a rail", _for_each_fabric(_check_dead),
-     "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE", ("nodes",),
-     ("rail-offered",)),
-    ("rail-missing", "each node with accelerators has all rails", _for_each_fabric(_check_missing),
-     "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
-     ("nodes",), ("rail-offered",)),
-    ("node-shapes", "node shapes match the nodes", _check_shapes,
-     f"correct `nodeShapes[].match`: {_EDIT}; to list labels: kubectl get nodes --show-labels", ("nodes",), ()),
-    ("rail-devices", "each rail's RDMA device name is known on each node", _for_each_fabric(_check_devices),
-     f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}", ("nodes",), ()),
-    ("domain-labels", "nodes are labelled with their leaf", _for_each_fabric(_check_domains),
-     "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
-     ("nodes",), ()),
-    ("hypernodes", "HyperNodes cover the nodes", _for_each_fabric(_check_hypernodes),
-     "Volcano's topology discovery creates them; to list: kubectl get hypernodes", ("hypernodes", "nodes"), ()),
-    ("numa-topologies", "NUMA nodes of rails and accelerators are known", _for_each_fabric(_check_numa),
-     "deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT, ("topologies", "nodes"),
-     ()),
-)  # fmt: skip
+_ROWS: tuple[Row, ...] = (
+    Row(
+        anchor="rail-networks",
+        name="each rail's network exists",
+        assess=_for_each_fabric(_check_networks),
+        hint=f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "multus"),
+    ),
+    Row(
+        anchor="rail-configurations",
+        name="each rail network's configuration is valid",
+        assess=_for_each_fabric(_check_configurations),
+        hint="kubectl -n NAMESPACE edit net-attach-def NAME",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "rail-networks"),
+    ),
+    Row(
+        anchor="rail-pools",
+        name="networks and policy name the same device pools",
+        assess=_for_each_fabric(_check_pools),
+        hint=f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "rail-networks"),
+    ),
+    Row(
+        anchor="rail-offered",
+        name="nodes offer each rail's device pool",
+        assess=_for_each_fabric(_check_offered),
+        hint="check the device plugin's pods and configuration: kubectl describe node NODE",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="rail-dead",
+        name="no node has lost all devices of a rail",
+        assess=_for_each_fabric(_check_dead),
+        hint="check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid", "rail-offered"),
+    ),
+    Row(
+        anchor="rail-missing",
+        name="each node with accelerators has all rails",
+        assess=_for_each_fabric(_check_missing),
+        hint="install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid", "rail-offered"),
+    ),
+    Row(
+        anchor="node-shapes",
+        name="node shapes match the nodes",
+        assess=_check_shapes,
+        hint=f"correct `nodeShapes[].match`: {_EDIT}; to list labels: kubectl get nodes --show-labels",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="rail-devices",
+        name="each rail's RDMA device name is known on each node",
+        assess=_for_each_fabric(_check_devices),
+        hint=f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="domain-labels",
+        name="nodes are labelled with their leaf",
+        assess=_for_each_fabric(_check_domains),
+        hint="label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
+        reads=("policy", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="hypernodes",
+        name="HyperNodes cover the nodes",
+        assess=_for_each_fabric(_check_hypernodes),
+        hint="Volcano's topology discovery creates them; to list: kubectl get hypernodes",
+        reads=("policy", "hypernodes", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="numa-topologies",
+        name="NUMA nodes of rails and accelerators are known",
+        assess=_for_each_fabric(_check_numa),
+        hint="deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT,
+        reads=("policy", "topologies", "nodes"),
+        depends_on=("policy-valid",),
+    ),
+)

@@ -11,7 +11,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli.checking import admission, kubernetes, nodes, snapshots
+from railwright.cli.checking import admission, kubernetes, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, watch_wire
 from railwright.fabric import names, views
@@ -149,7 +149,7 @@ async def _read_permissions(client: clients.Client) -> Mapping[str, bool]:
 async def _make_dry_runs(
     client: clients.Client, snapshot: snapshots.ClusterSnapshot, probing: str
 ) -> tuple[snapshots.DryRun, ...]:
-    accelerator = nodes.list_accelerators(snapshot)[0]
+    accelerator = snapshots.list_accelerators(snapshot)[0]
     plans = admission.list_plans(snapshot, probing)
     return tuple(await asyncio.gather(*(_make_dry_run(client, plan, accelerator) for plan in plans)))
 

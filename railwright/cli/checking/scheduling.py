@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import installation, leases, model, rails, snapshots
+from railwright.cli.checking import installation, model, rails, snapshots
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
@@ -28,18 +28,20 @@ def _check_lease(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
         if not any(argument.startswith("--leader-elect") for argument in snapshots.list_arguments(deployment)):
             return skip("the extender runs without --leader-elect, so it needs no Lease")
         return fail(f"Lease {snapshots.EXTENDER} does not exist: no extender replica is active")
-    problem = leases.find_problem(lease, snapshot.now)
+    problem = snapshots.find_lease_problem(lease, snapshot.now)
     if problem:
         return fail(f"Lease {snapshots.EXTENDER} {problem}: no extender replica is active")
-    return ok(f"held by {leases.get_holder(lease)}")
+    return ok(f"held by {snapshots.get_lease_holder(lease)}")
 
 
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     configmap = snapshot.one("volcano")
     if configmap is None:
-        return skip(f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP} does not exist: "
-                    "Volcano is not "
-                    "installed, or is configured elsewhere")  # fmt: skip
+        return skip(
+            f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP} does not exist: "
+            "Volcano is not "
+            "installed, or is configured elsewhere"
+        )
     if snapshot.find("deployments", snapshots.EXTENDER) is None and "deployments" not in snapshot.unread:
         return skip(f"Deployment {snapshots.EXTENDER} does not exist")
     text = next(
@@ -155,18 +157,37 @@ def _check_kube_configuration(text: str, configmap: str) -> model.Assessment:
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `scheduling`."""
     yield from installation.list_extender_rows()
-    yield Row("extender-lease", "an extender replica is the leader", _check_lease,
-              f"kubectl -n {names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
-              f"{names.NAMESPACE} "
-              f"rollout restart deployment {snapshots.EXTENDER}",
-              ("deployments", "leases"), ("extender-deployment", "extender-replicas"))  # fmt: skip
-    yield Row("extender-endpoints", "extender Service has ready endpoints", installation.check_extender_endpoints,
-              f"kubectl -n {names.NAMESPACE} get endpointslices -l kubernetes.io/service-name={snapshots.EXTENDER}",
-              ("deployments", "services", "slices"),
-              ("extender-deployment", "extender-replicas", "extender-lease"))  # fmt: skip
-    yield Row("volcano-configuration", "Volcano is configured to call the extender", _check_volcano,
-              f"{_VOLCANO_EDIT}; {_EXAMPLE}/volcano-scheduler.yaml is a complete example", ("volcano",),
-              ("api-reachable",))  # fmt: skip
-    yield Row("kube-scheduler-configuration", "kube-scheduler is configured to "
-        "call the extender", _check_kube_scheduler,
-              f"compare with {_EXAMPLE}/kube-scheduler.yaml", ("kube-system",), ("api-reachable",))  # fmt: skip
+    yield Row(
+        anchor="extender-lease",
+        name="an extender replica is the leader",
+        assess=_check_lease,
+        hint=f"kubectl -n {names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
+        f"{names.NAMESPACE} "
+        f"rollout restart deployment {snapshots.EXTENDER}",
+        reads=("deployments", "leases"),
+        depends_on=("extender-deployment", "extender-replicas"),
+    )
+    yield Row(
+        anchor="extender-endpoints",
+        name="extender Service has ready endpoints",
+        assess=installation.check_extender_endpoints,
+        hint=f"kubectl -n {names.NAMESPACE} get endpointslices -l kubernetes.io/service-name={snapshots.EXTENDER}",
+        reads=("deployments", "services", "slices"),
+        depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
+    )
+    yield Row(
+        anchor="volcano-configuration",
+        name="Volcano is configured to call the extender",
+        assess=_check_volcano,
+        hint=f"{_VOLCANO_EDIT}; {_EXAMPLE}/volcano-scheduler.yaml is a complete example",
+        reads=("volcano",),
+        depends_on=("api-reachable",),
+    )
+    yield Row(
+        anchor="kube-scheduler-configuration",
+        name="kube-scheduler is configured to call the extender",
+        assess=_check_kube_scheduler,
+        hint=f"compare with {_EXAMPLE}/kube-scheduler.yaml",
+        reads=("kube-system",),
+        depends_on=("api-reachable",),
+    )

@@ -10,14 +10,17 @@ from typing import Any
 
 import msgspec
 
+from certs import installation, inventory
 from railwright.cluster import policies
-from railwright.fabric import hypernodes, names, views
+from railwright.fabric import hypernodes, names, quantity, views
 from railwright.fabric.policy import model as documents
 
 WEBHOOK, EXTENDER, CERTS = "railwright-webhook", names.EXTENDER_SERVICE, "railwright-certs"
-CONFIGURATION = "railwright"  # name of railwright's webhook configurations
-SECRETS = {WEBHOOK: "railwright-webhook-tls", EXTENDER: "railwright-extender-tls"}
+CONFIGURATION = installation.CONFIGURATION
+SECRETS = {f"railwright-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
+_CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
+_LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
@@ -64,14 +67,26 @@ SOURCES: tuple[Source, ...] = (
     _own("slices", "discovery.k8s.io/v1", "endpointslices"),
     _own("leases", "coordination.k8s.io/v1", "leases"),
     *(_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
-    Source("mutating", f"{_ADMISSION}/mutatingwebhookconfigurations",
-           "list mutatingwebhookconfigurations.admissionregistration.k8s.io"),
-    Source("validating", f"{_ADMISSION}/validatingwebhookconfigurations",
-           "list validatingwebhookconfigurations.admissionregistration.k8s.io"),
-    Source("admission-policies", f"{_ADMISSION}/validatingadmissionpolicies",
-           "list validatingadmissionpolicies.admissionregistration.k8s.io"),
-    Source("admission-bindings", f"{_ADMISSION}/validatingadmissionpolicybindings",
-           "list validatingadmissionpolicybindings.admissionregistration.k8s.io"),
+    Source(
+        "mutating",
+        f"{_ADMISSION}/mutatingwebhookconfigurations",
+        "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    ),
+    Source(
+        "validating",
+        f"{_ADMISSION}/validatingwebhookconfigurations",
+        "list validatingwebhookconfigurations.admissionregistration.k8s.io",
+    ),
+    Source(
+        "admission-policies",
+        f"{_ADMISSION}/validatingadmissionpolicies",
+        "list validatingadmissionpolicies.admissionregistration.k8s.io",
+    ),
+    Source(
+        "admission-bindings",
+        f"{_ADMISSION}/validatingadmissionpolicybindings",
+        "list validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    ),
     _one("policy", "{namespace}", "configmaps", names.POLICY_CONFIGMAP),
     _all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     _all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
@@ -81,7 +96,7 @@ SOURCES: tuple[Source, ...] = (
     _one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
     _all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
-)  # fmt: skip
+)
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -177,3 +192,58 @@ def list_arguments(deployment: Any) -> Iterator[str]:
     """Yield the arguments of all containers of a Deployment."""
     for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
         yield from get_path(container, "args") or ()
+
+
+def list_accelerators(snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """Return the resource names that identify a training container: the policy's `accelerators`, or its default."""
+    return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
+
+
+def count_allocatable(node: views.Node, resource: str | None) -> int:
+    """Return the node's allocatable count of a resource, 0 if the value is not a quantity."""
+    return _count(node.status.allocatable.get(resource or "", 0))
+
+
+def count_capacity(node: views.Node, resource: str | None) -> int:
+    """Return the node's capacity of a resource, including unhealthy devices."""
+    return _count(node.status.capacity.get(resource or "", 0))
+
+
+def list_accelerated(snapshot: ClusterSnapshot) -> tuple[views.Node, ...]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    resources = list_accelerators(snapshot)
+    return tuple(
+        node
+        for node in snapshot.all("nodes")
+        if any(count_capacity(node, name) or count_allocatable(node, name) for name in resources)
+    )
+
+
+def _count(amount: views.Written) -> int:
+    try:
+        return quantity.whole(amount)
+    except quantity.InvalidQuantityError:
+        return 0
+
+
+def get_lease_holder(lease: Any) -> str:
+    """Return the holder's identity, "" if the Lease has no holder."""
+    return str(get_path(lease, "spec", "holderIdentity") or "")
+
+
+def find_lease_problem(lease: Any, now: dt.datetime) -> str:
+    """Return why the Lease is not held, as a predicate to follow its name; "" while it is held."""
+    identity = get_lease_holder(lease)
+    if not identity:
+        return "has no holder"
+    age = now - _parse_time(get_path(lease, "spec", "renewTime"))
+    if age > dt.timedelta(seconds=get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS) + _CLOCK_SKEW:
+        return f"was last renewed by {identity} {int(age.total_seconds())} s ago and has expired"
+    return ""
+
+
+def _parse_time(timestamp: Any) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(str(timestamp))
+    except ValueError:
+        return dt.datetime.fromtimestamp(0, dt.UTC)

@@ -230,13 +230,32 @@ def _format_expressions(expressions: Any) -> str:
 def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `webhook configurations`."""
     both = ("mutating", "validating")
-    yield Row("mutating-configuration", "MutatingWebhookConfiguration exists", _check_exists("mutating"), _APPLY,
-              ("mutating",), ("api-reachable",))  # fmt: skip
-    yield Row("validating-configuration", "ValidatingWebhookConfiguration exists", _check_exists("validating"), _APPLY,
-              ("validating",), ("api-reachable",))  # fmt: skip
+    yield Row(
+        anchor="mutating-configuration",
+        name="MutatingWebhookConfiguration exists",
+        assess=_check_exists("mutating"),
+        hint=_APPLY,
+        reads=("mutating",),
+        depends_on=("api-reachable",),
+    )
+    yield Row(
+        anchor="validating-configuration",
+        name="ValidatingWebhookConfiguration exists",
+        assess=_check_exists("validating"),
+        hint=_APPLY,
+        reads=("validating",),
+        depends_on=("api-reachable",),
+    )
     depends_on = ("mutating-configuration", "validating-configuration")
     for anchor, name, assess, hint in _COMPARED:
-        yield Row(anchor, name, assess, hint, both, depends_on)
+        yield Row(
+            anchor=anchor,
+            name=name,
+            assess=assess,
+            hint=hint,
+            reads=both,
+            depends_on=depends_on,
+        )
 
 
 _COMPARED: tuple[tuple[str, str, model.Assess, str], ...] = (

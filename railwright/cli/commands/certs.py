@@ -1,4 +1,4 @@
-"""`railwright certs`: issues and rotates certificates, and writes client configurations for callers."""
+"""`railwright certs`: issues and rotates certificates, and writes the configuration of their clients."""
 
 import argparse
 import datetime as dt
@@ -8,15 +8,15 @@ from certs import schedules
 from railwright.cli import options, parsers
 from railwright.fabric import names
 
-HELP = "issue and rotate the certificates of the servers and their callers"
+HELP = "issue and rotate the certificates of the servers and their clients"
 EXAMPLE = "railwright certs issue --secrets"
 SCHEDULE_OPTIONS = {
-    "authority": ("--authority-life", "life of an authority; the next one is made when a third is left"),
-    "leaf": ("--leaf-life", "life of the servers' certificates; renewed when a third is left"),
-    "caller": ("--caller-life", "life of callers' certificates"),
-    "overlap": ("--overlap", "both authorities trusted before the new one is used, and again after"),
-    "settle": ("--settle", "from a caBundle's change until every API server has seen it"),
-    "propagation": ("--propagation", "from a Secret's change until every server presents it"),
+    "ca": ("--ca-lifetime", "validity of a CA; the next one is created when a third is left"),
+    "serving": ("--serving-lifetime", "validity of the servers' certificates; renewed when a third is left"),
+    "client": ("--client-lifetime", "validity of client certificates"),
+    "overlap": ("--overlap", "time for which both CAs are trusted before the new one is used, and again after"),
+    "settle": ("--settle", "time from a change of a caBundle until every API server has read it"),
+    "propagation": ("--propagation", "time from a change of a Secret until every server presents it"),
 }
 _DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
 _DAYS_SERVING = 365
@@ -41,7 +41,7 @@ def configure(parser: parsers.Parser) -> None:
             run="railwright.cli.certificates.command:rotate",
         )
     )
-    _configure_callers(
+    _configure_clients(
         parser.add_command(
             "admission-config",
             "write the files by which the API server and kube-scheduler authenticate",
@@ -66,16 +66,16 @@ def _configure_issue(parser: parsers.Parser) -> None:
         help="serving certificate lifetime in days (default %(default)s)",
     )
     parser.add_argument(
-        "--authority-days", type=_parse_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
+        "--ca-days", type=_parse_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
     )
 
 
 def _configure_rotate(parser: parsers.Parser) -> None:
     parser.add_argument("--watch", action="store_true", help="repeat until stopped; of several replicas one is active")
     parser.add_argument(
-        "--callers", action="store_true", help="also issue client certificates for the API server and kube-scheduler"
+        "--clients", action="store_true", help="also issue client certificates for the API server and kube-scheduler"
     )
-    parser.add_argument("--renew-authority", action="store_true", help="start replacing the CA now")
+    parser.add_argument("--renew-ca", action="store_true", help="start replacing the CA now")
     _configure_cluster(parser)
     parser.add_argument(
         "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
@@ -111,7 +111,7 @@ def _configure_rotate(parser: parsers.Parser) -> None:
     )
 
 
-def _configure_callers(parser: parsers.Parser) -> None:
+def _configure_clients(parser: parsers.Parser) -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="directory to write to")
     parser.add_argument(
         "--directory",

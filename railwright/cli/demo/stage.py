@@ -124,8 +124,8 @@ def _network(name: str) -> Tree:
 
 def _certificates(folder: pathlib.Path) -> ssl.SSLContext:
     now = dt.datetime.now(dt.UTC)
-    authority = issue.issue_authority("railwright demo", now=now, lifetime=_DAY)
-    leaf = issue.issue_leaf(
+    authority = issue.issue_ca("railwright demo", now=now, lifetime=_DAY)
+    leaf = issue.issue_certificate(
         authority, common_name="webhook", hosts=["127.0.0.1"], usages={issue.Usage.SERVER}, now=now, lifetime=_DAY
     )
     files.write(folder, "webhook", leaf)

@@ -11,12 +11,12 @@ from certs import bundle, issue
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-WEBHOOK = bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc", "127.0.0.1"))
-CALLER = bundle.Wanted("client", "railwright-client", issue.Usage.CLIENT)
+WEBHOOK = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc", "127.0.0.1"))
+CALLER = bundle.CertificateSpec("client", "railwright-client", issue.Usage.CLIENT)
 
 
 def assemble(existing, *, wanted=(WEBHOOK, CALLER), now=NOW):
-    return bundle.assemble(existing, wanted, now=now, authority_lifetime=3650 * DAY, leaf_lifetime=300 * DAY)
+    return bundle.assemble(existing, wanted, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
 
 
 def pairs(held):
@@ -53,7 +53,7 @@ def test_a_leaf_is_renewed_in_the_last_third_of_its_life_under_the_same_authorit
 
 
 def test_a_new_host_renews_only_that_leaf(first):
-    more = bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
+    more = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
     held = assemble(first, wanted=(more, CALLER))
     assert {name: each.reused for name, each in held.items()} == {"ca": True, "webhook": False, "client": True}
 
@@ -64,8 +64,10 @@ def test_an_ended_authority_renews_everything(first):
 
 
 def spoiled(first):
-    other = issue.issue_authority("other", now=NOW, lifetime=DAY)
-    foreign = issue.issue_leaf(other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY)
+    other = issue.issue_ca("other", now=NOW, lifetime=DAY)
+    foreign = issue.issue_certificate(
+        other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY
+    )
     ca, webhook = first["ca"], first["webhook"]
     yield "a leaf of another authority", {"webhook": foreign}, {"webhook"}
     yield "a leaf of another use", {"webhook": first["client"]}, {"webhook"}
@@ -73,7 +75,7 @@ def spoiled(first):
     yield "a leaf that is no PEM", {"webhook": issue.Pair(b"junk", b"junk")}, {"webhook"}
     yield "a leaf in the authority's place", {"ca": webhook}, {"ca", "webhook", "client"}
     yield "an authority without its key", {"ca": issue.Pair(ca.certificate_pem, webhook.key_pem)}, set(first)
-    yield "an authority from the future", {"ca": issue.issue_authority("f", now=NOW + DAY, lifetime=DAY)}, set(first)
+    yield "an authority from the future", {"ca": issue.issue_ca("f", now=NOW + DAY, lifetime=DAY)}, set(first)
 
 
 def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
@@ -82,4 +84,4 @@ def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
         assert {name for name, each in held.items() if not each.reused} == renewed, claim
         for name, each in itertools.islice(held.items(), 1, None):
             wanted = {"webhook": WEBHOOK, "client": CALLER}[name]
-            assert bundle.serves(each.pair, wanted, authority=held["ca"].pair, now=NOW), claim
+            assert bundle.satisfies(each.pair, wanted, ca=held["ca"].pair, now=NOW), claim

@@ -10,8 +10,8 @@ from certs import bundle, installation, issue, rotation, trust
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-OLD, NEW = (issue.issue_authority("railwright", now=NOW, lifetime=90 * DAY) for _ in range(2))
-TRUSTED = (*trust.split(NEW.certificate_pem), *trust.split(OLD.certificate_pem))
+OLD, NEW = (issue.issue_ca("railwright", now=NOW, lifetime=90 * DAY) for _ in range(2))
+TRUSTED = (*trust.split_bundle(NEW.certificate_pem), *trust.split_bundle(OLD.certificate_pem))
 
 
 def secret(data, annotations=None, version="1"):
@@ -27,34 +27,34 @@ def hook(name, *, pem=b"", **client_config):
 def look(secrets, *hooks, generation=1):
     document = {"metadata": {"resourceVersion": "7", "generation": generation}, "webhooks": list(hooks)}
     configurations = {"MutatingWebhookConfiguration": document, "ValidatingWebhookConfiguration": None}
-    return installation.Look("ours", secrets, configurations, {"127.0.0.1"})
+    return installation.ClusterState("ours", secrets, configurations, {"127.0.0.1"})
 
 
 @pytest.mark.parametrize(
     "keyring",
     [
         rotation.Keyring(),
-        rotation.Keyring(following=NEW, trusted=TRUSTED),
+        rotation.Keyring(next_ca=NEW, trusted=TRUSTED),
         rotation.Keyring(OLD, NEW, TRUSTED, published=NOW),
-        rotation.Keyring(NEW, None, TRUSTED, moved=NOW),
+        rotation.Keyring(NEW, None, TRUSTED, activated=NOW),
     ],
 )
 def test_a_keyring_is_read_as_it_was_written(keyring):
     stamps = {key: value for key, value in installation._format_timestamps(keyring).items() if value is not None}
     stored = secret(installation._format_keyring(keyring), stamps)
-    assert look({"ca": stored}).seen.keyring == keyring
+    assert look({"ca": stored}).observed.keyring == keyring
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", "2030-05-01T12:00:00", ""])  # the second has no zone
 def test_a_stamp_that_somebody_has_spoilt_counts_as_none(stamp):
     stored = secret({}, {installation.PUBLISHED: stamp})
-    assert look({"ca": stored}).seen.keyring.published is None
+    assert look({"ca": stored}).observed.keyring.published is None
 
 
 def test_an_empty_or_missing_secret_holds_no_pair():
-    seen = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).seen
+    seen = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).observed
     assert seen.keyring == rotation.Keyring()
-    assert {name: held.pair for name, held in seen.leaves.items()} == {"webhook": None, "extender": None}
+    assert {name: held.pair for name, held in seen.certificates.items()} == {"webhook": None, "extender": None}
 
 
 def test_only_webhooks_that_call_us_are_ours():
@@ -66,32 +66,32 @@ def test_only_webhooks_that_call_us_are_ours():
         hook("foreign", service={"namespace": "theirs", "name": "x"}),
         hook("elsewhere", url="https://example.org/"),
     )
-    assert [name.rpartition("/")[2] for name in looked.seen.bundles] == ["service", "url"]
-    mutating, validating = looked.trusts(OLD.certificate_pem)
+    assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["service", "url"]
+    mutating, validating = looked.list_updates(OLD.certificate_pem)
     assert (mutating.filled, mutating.foreign) == (("url",), ("foreign", "elsewhere"))
-    assert not validating.found
+    assert not validating.exists
 
 
 def test_two_looks_differ_by_what_was_written_in_between_even_where_it_was_put_back():
     leaf = secret({"tls.crt": b"a", "tls.key": b"b"})
     ours = hook("service", service={"namespace": "ours", "name": "x"}, pem=OLD.certificate_pem)
     first = look({"webhook": leaf}, ours)
-    assert first.mark == look({"webhook": leaf}, ours).mark
-    assert first.mark != look({"webhook": leaf}, ours, generation=3).mark
-    assert first.mark != look({"webhook": {**leaf, "metadata": {"resourceVersion": "2"}}}, ours).mark
-    assert first.mark == look({"ca": secret({}, version="9"), "webhook": leaf}, ours).mark, (
+    assert first.fingerprint == look({"webhook": leaf}, ours).fingerprint
+    assert first.fingerprint != look({"webhook": leaf}, ours, generation=3).fingerprint
+    assert first.fingerprint != look({"webhook": {**leaf, "metadata": {"resourceVersion": "2"}}}, ours).fingerprint
+    assert first.fingerprint == look({"ca": secret({}, version="9"), "webhook": leaf}, ours).fingerprint, (
         "the keyring's notes are no news"
     )
 
 
 def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back():
-    pair = issue.issue_leaf(
+    pair = issue.issue_certificate(
         OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
     )
-    wanted = bundle.Wanted("webhook", "x", issue.Usage.SERVER, ("a.svc",))
+    wanted = bundle.CertificateSpec("webhook", "x", issue.Usage.SERVER, ("a.svc",))
     later = NOW + dt.timedelta(minutes=5)
-    assert bundle.serves(pair, wanted, authority=OLD, now=later)
-    assert not bundle.serves(pair, wanted, authority=OLD, now=later + dt.timedelta(minutes=2))
+    assert bundle.satisfies(pair, wanted, ca=OLD, now=later)
+    assert not bundle.satisfies(pair, wanted, ca=OLD, now=later + dt.timedelta(minutes=2))
 
 
 def test_private_keys_are_in_no_words():

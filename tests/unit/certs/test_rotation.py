@@ -17,12 +17,12 @@ START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 SCHEDULE = schedules.Schedule()
 WANTED = (
-    bundle.Wanted("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
-    bundle.Wanted("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
+    bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
+    bundle.CertificateSpec("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
 )
-CALLER = bundle.Wanted("apiserver", "kube-apiserver", issue.Usage.CLIENT)
+CALLER = bundle.CertificateSpec("apiserver", "kube-apiserver", issue.Usage.CLIENT)
 HOOKS = ("mutating", "validating")
-JUNK = issue.issue_authority("junk", now=START, lifetime=4000 * DAY)
+JUNK = issue.issue_ca("junk", now=START, lifetime=4000 * DAY)
 
 
 @dataclasses.dataclass
@@ -42,9 +42,9 @@ class World:
         self.wanted, self.schedule = wanted, schedule
         self.time, self.ahead = 0.0, dt.timedelta()  # real seconds; how far the wall clock has been set
         empty = {"keyring": rotation.Keyring(), **dict.fromkeys(HOOKS, b"")}
-        leaves = {leaf.name: rotation.Stored() for leaf in wanted}
+        leaves = {leaf.name: rotation.StoredCertificate() for leaf in wanted}
         self.past = {name: [Value(-1e9, content, ours=False)] for name, content in {**empty, **leaves}.items()}
-        self.mark, self.same = None, 0.0  # what the rotator saw, and since when
+        self.fingerprint, self.same = None, 0.0  # what the rotator saw, and since when
         self.done: list[rotation.Action] = []
 
     @property
@@ -58,9 +58,9 @@ class World:
     def keyring(self) -> rotation.Keyring:
         return self.current("keyring")
 
-    def seen(self) -> rotation.Seen:
+    def seen(self) -> rotation.Observed:
         leaves = {leaf.name: self.current(leaf.name) for leaf in self.wanted}
-        return rotation.Seen(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
+        return rotation.Observed(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
 
     def versions(self):
         return {name: len(values) for name, values in self.past.items()}
@@ -69,15 +69,15 @@ class World:
         served = [
             each.content for each in self.visible(name, self.schedule.propagation) if name not in ("keyring", *HOOKS)
         ]
-        first = not any(held.pair and trust.presentable(held.pair, self.now) for held in served)
+        first = not any(held.pair and trust.is_presentable(held.pair, self.now) for held in served)
         self.past[name].append(Value(self.time, content, ours, first))
 
-    def write(self, writes: steps.Writes, versions, crash_after=99) -> bool:
+    def write(self, writes: steps.Changes, versions, crash_after=99) -> bool:
         """Write in order as the API server would: nothing over a newer version. True where all was written."""
         changes = {} if writes.keyring is None else {"keyring": writes.keyring}
         if writes.bundle is not None:
             changes |= {name: writes.bundle for name in HOOKS if self.current(name) != writes.bundle}
-        changes |= writes.leaves
+        changes |= writes.certificates
         for done, (name, content) in enumerate(changes.items()):
             if done >= crash_after or len(self.past[name]) != versions[name]:
                 return False
@@ -87,22 +87,22 @@ class World:
 
     def look(self, crash_after=99, *, renew=False) -> rotation.Step | rotation.Wait:
         seen = self.seen()
-        mark = (seen.leaves, seen.bundles)
-        if mark != self.mark:
-            self.mark, self.same = mark, self.time
-        steady = (self.time - self.same) * SECOND
+        mark = (seen.certificates, seen.bundles)
+        if mark != self.fingerprint:
+            self.fingerprint, self.same = mark, self.time
+        unchanged_for = (self.time - self.same) * SECOND
         found = rotation.plan(
-            seen, self.wanted, now=self.now, schedule=self.schedule, steady=steady, renew_authority=renew
+            seen, self.wanted, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
         if isinstance(found, rotation.Step):
             self.done.append(found.action)
-            writes = steps.perform(found, seen, self.wanted, now=self.now, schedule=self.schedule)
+            writes = steps.build_changes(found, seen, self.wanted, now=self.now, schedule=self.schedule)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
         return found
 
     def crash(self) -> None:
-        self.mark = None
+        self.fingerprint = None
 
     def settled(self) -> rotation.Wait:
         """Look until there is nothing to do but to wait for the schedule."""
@@ -131,23 +131,23 @@ class World:
         for leaf in self.wanted:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
-                if not held.ours or pair is None or not trust.presentable(pair, self.now):
+                if not held.ours or pair is None or not trust.is_presentable(pair, self.now):
                     continue
                 for place in HOOKS:
                     for believed in self.visible(place, self.schedule.settle):
                         if believed.ours and (not held.first or believed is self.past[place][-1]):
-                            anchor = trust.anchor(pair.certificate_pem, trust.split(believed.content))
+                            anchor = trust.find_issuer(pair.certificate_pem, trust.split_bundle(believed.content))
                             assert anchor, f"{leaf.name} against {place}, writing {written} after {self.done[-12:]}"
 
     def healthy(self) -> None:
         """What is stored now is whole."""
         for name in HOOKS:
-            assert self.current(name) == trust.joined(self.keyring.trusted)
+            assert self.current(name) == trust.join_bundle(self.keyring.trusted)
         for leaf in self.wanted:
             pair = self.current(leaf.name).pair
             assert pair is not None
-            assert trust.presentable(pair, self.now)
-            assert trust.anchor(pair.certificate_pem, self.keyring.trusted)
+            assert trust.is_presentable(pair, self.now)
+            assert trust.find_issuer(pair.certificate_pem, self.keyring.trusted)
 
 
 class Rotating(RuleBasedStateMachine):
@@ -204,15 +204,15 @@ class Rotating(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([each.name for each in WANTED]))
     def somebody_deletes_a_leaf(self, name):
-        self.world.put(name, rotation.Stored(), ours=False)
+        self.world.put(name, rotation.StoredCertificate(), ours=False)
 
     @rule()
     def another_writer_looks(self):
         world = self.world
         seen = world.seen()
-        found = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, steady=0 * SECOND)
+        found = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
         if isinstance(found, rotation.Step):
-            writes = steps.perform(found, seen, world.wanted, now=world.now, schedule=world.schedule)
+            writes = steps.build_changes(found, seen, world.wanted, now=world.now, schedule=world.schedule)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
@@ -251,7 +251,7 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
 def test_leaves_and_authority_follow_their_own_schedules():
     world = World()
     world.settled()
-    first = world.keyring.signer
+    first = world.keyring.active_ca
     world.done.clear()
     world.days(19)
     assert world.done == [], "a leaf of 30 days is left alone for two thirds of them"
@@ -259,19 +259,19 @@ def test_leaves_and_authority_follow_their_own_schedules():
     assert world.done == [rotation.Action.RENEW]
     world.days(1195, step=1)  # two thirds of 1825 days are 1217
     assert set(world.done) == {rotation.Action.RENEW}
-    assert world.keyring.signer == first
+    assert world.keyring.active_ca == first
     world.done.clear()
     world.days(65, step=1)
     order = [each for each in world.done if each is not rotation.Action.RENEW]
     prepare, publish, mark, move, retire = (
         rotation.Action.PREPARE,
         rotation.Action.PUBLISH,
-        rotation.Action.MARK,
-        rotation.Action.MOVE,
-        rotation.Action.RETIRE,
+        rotation.Action.RECORD,
+        rotation.Action.ACTIVATE,
+        rotation.Action.PRUNE,
     )
     assert order == [prepare, publish, mark, move, mark, retire, publish]
-    assert world.keyring.signer != first
+    assert world.keyring.active_ca != first
     assert len(world.keyring.trusted) == 1
     world.healthy()
 
@@ -286,20 +286,20 @@ def rotating(**schedule):
 
 def test_nothing_of_the_next_authority_is_presented_before_the_overlap_is_over():
     world = rotating()
-    old = world.keyring.signer
+    old = world.keyring.active_ca
     world.days(29)
     for leaf in WANTED:
-        assert bundle.serves(world.current(leaf.name).pair, leaf, authority=old, now=world.now)
+        assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
     world.days(2)
     for leaf in WANTED:
-        assert bundle.serves(world.current(leaf.name).pair, leaf, authority=world.keyring.signer, now=world.now)
+        assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
     assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
 
 
 @pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
 def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap):
     world = rotating(overlap=overlap)
-    while rotation.Action.MARK not in world.done[-1:]:
+    while rotation.Action.RECORD not in world.done[-1:]:
         world.look()
     world.ahead += 3600 * SECOND
     for _ in range(9):
@@ -307,7 +307,7 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
         assert isinstance(found, rotation.Wait)
         world.time += 1
     world.time += 2
-    assert world.look().action is rotation.Action.MOVE
+    assert world.look().action is rotation.Action.ACTIVATE
 
 
 @pytest.mark.parametrize("years", [-60, 6])
@@ -320,10 +320,10 @@ def test_a_wall_clock_beyond_an_authority_s_life_takes_no_authority_from_the_bun
     world.settled()
     world.time += 600
     world.settled()
-    assert all(set(old) <= set(trust.split(world.current(name))) for name in HOOKS)
+    assert all(set(old) <= set(trust.split_bundle(world.current(name))) for name in HOOKS)
     world.ahead = 0 * DAY
     world.settled()
-    assert all(set(old) <= set(trust.split(world.current(name))) for name in HOOKS)
+    assert all(set(old) <= set(trust.split_bundle(world.current(name))) for name in HOOKS)
     world.healthy()
 
 
@@ -333,9 +333,9 @@ def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_lea
         world.look()
         world.time += 1
     renewed = world.time
-    assert world.look().action is rotation.Action.MARK
+    assert world.look().action is rotation.Action.RECORD
     world.ahead += 3600 * SECOND  # and no clock that is set can hurry it
-    while rotation.Action.RETIRE not in world.done:
+    while rotation.Action.PRUNE not in world.done:
         world.look()
         world.time += 1
     assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
@@ -361,7 +361,7 @@ def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
     world.settled()
     world.look(renew=True)
     began = world.time
-    while world.keyring.following is not None:
+    while world.keyring.next_ca is not None:
         world.look()
         world.time += 1
     assert world.time - began >= SCHEDULE.propagation.total_seconds()
@@ -369,7 +369,7 @@ def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
 
 def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
     world = rotating(overlap=0 * SECOND)
-    while rotation.Action.MARK not in world.done[-1:]:
+    while rotation.Action.RECORD not in world.done[-1:]:
         world.look()
     world.time += 9
     world.put("validating", b"", ours=False)
@@ -384,7 +384,7 @@ def test_an_authority_that_ends_before_the_overlap_would_is_followed_at_once():
     world.ahead += 1700 * DAY  # the cluster was off; 125 days of 1825 are left
     before = world.time
     world.settled()
-    assert world.done.count(rotation.Action.MOVE) == 2
+    assert world.done.count(rotation.Action.ACTIVATE) == 2
     assert world.time - before <= 15
     world.healthy()
 
@@ -402,10 +402,12 @@ def test_a_lost_authority_is_replaced_without_a_window():
 def test_certificates_of_somebody_else_are_taken_over_without_a_window():
     """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
     world = World()
-    theirs = issue.issue_authority("theirs", now=START, lifetime=90 * DAY)
+    theirs = issue.issue_ca("theirs", now=START, lifetime=90 * DAY)
     for leaf in WANTED:
-        pair = issue.issue_leaf(theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY)
-        world.put(leaf.name, rotation.Stored(pair, theirs.certificate_pem))
+        pair = issue.issue_certificate(
+            theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
+        )
+        world.put(leaf.name, rotation.StoredCertificate(pair, theirs.certificate_pem))
     for name in HOOKS:
         world.put(name, theirs.certificate_pem)
     world.time += 1000
@@ -442,17 +444,17 @@ def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_w
     root = authority(root_key)
     between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
     for leaf in WANTED:
-        pair = issue.issue_leaf(
+        pair = issue.issue_certificate(
             between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )
         chain = issue.Pair(pair.certificate_pem + between.certificate_pem, pair.key_pem)
-        world.put(leaf.name, rotation.Stored(chain, root.certificate_pem))
+        world.put(leaf.name, rotation.StoredCertificate(chain, root.certificate_pem))
     for name in HOOKS:
         world.put(name, root.certificate_pem)
     world.time += 1000
     for _ in range(10):
         world.look()
-        assert all(root.certificate_pem in trust.split(world.current(name)) for name in HOOKS)
+        assert all(root.certificate_pem in trust.split_bundle(world.current(name)) for name in HOOKS)
     world.settled()
     world.healthy()
 
@@ -467,19 +469,21 @@ def test_an_authority_that_an_operator_brings_signs_or_is_followed_and_stops_not
     }
     theirs = authority(make[kind](), identified=identified)
     world = World()
-    world.put("keyring", rotation.Keyring(signer=theirs, trusted=trust.split(theirs.certificate_pem)), ours=False)
+    world.put(
+        "keyring", rotation.Keyring(active_ca=theirs, trusted=trust.split_bundle(theirs.certificate_pem)), ours=False
+    )
     world.settled()
     world.healthy()
-    assert (world.keyring.signer == theirs) == (kind != "ed25519")
+    assert (world.keyring.active_ca == theirs) == (kind != "ed25519")
 
 
 def test_no_key_of_an_authority_that_no_longer_signs_is_kept():
     world = rotating()
-    old = world.keyring.signer.key_pem
+    old = world.keyring.active_ca.key_pem
     world.days(31)
-    assert old not in (world.keyring.signer.key_pem, getattr(world.keyring.following, "key_pem", b""))
+    assert old not in (world.keyring.active_ca.key_pem, getattr(world.keyring.next_ca, "key_pem", b""))
 
 
 def test_an_overlap_that_does_not_fit_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match="overlap of 30 d is longer than a sixth of the CA's validity of 100 d"):
-        schedules.Schedule(authority=100 * DAY)
+        schedules.Schedule(ca=100 * DAY)

@@ -30,7 +30,7 @@ def test_every_time_of_a_schedule_is_an_option(field):
 
 
 def longer(field):
-    return ("--overlap=1h",) if field == "authority" else ()
+    return ("--overlap=1h",) if field == "ca" else ()
 
 
 @given(st.integers(0, 36500 * 86400))
@@ -60,7 +60,7 @@ def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
          contexts: [{name: c, context: {cluster: k, user: u}}]}
         """
     )
-    assert main(["certs", "rotate", "--authority-life=100d", f"--kubeconfig={path}"]) == 2
+    assert main(["certs", "rotate", "--ca-lifetime=100d", f"--kubeconfig={path}"]) == 2
     assert "an overlap of 30 d is longer than a sixth of the CA's validity of 100 d" in capsys.readouterr().err
 
 

@@ -10,14 +10,14 @@ from railwright.cli.certificates import watching
 
 @pytest.mark.parametrize(("failed", "seconds"), [(0, 3.0), (1, 6.0), (4, 30.0), (100, 30.0), (5000, 30.0)])
 def test_pauses_grow_to_half_a_minute_and_never_overflow(failed, seconds):
-    assert watching.pause(3.0, failed) == seconds
+    assert watching.compute_pause(3.0, failed) == seconds
 
 
 def test_a_replica_that_leads_no_more_keeps_no_private_key():
     turning = rotator.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
     watcher = watching.Watcher(argparse.Namespace(namespace="prod", lease="l", identity="a"), None, turning)
-    turning.looked = installation.Look("prod", {}, {}, ())  # the last look holds the authority's
-    watcher._changed(True)
-    assert turning.looked is not None
-    watcher._changed(False)
-    assert turning.looked is None
+    turning.state = installation.ClusterState("prod", {}, {}, ())  # the last look holds the authority's
+    watcher._set_leading(True)
+    assert turning.state is not None
+    watcher._set_leading(False)
+    assert turning.state is None

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import io
+import itertools
 import pathlib
 import re
 import subprocess
@@ -37,8 +38,11 @@ def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]
     for token in tokens:
         if token.type != tokenize.NAME or hasattr(builtins, token.string):  # Python's names are not ours
             continue
-        for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string):
-            if replacement := NAMES.get(part.lower()):
+        parts = [part.lower() for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string)]
+        for previous, part in itertools.pairwise(["", *parts]):
+            if (previous, part) == ("not", "found"):  # Kubernetes' and cryptography's word for what does not exist
+                continue
+            if replacement := NAMES.get(part):
                 yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", replacement)
 
 
@@ -151,6 +155,7 @@ def test_each_rule_finds_its_case(source, problem):
         "class Node:\n    @property\n    def charged(self):\n        return 1\n",
         '"""See docs/interface.md 7.3."""\n',
         "def feed(pod):\n    pass\n",
+        "try:\n    pass\nexcept (ModuleNotFoundError, x509.ExtensionNotFound):\n    _NOT_FOUND = 404\n",
     ],
 )
 def test_each_rule_spares_what_is_right(source):
