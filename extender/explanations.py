@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from extender import gang_tracker
-from railwright.fabric import resources, topology, workload
+from railwright.fabric import intent, resources, topology, workload
 from railwright.fabric.overview import node_explanation
-from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
@@ -60,7 +60,7 @@ class _PodRecord(msgspec.Struct):
     scheduler: str
     fabric: str
     gang: workload.GangKey
-    needs: Sequence[rails.Need]
+    needs: Sequence[intent.Need]
     candidates: int
     size: int = 0
     is_scored: bool = False

@@ -13,8 +13,8 @@ import msgspec
 from extender import gang_tracker
 from railwright.cluster import events, sinks, sources
 from railwright.fabric import workload
-from railwright.fabric.placement import sizes
 from railwright.fabric.placement.explain import diagnosis, placement_result
+from railwright.fabric.placement.state import declared_sizes
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"
@@ -51,28 +51,28 @@ class _RecordingSink:
     def __init__(self, sink: sinks.Sink[Any], groups: dict[str, events.Involved], version: str) -> None:
         self._sink, self._groups, self._version = sink, groups, version
 
-    def replace(self, objects: Sequence[sizes.SizedObject]) -> None:
+    def replace(self, objects: Sequence[declared_sizes.SizedObject]) -> None:
         self._groups.clear()
         for group in objects:
             self._record(group)
         self._sink.replace(objects)
 
-    def upsert(self, obj: sizes.SizedObject) -> None:
+    def upsert(self, obj: declared_sizes.SizedObject) -> None:
         self._record(obj)
         self._sink.upsert(obj)
 
-    def remove(self, obj: sizes.SizedObject) -> None:
+    def remove(self, obj: declared_sizes.SizedObject) -> None:
         self._groups.pop(_get_key(obj), None)
         self._sink.remove(obj)
 
-    def _record(self, group: sizes.SizedObject) -> None:
+    def _record(self, group: declared_sizes.SizedObject) -> None:
         meta = group.metadata
         self._groups[_get_key(group)] = events.Involved(
             kind="PodGroup", api_version=self._version, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
 
-def _get_key(group: sizes.SizedObject) -> str:
+def _get_key(group: declared_sizes.SizedObject) -> str:
     return f"{group.metadata.namespace}/{group.metadata.name}"
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from extender import state as states
-from railwright.fabric import topology, workload
-from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric import intent, topology, workload
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, mixed_policies, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
@@ -252,7 +252,7 @@ class Gangs:
         namespace, _, name = pod.key.partition("/")
         needs = previous.needs
         if pod.requests != previous.requests:
-            needs = rails.requested(pod.requests, previous.fabric.rails) or needs
+            needs = intent.find_requested(pod.requests, previous.fabric.rails) or needs
         return msgspec.structs.replace(
             previous,
             uid=pod.uid,

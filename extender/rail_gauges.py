@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from extender import state as states
-from railwright.fabric.placement import rails
+from railwright.fabric import intent
 from railwright.fabric.placement.nodes import rail_devices
 from railwright.fabric.policy import model
 from railwright.serving import metrics
@@ -46,7 +46,7 @@ class RailGauges:
         if (policy := self._policy()) is None:
             return
         pools = {
-            name: rail_devices.name_pools(rails.counted(fabric, self._state.pools))
+            name: rail_devices.name_pools(intent.fill_resources(fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
         if (version := (self._state.cluster.version, pools)) == self._counted_version:

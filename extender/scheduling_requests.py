@@ -7,15 +7,15 @@ import msgspec
 
 from extender import state as states
 from extender import volcano_wire
-from railwright.fabric import resources, views
-from railwright.fabric.placement import rails, scheduling_request
+from railwright.fabric import intent, resources, views
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
 
 
 def from_kube(
-    pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: scheduling_request.Pools
+    pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: intent.Networks
 ) -> scheduling_request.SchedulingRequest | None:
     """Build a request of kube-scheduler. It has node names only, so free resources come from the cluster state."""
     return scheduling_request.build_request(
@@ -43,7 +43,7 @@ def from_volcano(  # noqa: PLR0913 - one argument a fact
     if task.pod is None:
         return None
     requested_amounts = get_requests(task)
-    fabric = rails.fabric_of(task.pod, policy.document)[1] if policy is not None else None
+    fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None else None
     strict = fabric is not None and fabric.placement.rails == "required"
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
     offers = _build_offers(nodes, requested_amounts, state.cluster, others_by_node, evicting=evicting, strict=strict)
@@ -73,7 +73,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     Volcano's session uses a snapshot, which lacks what others have bound or announced since. `inferred` are the
     requests, by node, of pods that kube-scheduler is placing now.
     """
-    fabric = rails.fabric_of(pod, policy.document)[1] if policy is not None else None
+    fabric = intent.find_fabric(pod, policy.document)[1] if policy is not None else None
     if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
         return ""
     bound = state.cluster.get_free(assumed_pod.node)
@@ -85,7 +85,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
             if other.uid != assumed_pod.uid and state.assumed.get_scope(other.uid) == scope and _is_firm(other, state)
         ]
     )
-    needs = rails.needs_of(pod, assumed_pod.requests, rails.counted(fabric, state.pools))
+    needs = intent.find_needs(pod, assumed_pod.requests, intent.fill_resources(fabric, state.pools))
     demands = [(need.label, need.resource, need.amount) for need in needs]
     demands += [
         (name, name, assumed_pod.requests[name])

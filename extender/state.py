@@ -6,8 +6,7 @@ A pod that is observed bound or deleted confirms its assumption: from then on th
 from collections.abc import Sequence
 
 from railwright.fabric import hypernodes, names, views
-from railwright.fabric.placement import sizes
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, declared_sizes
 from railwright.fabric.workloads import kinds
 
 
@@ -97,15 +96,15 @@ class Sizes:
     def __init__(self, state: State, kind: kinds.SizeKind) -> None:
         self._fleet, self._kind = state.cluster, kind
 
-    def replace(self, objects: Sequence[sizes.SizedObject]) -> None:
+    def replace(self, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of this kind."""
         self._fleet.replace_sizes(self._kind, objects)
 
-    def upsert(self, obj: sizes.SizedObject) -> None:
+    def upsert(self, obj: declared_sizes.SizedObject) -> None:
         """Add or update an object."""
         self._fleet.upsert_size(self._kind, obj)
 
-    def remove(self, obj: sizes.SizedObject) -> None:
+    def remove(self, obj: declared_sizes.SizedObject) -> None:
         """Remove an object."""
         self._fleet.remove_size(self._kind, obj)
 

@@ -198,7 +198,12 @@ class Need(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """Return the display name of the rails: `rail0` or `rail0..rail3`."""
-        return self.rails[0] if len(self.rails) == 1 else f"{self.rails[0]}..{self.rails[-1]}"
+        return format_rails(self.rails)
+
+
+def format_rails(rail_names: Sequence[str]) -> str:
+    """Return the display name of the rails of one pool: `rail0`, or `rail0..rail3` if they share it."""
+    return rail_names[0] if len(rail_names) == 1 else f"{rail_names[0]}..{rail_names[-1]}"
 
 
 def get_network(rail: model.Rail) -> tuple[str, str] | None:

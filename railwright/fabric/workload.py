@@ -1,6 +1,6 @@
 """Finds the gang of a pod and the pod's rank in it, by what each framework writes (docs/interface.md 7.1).
 
-The size of a gang is computed in `placement.sizes`, because it needs other objects than the pod.
+The size of a gang is computed in `placement.state.declared_sizes`, because it needs other objects than the pod.
 """
 
 import re

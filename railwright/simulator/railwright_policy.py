@@ -8,8 +8,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from railwright.fabric import names, resources, views, workload
-from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric import intent, names, resources, views, workload
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import volcano
@@ -41,7 +41,7 @@ class RailwrightPolicy:
         if has_reports:
             sim_cluster.listeners.append(self._on_host_change)
         self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
-        self._rail_needs: dict[int, tuple[resources.Amounts, tuple[rails.Need, ...]]] = {}
+        self._rail_needs: dict[int, tuple[resources.Amounts, tuple[intent.Need, ...]]] = {}
 
     def on_submit(self, job: job_stream.Job) -> None:
         """Add the pods and their PodGroup to the cluster state."""
@@ -151,12 +151,12 @@ class RailwrightPolicy:
 
     def _requests_and_needs(
         self, job: job_stream.Job, pod: views.Pod
-    ) -> tuple[resources.Amounts, tuple[rails.Need, ...]]:
+    ) -> tuple[resources.Amounts, tuple[intent.Need, ...]]:
         """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
         cached = self._rail_needs.get(job.gpus)
         if cached is None:
             requests = resources.requests_of(pod.spec)
-            cached = requests, rails.needs_of(pod, requests, self._cluster.spec.fabric)
+            cached = requests, intent.find_needs(pod, requests, self._cluster.spec.fabric)
             self._rail_needs[job.gpus] = cached
         return cached
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric import resources, views, workload
-from railwright.fabric.placement import rails, scheduling_request
+from railwright.fabric import intent, resources, views, workload
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
 
@@ -103,7 +103,7 @@ def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: 
 def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
     given = given or policy()
     requests = resources.requests_of(of.spec)
-    name, chosen = rails.fabric_of(of, given.document)
+    name, chosen = intent.find_fabric(of, given.document)
     assert chosen is not None
     return scheduling_request.SchedulingRequest(
         uid=of.metadata.uid,
@@ -116,7 +116,7 @@ def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> sched
         fabric_name=name,
         fabric=chosen,
         domains=chosen.placement.domains,
-        needs=rails.needs_of(of, requests, chosen),
+        needs=intent.find_needs(of, requests, chosen),
         accelerators=given.document.accelerators,
         nodes=list(candidates),
         shapes=given.document.node_shapes,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import device_names, names, quantity, resources, topology, views
+from railwright.fabric import device_names, intent, names, quantity, resources, topology, views
 from railwright.fabric.injection import (
     context,
     delivery,
@@ -22,7 +22,6 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.nccl import conf
-from railwright.fabric.placement import rails as placement_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets, selectors
 
@@ -141,10 +140,10 @@ def _format_node_file(
 
 def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
     """Return the placement of a pod that the current policy would reject: by its requests, otherwise by its record."""
-    _, fabric = placement_rails.fabric_of(pod, document)
+    _, fabric = intent.find_fabric(pod, document)
     if fabric is None:
-        return _format_placement(document, None, node, placement_rails.record_of(pod)[1] or ())
-    needs = placement_rails.needs_of(pod, resources.requests_of(pod.spec), fabric)
+        return _format_placement(document, None, node, intent.read_record(pod).rails or ())
+    needs = intent.find_needs(pod, resources.requests_of(pod.spec), fabric)
     return _format_placement(document, fabric, node, [rail for need in needs for rail in need.rails])
 
 

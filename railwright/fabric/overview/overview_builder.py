@@ -7,7 +7,7 @@ cluster state, the assumed pods and the opted-in pods, and needs no clock.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from railwright.fabric import topology, workload
+from railwright.fabric import intent, topology, workload
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
@@ -17,7 +17,7 @@ from railwright.fabric.overview import (
     node_explanation,
     opted_in_pods,
 )
-from railwright.fabric.placement import engine, rails, scheduling_request
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model as policies
 
@@ -37,7 +37,7 @@ class OverviewBuilder:
         assumed: assumed_pods.AssumedPods,
         pods: opted_in_pods.OptedInPods,
         policy: Policy,
-        pools: scheduling_request.Pools,
+        pools: intent.Networks,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name)."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
@@ -128,7 +128,7 @@ class OverviewBuilder:
         """Create the views again if the policy or the resources of networks changed; return whether they did."""
         policy = self._policy()
         fabrics = {} if policy is None else policy.document.fabrics
-        counted = {name: rails.counted(fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails}
+        counted = {name: intent.fill_resources(fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails}
         inputs = (policy.digest if policy else "", counted)
         if inputs == self._policy_inputs:
             return False
@@ -242,7 +242,7 @@ class OverviewBuilder:
     def _fabric(self, gang: gang_members.GangMembers) -> str:
         policy = self._policy()
         view = next((pod for member in gang.members if (pod := self._pods.pod(member.uid))), None)
-        return rails.fabric_of(view, policy.document)[0] if view is not None and policy is not None else ""
+        return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""
 
 
 def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> model.Rank:

@@ -8,12 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, views, workload
-from railwright.fabric.placement import rails
+from railwright.fabric import intent, resources, views, workload
 from railwright.fabric.policy import model, presets
-
-Pools = Mapping[tuple[str, str], str]
-"""(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses."""
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
@@ -43,7 +39,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     fabric_name: str
     fabric: model.Fabric
     domains: tuple[str, ...]
-    needs: tuple[rails.Need, ...]
+    needs: tuple[intent.Need, ...]
     accelerators: tuple[str, ...]
     nodes: Sequence[str]
     shapes: tuple[model.NodeShape, ...] = ()
@@ -59,7 +55,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
 def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
     pod: views.Pod,
     policy: model.Policy | None,
-    pools: Pools,
+    networks: intent.Networks,
     nodes: Sequence[str],
     *,
     offers: Mapping[str, NodeOffer] | None = None,
@@ -70,10 +66,10 @@ def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
     """Build the request for a pod; None if the pod did not opt in or there is no policy: all nodes score 0."""
     if policy is None:
         return None
-    fabric_name, fabric = rails.fabric_of(pod, policy.document)
+    fabric_name, fabric = intent.find_fabric(pod, policy.document)
     if fabric is None:
         return None
-    fabric = rails.counted(fabric, pools)
+    fabric = intent.fill_resources(fabric, networks)
     return SchedulingRequest(
         uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,
@@ -85,7 +81,7 @@ def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
         fabric_name=fabric_name,
         fabric=fabric,
         domains=presets.domains(fabric.placement),
-        needs=rails.needs_of(pod, requests, fabric),
+        needs=intent.find_needs(pod, requests, fabric),
         accelerators=policy.document.accelerators,
         nodes=nodes,
         shapes=policy.document.node_shapes,

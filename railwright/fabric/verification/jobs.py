@@ -4,14 +4,14 @@ The manifests contain nothing about the network, because admission adds it. The 
 `gpusPerNode`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.fabric import names
 from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import batch
+from railwright.fabric.workloads import registry
 
 Tree = dict[str, Any]
 
@@ -62,113 +62,71 @@ class JobOptions(msgspec.Struct, frozen=True):
 def build(document: policies.FabricPolicy, options: JobOptions) -> list[Tree]:
     """Return the objects to create, in order. `options.fabric` must be a fabric of the policy."""
     gpus = document.fabrics[options.fabric].gpus_per_node or _GPUS
-    return _KINDS[options.kind](options, document.accelerators[0], gpus)
+    return _JOBS[options.kind].build(_Parts(options, document.accelerators[0], gpus))
 
 
 def list_kinds() -> Sequence[str]:
     """Return the supported values of `JobOptions.kind`."""
-    return tuple(_KINDS)
+    return tuple(_JOBS)
 
 
 def logs_command(options: JobOptions) -> str:
     """Return the kubectl command that prints the logs of all pods of the job."""
     command = f"kubectl -n {options.namespace} logs --prefix --tail=-1 --max-log-requests={max(5, options.nodes)}"
-    return f"{command} -l {_LABELS[options.kind].format(name=options.name)}"
+    return f"{command} -l {_JOBS[options.kind].selector.format(name=options.name)}"
 
 
-def _mpi(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
-    # sshd does not pass on the environment of the worker's container
-    forwarded = [word for name in _DEBUG for word in ("-x", name)]
-    command = ["mpirun", "--allow-run-as-root", "--tag-output", "-np", str(options.nodes * gpus), "--map-by", "slot",
-               "--bind-to", "none", "-x", "PATH", "-x", "LD_LIBRARY_PATH", *forwarded, _PERF, *_SWEEP]  # fmt: skip
-    image = options.image or MPI_IMAGE
-    launcher = {"name": "mpi", "image": image, "env": _env(), "command": command}
-    worker = {"name": "nccl-tests", "image": image, "command": ["/usr/sbin/sshd", "-De"],
-              "resources": {"limits": {accelerator: str(gpus)}}}  # fmt: skip
-    spec = {
-        "slotsPerWorker": gpus,
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
-        "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _template(options, launcher)},
-            "Worker": {"replicas": options.nodes, "restartPolicy": "Never", "template": _template(options, worker)},
-        },
-    }
-    return [_object("kubeflow.org/v2beta1", "MPIJob", options, spec)]
+_JOBS = {job.option: job for framework in registry.FRAMEWORKS for job in framework.verification_jobs}
 
 
-def _pytorch(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
-    def replicas(number: int) -> Tree:
-        container = _torchrun("pytorch", options, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
-        return {"replicas": number, "restartPolicy": "Never", "template": _template(options, container)}
+class _Parts:
+    """The parts of a job for its options. See `verification_jobs.Parts`."""
 
-    specs = {"Master": replicas(1)} | ({"Worker": replicas(options.nodes - 1)} if options.nodes > 1 else {})
-    return [_object("kubeflow.org/v1", "PyTorchJob", options, {"pytorchReplicaSpecs": specs})]
+    def __init__(self, options: JobOptions, accelerator: str, gpus: int) -> None:
+        self._options = options
+        self._gpu_limit = {"limits": {accelerator: str(gpus)}}
+        self.name = options.name
+        self.nodes = options.nodes
+        self.gpus = gpus
+        self.port = _PORT
+
+    def build_object(self, api_version: str, kind: str, spec: Tree) -> Tree:
+        metadata = {"name": self.name, "namespace": self._options.namespace}
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def build_template(self, container: Tree, **pod_spec: Any) -> Tree:
+        metadata = {"labels": {names.FABRIC: self._options.fabric}}
+        return {"metadata": metadata, "spec": {**pod_spec, "containers": [container]}}
+
+    def build_launcher(self) -> Tree:
+        # sshd does not pass on the environment of the worker's container
+        forwarded = [word for name in _DEBUG for word in ("-x", name)]
+        ranks = str(self.nodes * self.gpus)
+        mpirun = [
+            "mpirun",
+            "--allow-run-as-root",
+            "--tag-output",
+            "-np",
+            ranks,
+            "--map-by",
+            "slot",
+            "--bind-to",
+            "none",
+        ]
+        command = [*mpirun, "-x", "PATH", "-x", "LD_LIBRARY_PATH", *forwarded, _PERF, *_SWEEP]
+        return {"name": "mpi", "image": self._options.image or MPI_IMAGE, "env": _build_env(), "command": command}
+
+    def build_ssh_worker(self) -> Tree:
+        image = self._options.image or MPI_IMAGE
+        command = ["/usr/sbin/sshd", "-De"]
+        return {"name": "nccl-tests", "image": image, "command": command, "resources": self._gpu_limit}
+
+    def build_torch_rank(self, name: str, node_rank: str, master: str) -> Tree:
+        command = ["torchrun", f"--nnodes={self.nodes}", f"--nproc-per-node={self.gpus}", f"--node-rank={node_rank}"]
+        command += [f"--master-addr={master}", f"--master-port={self.port}", "--no-python", "python", "-c", _TORCH]
+        image = self._options.image or TORCH_IMAGE
+        return {"name": name, "image": image, "env": _build_env(), "command": command, "resources": self._gpu_limit}
 
 
-def _volcano(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
-    def task(name: str, number: int) -> Tree:
-        container = _torchrun("pytorch", options, accelerator, gpus, "$(RANK)", "$(MASTER_ADDR)")
-        return {"name": name, "replicas": number, "template": _template(options, container, restartPolicy="Never")}
-
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": options.nodes,
-        "plugins": {"pytorch": ["--master=master", "--worker=worker", f"--port={_PORT}"], "svc": []},
-        "tasks": [task("master", 1), *([task("worker", options.nodes - 1)] if options.nodes > 1 else [])],
-    }
-    return [_object("batch.volcano.sh/v1alpha1", "Job", options, spec)]
-
-
-def _batch(options: JobOptions, accelerator: str, gpus: int) -> list[Tree]:
-    first = f"{options.name}-0.{options.name}"
-    container = _torchrun("torch", options, accelerator, gpus, "$(JOB_COMPLETION_INDEX)", first)
-    spec = {
-        "completions": options.nodes,
-        "parallelism": options.nodes,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": _template(options, container, subdomain=options.name, restartPolicy="Never"),
-    }
-    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {batch.JOB: options.name}}
-    return [_object("v1", "Service", options, peers), _object("batch/v1", "Job", options, spec)]
-
-
-def _torchrun(name: str, options: JobOptions, accelerator: str, gpus: int, rank: str, master: str) -> Tree:  # noqa: PLR0913, PLR0917 - the parts of one container
-    command = ["torchrun", f"--nnodes={options.nodes}", f"--nproc-per-node={gpus}", f"--node-rank={rank}",
-               f"--master-addr={master}", f"--master-port={_PORT}", "--no-python", "python", "-c", _TORCH]  # fmt: skip
-    resources = {"limits": {accelerator: str(gpus)}}
-    return {
-        "name": name,
-        "image": options.image or TORCH_IMAGE,
-        "env": _env(),
-        "command": command,
-        "resources": resources,
-    }
-
-
-def _env() -> list[Tree]:
+def _build_env() -> list[Tree]:
     return [{"name": name, "value": value} for name, value in _DEBUG.items()]
-
-
-def _template(options: JobOptions, container: Tree, **more: Any) -> Tree:
-    metadata = {"labels": {names.FABRIC: options.fabric}}
-    return {"metadata": metadata, "spec": {**more, "containers": [container]}}
-
-
-def _object(version: str, kind: str, options: JobOptions, spec: Tree) -> Tree:
-    metadata = {"name": options.name, "namespace": options.namespace}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-_KINDS: Mapping[str, Callable[[JobOptions, str, int], list[Tree]]] = {
-    "mpijob": _mpi,
-    "pytorchjob": _pytorch,
-    "volcano": _volcano,
-    "job": _batch,
-}
-_LABELS = {  # selectors of the pods whose logs are needed; mpirun's launcher has the lines of all ranks
-    "mpijob": "training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher",
-    "pytorchjob": "training.kubeflow.org/job-name={name}",
-    "volcano": "volcano.sh/job-name={name}",
-    "job": "batch.kubernetes.io/job-name={name}",
-}

@@ -6,6 +6,7 @@ import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.workloads import kinds
+from railwright.fabric.workloads import verification_jobs as jobs
 
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "launcher",
@@ -82,6 +83,7 @@ class Framework(msgspec.Struct, frozen=True):
     helpers: HelperRule | None = None
     find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] | None = None
+    verification_jobs: tuple[jobs.VerificationJob, ...] = ()
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them

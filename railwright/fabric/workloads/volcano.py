@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds, objects
+from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
 JOB = "volcano.sh/job-name"
@@ -139,6 +139,21 @@ def _find_ssh_volume(labels: frameworks.Labels) -> str:
     return f"{job}-ssh" if job else ""
 
 
+def _build_verification_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
+    def build_task(name: str, replicas: int) -> kinds.Tree:
+        container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
+        return {"name": name, "replicas": replicas, "template": parts.build_template(container, restartPolicy="Never")}
+
+    workers = [build_task("worker", parts.nodes - 1)] if parts.nodes > 1 else []
+    spec = {
+        "schedulerName": "volcano",
+        "minAvailable": parts.nodes,
+        "plugins": {"pytorch": ["--master=master", "--worker=worker", f"--port={parts.port}"], "svc": []},
+        "tasks": [build_task("master", 1), *workers],
+    }
+    return [parts.build_object("batch.volcano.sh/v1alpha1", "Job", spec)]
+
+
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         kinds.WorkloadKind(
@@ -165,4 +180,5 @@ FRAMEWORK = frameworks.Framework(
     has_launcher_name=_has_launcher_name,
     helpers=frameworks.HelperRule("Volcano Job", _is_helper),
     find_ssh_volume=_find_ssh_volume,
+    verification_jobs=(verification_jobs.VerificationJob("volcano", f"{JOB}={{name}}", _build_verification_job),),
 )

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from railwright.cluster import resources
 from railwright.fabric import views, workload
-from railwright.fabric.placement import sizes
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.placement.state import cluster_state, declared_sizes
 from railwright.fabric.workloads import gang_sizes, kinds, objects
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
@@ -253,9 +252,9 @@ def test_a_status_change_of_an_owner_leaves_every_plan_alone():
 
 def test_a_number_that_no_cluster_could_hold_is_cut():
     of = pod({"batch.kubernetes.io/job-name": "j"})
-    assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == sizes.MAX_SIZE
+    assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
-    assert size(forged) == sizes.MAX_SIZE
+    assert size(forged) == declared_sizes.MAX_SIZE
 
 
 def test_labels_that_are_no_text_cost_nobody_else_their_gang():
@@ -283,7 +282,7 @@ EVENTS = st.lists(
 
 @given(st.lists(st.tuples(st.sampled_from([VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS]), EVENTS)))
 def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_believed(streams):
-    table, held = sizes.Sizes(), {}
+    table, held = declared_sizes.Sizes(), {}
     for kind, events in streams:
         mine = held.setdefault(kind.name, {})
         for verb, what, number in events:

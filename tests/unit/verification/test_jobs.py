@@ -7,6 +7,7 @@ import yaml
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
+from railwright.cli.commands import verify
 from railwright.cli.explanation import account, manifests, templates
 from railwright.cluster import policies
 from railwright.fabric import names
@@ -109,3 +110,7 @@ def test_it_is_a_list_in_json(capsys):
         ["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "job", "-o", "json"]
     )
     assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == ["Service", "Job"]
+
+
+def test_the_command_offers_the_kinds_that_the_frameworks_have():
+    assert sorted(verify._KINDS) == sorted(jobs.list_kinds())

@@ -6,8 +6,7 @@ cluster count, because presets define the labels of the deepest known fabrics.
 
 from collections.abc import Mapping
 
-from railwright.fabric import topology
-from railwright.fabric.placement import rails
+from railwright.fabric import intent, topology
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model, presets
 
@@ -18,10 +17,10 @@ MissingLabels = Mapping[str, tuple[str, ...]]
 def find_missing_labels(
     document: model.FabricPolicy, cluster: cluster_state.ClusterState, pools: Mapping[tuple[str, str], str]
 ) -> MissingLabels:
-    """Return the nodes without topology labels of all fabrics; `pools` as in `rails.counted`."""
+    """Return the nodes without topology labels of all fabrics; `pools` as in `intent.fill_resources`."""
     missing: dict[str, set[str]] = {}
     for compiled_fabric in document.fabrics.values():
-        fabric = rails.counted(compiled_fabric, pools)
+        fabric = intent.fill_resources(compiled_fabric, pools)
         for key, names in _find_in_fabric(fabric, document, cluster).items():
             missing.setdefault(key, set()).update(names)
     return {key: tuple(sorted(names)) for key, names in missing.items()}

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import topology
-from railwright.fabric.placement import rails
+from railwright.fabric import intent, topology
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
@@ -36,7 +35,7 @@ class NodeRow(NamedTuple):
 class PoolUsage(msgspec.Struct, frozen=True):
     """Usage of one device pool on a node. Amounts in milli-units."""
 
-    need: rails.Need
+    need: intent.Need
     free: int
     allocatable: int
     is_sufficient: bool

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import resources
-from railwright.fabric.placement import bandwidth, rails
+from railwright.fabric import intent, resources
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import numa, scheduling_signature
 
@@ -40,7 +40,7 @@ class NodeFacts(NamedTuple):
 class PoolAvailability(msgspec.Struct, frozen=True):
     """Availability of one device pool on a node. Amounts in milli-units."""
 
-    need: rails.Need
+    need: intent.Need
     free: int
     allocatable: int
     capacity: int

@@ -8,7 +8,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from railwright.fabric import resources
+from railwright.fabric import intent, resources
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model
 
@@ -24,11 +24,8 @@ class State(enum.StrEnum):
 
 def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
     """Return the display name of the rails of each resource: `rail0`, or `rail0..rail3` if they share it."""
-    rails: dict[str, list[str]] = {}
-    for rail in fabric.rails:
-        if rail.resource:
-            rails.setdefault(rail.resource, []).append(rail.name)
-    return {resource: names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}" for resource, names in rails.items()}
+    pools = intent.group_by_resource(fabric.rails)
+    return {resource: intent.format_rails(rails) for resource, rails in pools.items()}
 
 
 def count(

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 
 import msgspec
 
-from railwright.fabric import resources, views
-from railwright.fabric.placement import bandwidth, rails, scheduling_request
+from railwright.fabric import intent, resources, views
+from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.policy import model, presets
 
@@ -24,7 +24,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     domains: tuple[str, ...]
     shapes: tuple[model.NodeShape, ...]
     accelerators: tuple[str, ...]  # the policy's resource names
-    needs: tuple[rails.Need, ...]
+    needs: tuple[intent.Need, ...]
     requests: resources.Amounts
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
@@ -48,7 +48,7 @@ def build_signature(
 ) -> SchedulingSignature:
     """Build the signature of pods with these requests in the requesting pod's gang."""
     spec = request.spec
-    needs = request.needs if requests is request.requests else rails.requested(requests, request.fabric.rails)
+    needs = request.needs if requests is request.requests else intent.find_requested(requests, request.fabric.rails)
     accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
     pools = tuple(need.resource for need in needs)
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))

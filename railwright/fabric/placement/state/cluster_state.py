@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, resources, topology, views, words, workload
-from railwright.fabric.placement import rails, sizes
+from railwright.fabric import hypernodes, intent, resources, topology, views, words, workload
 from railwright.fabric.placement.nodes import kubelet_admission, numa
-from railwright.fabric.placement.state import change_log
+from railwright.fabric.placement.state import change_log, declared_sizes
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import gang_sizes, kinds, volcano
 
@@ -66,7 +65,7 @@ class ClusterState:
             tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
         ] = {}
         self._interner = words.Words()
-        self._sizes = sizes.Sizes()
+        self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # version, incremented by every change
         self.topology_version = (
@@ -225,7 +224,7 @@ class ClusterState:
             rank=workload.rank_of(pod),
             requests=self._share(resources.requests_of(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
-            policy=self._interner.one(rails.policy_of(pod)),
+            policy=self._interner.one(intent.read_record(pod).digest),
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
         size = gang_sizes.read_annotation(pod) if joins else 0
@@ -251,15 +250,15 @@ class ClusterState:
         """Add or update a Volcano PodGroup."""
         self.upsert_size(volcano.POD_GROUPS, group)
 
-    def upsert_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
+    def upsert_size(self, kind: kinds.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Add or update an object that declares a gang size. Most updates change only its status."""
         self.version += self._sizes.upsert(kind, obj)
 
-    def remove_size(self, kind: kinds.SizeKind, obj: sizes.SizedObject) -> None:
+    def remove_size(self, kind: kinds.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.version += self._sizes.set_report(kind, sizes.get_source_object(obj.metadata), {})
+        self.version += self._sizes.set_report(kind, declared_sizes.get_source_object(obj.metadata), {})
 
-    def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[sizes.SizedObject]) -> None:
+    def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
         self.version += self._sizes.replace(kind, objects)
 
