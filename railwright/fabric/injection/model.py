@@ -139,6 +139,8 @@ EMPTY = Contribution()
 
 def merge(contributions: Sequence[Contribution]) -> Contribution:
     """Merge the results of several mutators. Entries and warnings appear once, in order."""
+    if len(contributions) == 1:
+        return contributions[0]
     changes: list[AnyChange] = []
     entries: dict[str, None] = {}
     warnings: dict[str, None] = {}

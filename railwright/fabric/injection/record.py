@@ -14,11 +14,14 @@ from railwright.fabric.injection import context, model
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
+_MAX_CHARACTER = 4  # bytes in UTF-8
 
 
 def check_size(pod: views.Pod) -> None:
     """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
     annotations = pod.metadata.annotations
+    if not _may_exceed(annotations):
+        return
     size = measure(annotations) - sum(
         len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
     )
@@ -35,16 +38,17 @@ def write(
 
     Raises RefusedError if the other annotations do not fit.
     """
-    existing = pod.metadata.annotations.get(names.INJECTION)
+    annotations = pod.metadata.annotations
     text = _format_record(pod, ctx, contribution)
-    size = measure({key: value for key, value in pod.metadata.annotations.items() if key != names.INJECTION})
-    _check_limit(size, contribution)
     warnings: tuple[str, ...] = ()
-    if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-        limit = "the pod's annotations are at their limit of 256 KiB; shorten some of them"
-        warnings = (f"annotation {names.INJECTION} is left out: {limit}",)
-        text = ""  # removes a record that a user may have forged
-    if (existing or "") == text:
+    if _may_exceed({**annotations, names.INJECTION: text}):
+        size = measure({key: value for key, value in annotations.items() if key != names.INJECTION})
+        _check_limit(size, contribution)
+        if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
+            limit = "the pod's annotations are at their limit of 256 KiB; shorten some of them"
+            warnings = (f"annotation {names.INJECTION} is left out: {limit}",)
+            text = ""  # removes a record that a user may have forged
+    if annotations.get(names.INJECTION, "") == text:
         return (), warnings
     change = model.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
     return (change,), warnings
@@ -72,6 +76,12 @@ def _encode_reasons(entries: tuple[str, ...], reason_tables: tuple[model.Reasons
     return msgspec.Raw(
         msgspec.json.encode({entry: reason_by_entry[entry] for entry in entries if entry in reason_by_entry})
     )
+
+
+def _may_exceed(annotations: Mapping[str, str]) -> bool:
+    """True unless the number of characters shows that the annotations are below the limit."""
+    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
+    return characters * _MAX_CHARACTER > MAX_ANNOTATIONS
 
 
 def measure(annotations: Mapping[str, str]) -> int:

@@ -16,7 +16,7 @@ from railwright.fabric.multus.network_selection import InvalidNetworksError, Sel
 
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_CACHED_LENGTH = 2048  # characters; merges of longer values are not cached
+_MAX_CACHED_LENGTH = 2048  # characters of an annotation; results for longer ones are not cached
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -36,6 +36,10 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
     """Return the attachments of a pod in `namespace`, in order. Raises InvalidNetworksError."""
     if not text:
         return ()
+    return _parse_cached(text, namespace) if len(text) <= _MAX_CACHED_LENGTH else _parse(text, namespace)
+
+
+def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
     if not text.isascii() and _LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
     return json_array.parse(text, namespace) if is_json(text) else comma_list.parse(text, namespace)
@@ -66,7 +70,8 @@ def _merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]
     return Merged(merged, theirs + missing, len(missing))
 
 
-# Pods of a gang have the same value. The bound limits the memory that users' values can take.
+# Pods of a gang have the same value. The bounds limit the memory that users' values can take.
+_parse_cached = functools.lru_cache(maxsize=512)(_parse)
 _merge_cached = functools.lru_cache(maxsize=512)(_merge)
 
 
