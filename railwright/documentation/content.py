@@ -4,7 +4,7 @@ import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from railwright.documentation import blocks, examples, placement, policy, refusals, rules
+from railwright.documentation import blocks, examples, placement, policy, reason_codes, refusals, rules
 
 DOCS = examples.ROOT / "docs"
 
@@ -12,6 +12,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.reference,
     "lint-overview": rules.overview,
     "lint-rules": rules.all_rules,
+    "reason-codes": reason_codes.list_codes,
     "file": examples.include_file,
     "admission": examples.show_admission,
     "common-refusals": refusals.common,

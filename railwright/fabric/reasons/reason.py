@@ -1,0 +1,45 @@
+"""Defines a reason as a value: a code and its parameters, without text.
+
+Reasons are hashable and comparable, so they can be part of facts and results. `rendering` turns them into text.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from railwright.fabric.reasons import codes
+
+MAX_NAMED = 3  # items of a list that a reason keeps
+
+Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]"
+"""A parameter. A tuple holds related values, such as a name and its count."""
+
+
+class Reason(msgspec.Struct, frozen=True, cache_hash=True):
+    """A code and its parameters, in the order in which they were given."""
+
+    code: codes.Code
+    parameters: tuple[tuple[str, Value], ...] = ()
+
+    def get(self, name: str) -> Value:
+        """Return one parameter. Raises KeyError."""
+        return dict(self.parameters)[name]
+
+
+class Some(msgspec.Struct, frozen=True):
+    """The first items of a list, and how many more there are. It bounds the size of a reason."""
+
+    items: tuple[Value, ...]
+    more: int = 0
+
+
+def make(code: codes.Code, **parameters: Value) -> Reason:
+    """Build a reason."""
+    return Reason(code, tuple(parameters.items()))
+
+
+def first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
+    """Keep the first distinct items, and count the others."""
+    distinct = tuple(dict.fromkeys(items))
+    return Some(distinct[:limit], max(0, len(distinct) - limit))

@@ -1,0 +1,132 @@
+"""Reasons are values with codes; one renderer turns them into text, and the page lists every code."""
+
+import pathlib
+import re
+
+import msgspec
+import pytest
+
+from railwright.fabric import text
+from railwright.fabric.reasons import codes, reason, rendering
+from railwright.fabric.reasons.codes import Code
+
+ROOT = pathlib.Path(__file__).parents[3]
+UPLINKS = reason.make(
+    Code.UPLINKS_LIMIT,
+    domain="leaf-1",
+    nodes=5,
+    oversubscription=7.0,
+    carried=0.714,
+    crossings=1,
+    has_unused_links=False,
+)
+
+
+def test_every_code_has_a_text_and_no_text_is_without_its_code():
+    assert rendering.RENDERERS.keys() == set(Code)
+
+
+@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
+    assert re.fullmatch(r"([A-Z][a-z]+)+", code.value)
+    assert code.meaning.endswith(".")
+    assert not code.fix or code.fix.endswith(".")
+
+
+def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
+    page = (ROOT / "docs" / "interface.md").read_text()
+    for code in Code:
+        assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
+
+
+def test_equal_reasons_are_equal_and_hash_alike():
+    one, same = (reason.make(Code.RAIL_NOT_FREE, rail="rail0") for _ in range(2))
+    assert one == same
+    assert len({one, same, reason.make(Code.RAIL_NOT_FREE, rail="rail1")}) == 2
+    assert one.get("rail") == "rail0"
+
+
+def test_a_list_keeps_the_first_distinct_items_and_counts_the_others():
+    assert reason.first("aabcde") == reason.Some(("a", "b", "c"), 2)
+    assert reason.first(["a"], 0) == reason.Some((), 1)
+
+
+def test_json_has_code_message_and_parameters_with_reasons_inside_reasons():
+    limit = reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=0.714, causes=reason.first([UPLINKS]))
+    message = msgspec.to_builtins(rendering.describe(limit))
+    inner = message["parameters"]["causes"]["items"][0]
+    assert message["code"] == "BandwidthUplinks"
+    assert message["message"] == f"at most 0.71 of the bandwidth: {inner['message']}"
+    assert (inner["code"], inner["parameters"]["nodes"]) == ("UplinksLimit", 5)
+    assert msgspec.json.decode(msgspec.json.encode(rendering.describe(limit))) == message
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (UPLINKS, "the uplinks of leaf-1 (5 nodes, 7:1) carry 0.71"),
+        (
+            reason.make(Code.DEGRADED_NODES, reason=reason.make(Code.RAIL_DEAD, rail="rail0"), nodes=1),
+            "rail0 dead or absent on 1 node",
+        ),
+        (
+            reason.make(
+                Code.NODES_BLOCKED,
+                causes=reason.first(
+                    [
+                        reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.OTHER_RESOURCES), nodes=3),
+                        reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.NODE_INELIGIBLE), nodes=1),
+                    ]
+                ),
+            ),
+            (
+                "3 nodes: too little CPU or memory, or too many pods; "
+                "1 node: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
+            ),
+        ),
+        (
+            reason.make(
+                Code.DEVICE_IN_USE, device="rail0", node="gpu-1", pods=reason.first(["a/0", "a/1", "a/2", "a/3"])
+            ),
+            "rail0 on gpu-1 is used by a/0, a/1, a/2 and 1 more",
+        ),
+        (
+            reason.make(
+                Code.TOPOLOGY_DEVICES_BUSY, policy="restricted", scope="container", numa_nodes=1,
+                requested=(("gpu", 4),), free=((0, (("gpu", 3),)), (1, (("gpu", 1),))),
+            ),
+            (
+                "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy restricted, "
+                "scope container, and no NUMA node has 4 gpu free together (free: node 0: 3 gpu; node 1: 1 gpu); "
+                "request fewer devices or set topologyManagerPolicy: best-effort"
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_texts(value, message):
+    assert rendering.render(value) == message
+
+
+def test_schedulers_see_the_component_and_events_the_code():
+    busy = reason.make(Code.RAIL_BUSY, rail="rail0", resource="rdma/0", free=0, allocatable=1, needed=1)
+    assert rendering.render_for_scheduler(busy) == "railwright: rail0 is busy: 0 of 1 rdma/0 free, 1 needed"
+    assert rendering.render_for_event([busy]).startswith("RailBusy: rail0 is busy")
+    assert rendering.render_for_event([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "expected"),
+    [(1, "leaf", "1 leaf"), (2, "leaf", "2 leaves"), (0, "pod", "0 pods"), (1, "pod", "1 pod")],
+)
+def test_nouns_follow_their_count(count, noun, expected):
+    assert text.plural(count, noun) == expected
+
+
+def test_lists_and_long_texts_are_shortened():
+    assert text.join_some(["a", "b", "a"], 2) == "a, b and 2 more"
+    assert text.truncate("abcdef", 5) == "ab..."
+    assert text.truncate("abcde", 5) == "abcde"
+
+
+def test_the_groups_are_all_in_use():
+    assert {code.group for code in Code} == set(codes.Group)
