@@ -62,7 +62,12 @@ async def serve(options: settings.Settings) -> int:
         counters.extender_unknown_nodes.inc(unknown)
 
     handlers = schedulers.Schedulers(
-        state, lambda: origin.store.current, clock=time.monotonic, observe=observe, tracing=traces
+        state,
+        lambda: origin.store.current,
+        clock=time.monotonic,
+        observe=observe,
+        count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
+        tracing=traces,
     )
     checks.add("policy", origin.policy_problem)
     # a stale cluster state would place gangs on resources that no longer exist

@@ -18,6 +18,8 @@ from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import Code
 
 MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
@@ -40,7 +42,7 @@ class Explanation(msgspec.Struct, frozen=True):
     remaining: int
     needs: Sequence[str]
     outcome: str  # placeable | unplaceable | compact | spread | degraded
-    why: Sequence[str]  # reasons why the plan is not better or the gang does not fit
+    why: Sequence[rendering.Message]  # why the plan is not better or the gang does not fit
     leaves_planned: Sequence[str]
     leaves_used: int
     leaves_least: int
@@ -95,7 +97,7 @@ class Explanations:
         ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
-        rejected = result.unschedulable.keys() | result.unresolvable.keys()
+        rejected = {name for rejection in result.rejections for name in rejection.nodes}
         if rejected and record.is_scored:  # older scores of rejected nodes are outdated
             record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
             record.is_scored = bool(record.scored_rows)
@@ -160,7 +162,7 @@ def _build_explanation(
         remaining=gang.remaining,
         needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in record.needs],
         outcome=_get_outcome(record, tracked),
-        why=_list_reasons(record, tracked),
+        why=rendering.describe_all(_list_reasons(record, tracked)),
         leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
         leaves_used=len(leaves),
         leaves_least=plan.min_leaves_with_placed,
@@ -185,9 +187,9 @@ def _get_outcome(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -
     )
 
 
-def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[str]:
+def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[reason.Reason]:
     if not record.is_scored and not record.feasible:
-        return ("every candidate node was rejected, each for the reason in its row",)
+        return (reason.make(Code.ALL_NODES_REJECTED),)
     if tracked is None:
         return ()
     return (tracked.mixed, *tracked.reasons.why) if tracked.mixed else tracked.reasons.why
@@ -204,12 +206,12 @@ def _describe_placement(tracked: gang_tracker.TrackedGang | None) -> dict[str, A
         "leaves_possible": len(planned.leaves),
         "bandwidth": round(placement.bandwidth, 3),
         "bandwidth_possible": round(planned.bandwidth, 3),
-        "why": placement.causes,
+        "why": rendering.describe_all(placement.causes),
         "outside_plan": placement.outside_plan[:MAX_LEAVES],
-        "text": placement_result.format_result(placement, planned),
+        "summary": rendering.describe(placement_result.describe(placement, planned)),
     }
 
 
 def _describe_feasible(name: str) -> dict[str, Any]:
     """Return the row of a node that passed the filter without a score: a scheduler with one choice requests none."""
-    return {"node": name, "reason": "feasible; the scheduler requested no score"}
+    return {"node": name, "reason": rendering.describe(reason.make(Code.NODE_NOT_SCORED))}

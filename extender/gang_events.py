@@ -15,6 +15,7 @@ from railwright.cluster import events, sinks, sources
 from railwright.fabric import workload
 from railwright.fabric.placement.explain import diagnosis, placement_result
 from railwright.fabric.placement.state import declared_sizes
+from railwright.fabric.reasons import rendering
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"
@@ -80,12 +81,13 @@ def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[
     """Return a function that queues an Event for an outcome, or does nothing without an API server."""
 
     def post(outcome: gang_tracker.Outcome) -> None:
-        reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < diagnosis.FULL else "")
-        if poster is None or not reason:
+        event_reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < diagnosis.FULL else "")
+        if poster is None or not event_reason:
             return
         involved = pod_groups.find(outcome.gang) or events.Involved(
             kind="Pod", api_version="v1", namespace=outcome.namespace, name=outcome.pod, uid=outcome.uid
         )
-        poster.post(involved, warning=outcome.code in _WARNINGS, reason=reason, message=outcome.message)
+        message = rendering.render_for_event(outcome.reasons)
+        poster.post(involved, warning=outcome.code in _WARNINGS, reason=event_reason, message=message)
 
     return post

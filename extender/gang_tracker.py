@@ -19,6 +19,7 @@ from railwright.fabric.placement.explain import diagnosis, mixed_policies, place
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.reasons import reason
 
 MAX_TRACKED = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # long enough for a scheduler's next two sessions
@@ -35,12 +36,12 @@ GetEvaluation = Callable[[str, str], node_evaluation.NodeEvaluation | None]
 class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a gang: its placement, or that it is unplaceable or has mixed policies."""
 
-    code: str  # landing.COMPACT, SPREAD, DEGRADED, UNPLACEABLE, or MIXED
+    code: str  # placement_result.COMPACT, SPREAD, DEGRADED, UNPLACEABLE, or MIXED
     gang: workload.GangKey
     namespace: str
     pod: str  # first affected pod of the gang
     uid: str
-    message: str
+    reasons: tuple[reason.Reason, ...]  # most important first
     bandwidth: float  # modelled, 0..1; 0 if not placed
     placement: placement_result.PlacementResult | None = None
     attained: float = 0.0  # ratio to the best possible bandwidth; 0 if not placed
@@ -60,7 +61,7 @@ class TrackedGang(msgspec.Struct):
     planned: placement_result.PlannedPlacement | None = None
     session: int = 0
     outcome: Outcome | None = None
-    mixed: str = ""  # last message about mixed policy versions
+    mixed: reason.Reason | None = None  # set if pods were admitted under several versions of the policy
 
 
 class Gangs:
@@ -184,9 +185,9 @@ class Gangs:
         self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]
     ) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
-        message = mixed_policies.format_warning(mixed_policies.group_by_policy(members), tracked.request.policy)
-        is_new, tracked.mixed = message and message != tracked.mixed, message
-        return (_build_outcome(MIXED, tracked.request.gang, members, message),) if is_new else ()
+        mixed = mixed_policies.describe(mixed_policies.group_by_policy(members), tracked.request.policy)
+        is_new, tracked.mixed = mixed != tracked.mixed, mixed
+        return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
 
     def _check_placement(self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]) -> Sequence[Outcome]:
         if tracked.planned is None or len(members) < 2:
@@ -214,7 +215,7 @@ class Gangs:
             namespace=tracked.request.namespace,
             pod=first.key.partition("/")[2],
             uid=first.uid,
-            message="; ".join((placement_result.format_result(placement, tracked.planned), *tracked.reasons.why[:1])),
+            reasons=(placement_result.describe(placement, tracked.planned), *tracked.reasons.why[:1]),
             bandwidth=placement.bandwidth,
             placement=placement,
             attained=placement.bandwidth / tracked.planned.bandwidth if tracked.planned.bandwidth > 0 else 1.0,
@@ -239,7 +240,7 @@ class Gangs:
             namespace=request.namespace,
             pod=request.name,
             uid=request.uid,
-            message="; ".join(tracked.reasons.why),
+            reasons=tracked.reasons.why,
             bandwidth=0.0,
             is_repeated=tracked.outcome is not None,
         )
@@ -266,12 +267,12 @@ class Gangs:
 
 
 def _build_outcome(
-    code: str, gang: workload.GangKey, members: Sequence[cluster_state.PodInfo], message: str
+    code: str, gang: workload.GangKey, members: Sequence[cluster_state.PodInfo], why: reason.Reason
 ) -> Outcome:
     """Return an outcome without a placement, for the first pod of a gang."""
     first = min(members, key=lambda pod: pod.rank)
     namespace, _, name = first.key.partition("/")
-    return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, message=message, bandwidth=0.0)
+    return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, reasons=(why,), bandwidth=0.0)
 
 
 def _get_inputs(request: scheduling_request.SchedulingRequest) -> tuple[object, ...]:

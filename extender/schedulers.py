@@ -23,28 +23,39 @@ from railwright.fabric import resources, views, workload
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import Code
 from railwright.serving import tracing as traces
 
 Observe = Callable[[str, int, int], None]
 """Called after every decision with (verb, number of candidate nodes, number of those missing in the cache)."""
 
+CountRejected = Callable[[str, int], None]
+"""Called after filtering with (reason code, number of rejected nodes)."""
+
+
+def _ignore_rejected(code: str, nodes: int) -> None:
+    """Count nothing."""
+    del code, nodes
+
 
 class Schedulers:
     """The handlers of all scheduling requests. They use this process's state and the policy in force."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent collaborators, given by name
         self,
         state: states.State,
         policy: Callable[[], model.Policy | None],
         *,
         clock: Callable[[], float],
         observe: Observe,
+        count_rejected: CountRejected = _ignore_rejected,
         tracing: traces.Tracing = traces.OFF,
     ) -> None:
         self._state = state
         self._policy = policy
         self._clock = clock
-        self._observe = observe
+        self._observe, self._count_rejected = observe, count_rejected
         self._engine = engine.PlacementEngine(state.cluster, state.assumed)
         self._steps = trace_steps.build_steps(tracing, self._engine, state.assumed)
         self._reset()
@@ -91,9 +102,9 @@ class Schedulers:
         self._inferred_bindings.record_feasible(msgspec.structs.replace(filter_call, feasible=feasible))
         self._observe("filter", len(nodes), result.unknown_nodes)
         self._record_filter_result("kube-scheduler", request, result)
-        return kube_wire.encode_filter_result(result.feasible, result.unschedulable, result.unresolvable), bool(
-            nodes
-        ) and not result.feasible
+        unschedulable, unresolvable = (_render_rejections(result, is_unresolvable=each) for each in (False, True))
+        answer = kube_wire.encode_filter_result(result.feasible, unschedulable, unresolvable)
+        return answer, bool(nodes) and not result.feasible
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
@@ -131,8 +142,10 @@ class Schedulers:
         result = self._steps.filter(request)
         self._observe("predicate", 1, result.unknown_nodes)
         self._record_filter_result(_format_scheduler(scope), request, result)
-        refusal = result.unschedulable.get(node.name) or result.unresolvable.get(node.name, "")
-        return volcano_wire.encode_predicate_result(refusal, unresolvable=node.name in result.unresolvable)
+        for rejection in result.rejections:  # at most one, of the one node
+            message = rendering.render_for_scheduler(rejection.reason)
+            return volcano_wire.encode_predicate_result(message, unresolvable=rejection.is_unresolvable)
+        return volcano_wire.encode_predicate_result("", unresolvable=False)
 
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
@@ -141,9 +154,11 @@ class Schedulers:
         if task.node_name and not (bound and bound.node):
             assumed_pod = self._build_entry(task)
             if self._sessions.check_rejection(scope, assumed_pod, self._state.cluster, self._state.assumed):
-                return volcano_wire.EVENT_SESSION_UNKNOWN
+                self._count_rejected(Code.SESSION_UNKNOWN, 1)
+                return volcano_wire.encode_rejection(rendering.render(reason.make(Code.SESSION_UNKNOWN)))
             if conflict := self._find_conflict(assumed_pod, task.pod, scope):
-                return volcano_wire.encode_rejection(conflict)
+                self._count_rejected(conflict.code, 1)
+                return volcano_wire.encode_rejection(rendering.render_for_scheduler(conflict))
             self._steps.allocate(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
 
@@ -164,9 +179,11 @@ class Schedulers:
         self.gangs.end_session()
         return volcano_wire.NOTHING
 
-    def _find_conflict(self, assumed_pod: assumed_pods.AssumedPod, pod: views.Pod | None, scope: str) -> str:
+    def _find_conflict(
+        self, assumed_pod: assumed_pods.AssumedPod, pod: views.Pod | None, scope: str
+    ) -> reason.Reason | None:
         if assumed_pod.state is not assumed_pods.State.ALLOCATED or pod is None:
-            return ""
+            return None
         return scheduling_requests.find_conflict(
             assumed_pod, pod, self._policy(), self._state, scope=scope, inferred=self._get_inferred(assumed_pod.uid)
         )
@@ -222,8 +239,19 @@ class Schedulers:
         self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
     ) -> None:
         self.explanations.record_filter_result(scheduler, request, result)
+        for rejection in result.rejections:
+            self._count_rejected(rejection.reason.code, len(rejection.nodes))
         if not result.feasible:
             self.gangs.record_rejection(request, self._clock())
+
+
+def _render_rejections(result: engine.FilterResult, *, is_unresolvable: bool) -> dict[str, str]:
+    """Return node -> message of the rejected nodes, as kube-scheduler shows it."""
+    messages: dict[str, str] = {}
+    for rejection in result.rejections:
+        if rejection.is_unresolvable == is_unresolvable:
+            messages |= dict.fromkeys(rejection.nodes, rendering.render_for_scheduler(rejection.reason))
+    return messages
 
 
 def _format_scheduler(scope: str) -> str:

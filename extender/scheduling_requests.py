@@ -12,6 +12,8 @@ from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 
 def from_kube(
@@ -67,15 +69,15 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     *,
     scope: str,
     inferred: Mapping[str, resources.Amounts],
-) -> str:
-    """Return the reason why Volcano's allocation conflicts with other schedulers, or "" if it does not.
+) -> reason.Reason | None:
+    """Return the reason why Volcano's allocation conflicts with other schedulers, or None if it does not.
 
     Volcano's session uses a snapshot, which lacks what others have bound or announced since. `inferred` are the
     requests, by node, of pods that kube-scheduler is placing now.
     """
     fabric = intent.find_fabric(pod, policy.document)[1] if policy is not None else None
     if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
-        return ""
+        return None
     bound = state.cluster.get_free(assumed_pod.node)
     others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).firm
     own = _sum(
@@ -97,14 +99,19 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
         assumed = others.get(resource, 0)
         left = bound.get(resource, 0) - assumed
         if assumed and resource in assumed_pod.requests and left - own.get(resource, 0) < amount:
-            return node_evaluation.format_promised_elsewhere(
+            return node_evaluation.describe_assumed_elsewhere(
                 label, resource, left - own.get(resource, 0), amount, assumed_pod.node
             )
         if resource in required and left < amount:
-            amounts = f"{max(0, left) // resources.UNIT} {resource} free, {amount // resources.UNIT} needed"
-            node = assumed_pod.node
-            return f"railwright: {label} of {node} was allocated by another scheduler in the meantime: {amounts}"
-    return ""
+            return reason.make(
+                Code.DEVICE_ALLOCATED_ELSEWHERE,
+                device=label,
+                node=assumed_pod.node,
+                resource=resource,
+                free=max(0, left) // resources.UNIT,
+                needed=amount // resources.UNIT,
+            )
+    return None
 
 
 class _OtherSchedulers(msgspec.Struct, frozen=True):

@@ -81,17 +81,11 @@ _encode = msgspec.json.Encoder().encode
 
 NOTHING = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
-EVENT_SESSION_UNKNOWN = _encode(
-    {
-        "errorMessage": "railwright restarted during this session and does not know where the gang's first pods are; "
-        "retry the gang"
-    }
-)
 
 
-def encode_rejection(reason: str) -> bytes:
+def encode_rejection(message: str) -> bytes:
     """Encode the answer to an event that makes Volcano roll the placement back."""
-    return _encode({"errorMessage": reason})
+    return _encode({"errorMessage": message})
 
 
 def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
@@ -128,11 +122,11 @@ def encode_priorities(scores: Mapping[str, float]) -> bytes:
     return _encode({"nodeScore": scores, "errorMessage": ""})
 
 
-def encode_predicate_result(refusal: str, *, unresolvable: bool) -> bytes:
-    """Encode the answer of predicate. An empty `status` means that the pod fits."""
-    if not refusal:
+def encode_predicate_result(message: str, *, unresolvable: bool) -> bytes:
+    """Encode the answer of predicate. An empty message means that the pod fits."""
+    if not message:
         return _encode({"status": "", "code": 0})
-    return _encode({"status": refusal, "code": CODE_NEVER if unresolvable else CODE_BUSY})
+    return _encode({"status": message, "code": CODE_NEVER if unresolvable else CODE_BUSY})
 
 
 def convert_amounts(volcano_amounts: Amounts | None) -> dict[str, int]:

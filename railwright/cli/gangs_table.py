@@ -91,7 +91,7 @@ def _format_row(gang: model.Gang, *, wide: bool) -> tuple[str, ...]:
         _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
         _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
         gang.fabric or "-",
-        "; ".join(gang.why if wide else gang.why[:1]) or "-",
+        "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
     )
 
 

@@ -100,6 +100,12 @@ class Metrics:
     nodes_without_domain = gauge(
         "nodes_without_domain", "Nodes of a fabric without the label of a topology domain.", "domain", only="extender"
     )
+    extender_rejected_nodes = counter(
+        "extender_rejected_nodes",
+        "Nodes that were filtered, or whose allocation was rejected, by reason code.",
+        "code",
+        only="extender",
+    )
     ledger_expired = counter("ledger_expired", "Assumed pods that expired without a binding.", only="extender")
     gangs = counter("gangs", "Gangs by placement result; see `outcome`.", "outcome", only="extender")
     gangs_waiting = gauge(

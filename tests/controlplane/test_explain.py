@@ -75,7 +75,7 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
     status, told = await explain(bearer)
     assert status == 200
     assert told["fabric"] == "ib"
-    refused = {row["node"]: row.get("refused", "") for row in told["nodes"]}
+    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in told["nodes"]}
     assert refused["gpu-0"] == ""
     assert "cannot give rail0" in refused["bare-0"]
 
@@ -181,7 +181,7 @@ async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, 
         return told
 
     told = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
-    assert told["why"][0] == "3 pods remain, each with rail0; the cluster has slots for 2"
+    assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
     event = await gang.told("GangUnplaceable")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]

@@ -89,7 +89,7 @@ async def test_a_node_says_why(shown, session):
     async with session.get(f"{url}api/why", params=query) as response:
         told = await response.json()
         assert told["node"] == vista.names[0]
-        assert told.get("refused") or told["terms"]
+        assert told.get("rejection") or told["terms"]
     async with session.get(f"{url}api/why", params={"gang": "no/such", "node": "none"}) as response:
         assert response.status == 404
         assert "no such gang" in (await response.json())["error"]["reason"]

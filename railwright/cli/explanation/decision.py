@@ -5,7 +5,6 @@ cluster.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -19,10 +18,23 @@ _COLOURS = {"placeable": "cyan", "compact": "green"}
 _SHOWN = 20  # nodes of each kind; -o json has all that are kept
 
 
+class Reason(msgspec.Struct, frozen=True):
+    """Why something is so: the code is stable, the message is shown."""
+
+    code: str = ""
+    message: str = ""
+
+
+class Term(Reason, frozen=True):
+    """A term of a node's score."""
+
+    value: float = 0.0
+
+
 class Placement(msgspec.Struct, frozen=True):
     """Where the whole gang is."""
 
-    text: str = ""
+    summary: Reason = Reason()
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -31,12 +43,12 @@ class Node(msgspec.Struct, frozen=True):
     node: str
     score: float | None = None
     leaf: str = ""
-    refused: str = ""
-    reason: str = ""
-    rails: Sequence[str] = ()
-    short: Sequence[str] = ()
-    flaws: Sequence[str] = ()
-    terms: dict[str, dict[str, Any]] = {}
+    rejection: Reason | None = None
+    reason: Reason | None = None
+    rails: Sequence[Reason] = ()
+    short: Sequence[Reason] = ()
+    degradations: Sequence[Reason] = ()
+    terms: dict[str, Term] = {}
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -50,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True):
     remaining: int = 0
     needs: Sequence[str] = ()
     outcome: str = ""
-    why: Sequence[str] = ()
+    why: Sequence[Reason] = ()
     leaves_planned: Sequence[str] = ()
     leaves_used: int = 0
     leaves_least: int = 0
@@ -79,7 +91,7 @@ def render(told: Explanation) -> Group:
     """The whole answer, top to bottom."""
     parts: list[RenderableType] = [
         _line(f"Pod {told.pod}: {_of(told)}", "bold underline"),
-        _line(f"{told.outcome}{': ' + told.placement.text if told.placement else ''}", _colour(told)),
+        _line(f"{told.outcome}{': ' + told.placement.summary.message if told.placement else ''}", _colour(told)),
     ]
     if told.leaves_planned and told.outcome == "unplaceable":
         parts.append(_line(f"leaves with some room: {', '.join(told.leaves_planned)}"))
@@ -88,7 +100,7 @@ def render(told: Explanation) -> Group:
         parts.append(_line(f"leaves planned ({least}): {', '.join(told.leaves_planned)}"))
         parts.append(_line(f"modelled bandwidth {told.bandwidth:.2f} of at most {told.bound:.2f}, {_exact(told)}"))
     when = "when it was planned" if told.placement else "because"
-    parts += [_line(f"{when}: {why}", "yellow" if is_finding(told) else "") for why in told.why]
+    parts += [_line(f"{when}: {why.message}", "yellow" if is_finding(told) else "") for why in told.why]
     return Group(*parts, *_nodes(told))
 
 
@@ -107,8 +119,8 @@ def _colour(told: Explanation) -> str:
 
 
 def _nodes(told: Explanation) -> list[RenderableType]:
-    fitting = [node for node in told.nodes if not node.refused]
-    refused = [node for node in told.nodes if node.refused]
+    fitting = [node for node in told.nodes if node.rejection is None]
+    refused = [node for node in told.nodes if node.rejection is not None]
     shown = [*fitting[:_SHOWN], *refused[:_SHOWN]]
     if not shown:
         return []
@@ -116,20 +128,23 @@ def _nodes(told: Explanation) -> list[RenderableType]:
     for title, options in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
         table.add_column(title, header_style="dim", **options)
     for node in shown:
-        score = "" if node.refused or node.score is None else f"{node.score:.1f}"
+        score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
         table.add_row(
-            _line(node.node), _line(score), _line(node.leaf), _line(_why(node), "red" if node.refused else "")
+            _line(node.node), _line(score), _line(node.leaf), _line(_why(node), "red" if node.rejection else "")
         )
     return [Text(), table, _line(f"{len(shown)} of the {told.nodes_judged} nodes that were judged", "dim")]
 
 
 def _why(node: Node) -> str:
     """The numbers first: what is short and who holds it; of a node that fits, each term's reason."""
-    numbers = [*node.rails, *node.short]
-    if node.refused:
-        return "; ".join(numbers) or node.refused
-    terms = [str(term.get("reason", "")) for term in node.terms.values()]
-    return "; ".join([*numbers, *node.flaws, *terms]) or node.reason
+    shortages = [*node.rails, *node.short]
+    if node.rejection is not None:
+        return _join(shortages) or node.rejection.message
+    return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
+
+
+def _join(reasons: Sequence[Reason]) -> str:
+    return "; ".join(reason.message for reason in reasons)
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -151,7 +151,7 @@ export function gangDetails(gang, all, on) {
     element("p", {}, element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state), ` ${told(gang)}`, leavesTold(gang)),
     element("p", { class: "quiet" }, "Bandwidths are modelled, never measured."),
   );
-  if (gang.why?.length) made.append(element("ul", { class: "why" }, ...gang.why.map((each) => element("li", {}, each))));
+  if (gang.why?.length) made.append(element("ul", { class: "why" }, ...gang.why.map((reason) => element("li", {}, reason.message))));
   const rows = gang.ranks.slice(0, all ? gang.ranks.length : RANKS).map((rank) => rankRow(rank, on));
   const head = element("tr", {}, ...["Rank", "Pod", "Node", "Leaf"].map((each) => element("th", { scope: "col" }, each)));
   made.append(element("table", { class: "ranks" }, element("thead", {}, head), element("tbody", {}, ...rows)));
@@ -205,13 +205,13 @@ function reason(why, subject) {
   const made = element("div", { class: "reason" });
   if (why === undefined) return element("p", { class: "quiet" }, `Loading the explanation for ${subject} …`);
   if (why.error) return element("p", { class: "quiet" }, `No explanation for ${subject}: ${why.error}`);
-  const title = why.here ? `${why.pod} is here` : why.refused ? `Why ${why.pod} cannot be here` : `What ${why.pod} would get here`;
+  const title = why.here ? `${why.pod} is here` : why.rejection ? `Why ${why.pod} cannot be here` : `What ${why.pod} would get here`;
   made.append(element("h4", {}, title));
-  const lines = [why.refused, why.reason, ...(why.rails ?? []), ...(why.short ?? []), ...(why.flaws ?? [])].filter(Boolean);
-  made.append(element("ul", { class: "why" }, ...lines.map((each) => element("li", {}, each))));
+  const lines = [why.rejection, why.reason, ...(why.rails ?? []), ...(why.short ?? []), ...(why.degradations ?? [])].filter(Boolean);
+  made.append(element("ul", { class: "why" }, ...lines.map((reason) => element("li", {}, reason.message))));
   const terms = Object.entries(why.terms ?? {});
   if (terms.length) {
-    const rows = terms.map(([name, term]) => element("tr", {}, element("td", {}, name), element("td", { class: "number" }, term.value.toFixed(2)), element("td", {}, term.reason)));
+    const rows = terms.map(([name, term]) => element("tr", {}, element("td", {}, name), element("td", { class: "number" }, term.value.toFixed(2)), element("td", {}, term.message)));
     const head = element("tr", {}, ...["Term", "Value", "Because"].map((each) => element("th", { scope: "col" }, each)));
     made.append(element("p", {}, `Score ${why.score} of 100 at present`), element("table", { class: "ranks" }, element("thead", {}, head), element("tbody", {}, ...rows)));
   }

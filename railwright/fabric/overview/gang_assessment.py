@@ -16,10 +16,11 @@ from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 _MAX_REASONS = 6  # shown of a gang
 _MIN_DIFFERENCE = 0.005  # smaller differences of bandwidth would be formatted as equal
-_MAX_LEAVES = 3  # named in one message
 
 
 class GangAssessment(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class GangAssessment(msgspec.Struct, frozen=True):
     best: float | None = None
     leaves: int = 0
     min_leaves: int = 0
-    why: tuple[str, ...] = ()
+    why: tuple[reason.Reason, ...] = ()
 
 
 def assess(
@@ -41,8 +42,7 @@ def assess(
 ) -> GangAssessment:
     """Assess a gang. `request` is that of a waiting member, or of any member if none waits, for all nodes."""
     if request is None:
-        message = "the fabric of these pods is not defined in the current policy, so no plan is made"
-        return GangAssessment(state=gang.state, why=(message,))
+        return GangAssessment(state=gang.state, why=(reason.make(Code.FABRIC_UNDEFINED),))
     if gang.placed < len(gang.members):
         return _assess_waiting(gang, request, placement_engine)
     assessment = _assess_placed(gang, request, placement_engine, cluster)
@@ -77,9 +77,7 @@ def _assess_placed(
         return GangAssessment(
             state=model.PLACED,
             bandwidth=round(placement.bandwidth, 3),
-            why=("the policy names no domains: leaves and crossings are not modelled", *placement.causes)[
-                :_MAX_REASONS
-            ],
+            why=(reason.make(Code.DOMAINS_UNDEFINED), *placement.causes)[:_MAX_REASONS],
         )
     best = max(placement.bandwidth, plan.bandwidth if plan.is_complete else 0.0)
     used = len(placement.leaves)
@@ -94,15 +92,17 @@ def _assess_placed(
     )
 
 
-def _improvements(placement: placement_result.PlacementResult, plan: planner.Plan, best: float) -> Sequence[str]:
+def _improvements(
+    placement: placement_result.PlacementResult, plan: planner.Plan, best: float
+) -> Sequence[reason.Reason]:
     """Return the degradations of a placement, and the better plan if there is one."""
-    why = [reason for reason in placement.causes if not reason.endswith(placement_result.RAIL_MISSING_ELSEWHERE)]
-    if peers := len(placement.causes) - len(why):  # one message for all of them: the causes are more useful
-        why.append(f"{peers} more {'member' if peers == 1 else 'members'}: {placement_result.RAIL_MISSING_ELSEWHERE}")
+    why = [cause for cause in placement.causes if cause.code is not Code.PEER_RAIL_MISSING]
+    if peers := len(placement.causes) - len(why):  # one reason for all of them: the causes are more useful
+        why.append(reason.make(Code.PEERS_LACK_RAILS, pods=peers))
     if plan.is_complete and placement.bandwidth < best - _MIN_DIFFERENCE:
-        why.insert(0, f"recreated now, it could have {best:.2f} on {_format_leaves(plan.leaves)}")
+        why.insert(0, reason.make(Code.BETTER_PLAN, bandwidth=best, leaves=_name_leaves(plan.leaves)))
     elif plan.is_complete and len(plan.leaves) < len(placement.leaves):
-        why.append(f"recreated now, it could have the same bandwidth on {_format_leaves(plan.leaves)}")
+        why.append(reason.make(Code.FEWER_LEAVES_POSSIBLE, leaves=_name_leaves(plan.leaves)))
     return why
 
 
@@ -214,8 +214,8 @@ def _assess_waiting(
     plan = decision.plan
     if not decision.gang.has_domains:
         fit = len(placement_engine.filter(request).feasible)
-        message = f"{fit} of {len(request.nodes)} nodes could take one of its pods now"
-        return GangAssessment(state=gang.state, why=(*missing, message))
+        nodes_fit = reason.make(Code.NODES_FIT, fit=fit, nodes=len(request.nodes))
+        return GangAssessment(state=gang.state, why=(*missing, nodes_fit))
     diagnosis = decision.diagnose()
     if not plan.is_complete:
         state = model.UNPLACEABLE if not diagnosis.fits else gang.state
@@ -223,10 +223,7 @@ def _assess_waiting(
         return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
-    remaining = decision.gang.remaining
-    fits_now = (
-        f"the {remaining} that remain fit now, on {_format_leaves(plan.leaves)}; the scheduler has not placed them"
-    )
+    fits_now = reason.make(Code.FITS_NOW, pods=decision.gang.remaining, leaves=_name_leaves(plan.leaves))
     return GangAssessment(
         state=gang.state,
         best=round(plan.bandwidth, 3),
@@ -236,12 +233,10 @@ def _assess_waiting(
     )
 
 
-def _missing_pods(gang: gang_members.GangMembers) -> tuple[str, ...]:
+def _missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
     missing = gang.size - len(gang.members)
-    return (f"{missing} of its {gang.size} pods do not exist yet",) if missing else ()
+    return (reason.make(Code.PODS_MISSING, missing=missing, size=gang.size),) if missing else ()
 
 
-def _format_leaves(leaves: Sequence[topology.Domain]) -> str:
-    named = ", ".join(topology.name_of(leaf) for leaf in leaves[:_MAX_LEAVES])
-    more = f" and {len(leaves) - _MAX_LEAVES} more" if len(leaves) > _MAX_LEAVES else ""
-    return f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'} ({named}{more})"
+def _name_leaves(leaves: Sequence[topology.Domain]) -> reason.Some:
+    return reason.first(map(topology.name_of, leaves))

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric.reasons import rendering
+
 FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
 """State of a rail on a node, one letter each. FREE: no pod has it. BUSY: a pod has it. DEGRADED: the device plugin
 offers fewer devices than the node has. DEAD: it offers none. UNCOUNTED: the policy names no resource for the rail."""
@@ -89,7 +91,7 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     best: float | None = None  # the best possible now, on free nodes and its own
     leaves: int = 0  # leaves that it uses, or would use if it were placed now
     min_leaves: int = 0  # fewest leaves that give `best`
-    why: tuple[str, ...] = ()  # why it waits, or is not better
+    why: tuple[rendering.Message, ...] = ()  # why it waits, or is not better
 
 
 class Admission(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from railwright.fabric.overview import (
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 
 MAX_RANKS = 4096  # shown of one gang
 _MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
@@ -236,7 +237,7 @@ class OverviewBuilder:
             best=assessment.best,
             leaves=assessment.leaves,
             min_leaves=assessment.min_leaves,
-            why=assessment.why,
+            why=rendering.describe_all(assessment.why),
         )
 
     def _fabric(self, gang: gang_members.GangMembers) -> str:

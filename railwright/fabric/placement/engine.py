@@ -17,6 +17,7 @@ from railwright.fabric.placement.nodes import node_index, request_view, scheduli
 from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model, presets
+from railwright.fabric.reasons import reason
 
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 
@@ -92,14 +93,31 @@ class Decision:
         return {name: self.explainer.explain(self._view.build_row(name, score)) for name, score in self.scores.items()}
 
 
-class FilterResult(msgspec.Struct, frozen=True):
-    """The result of filtering: the feasible nodes, and a message for each other node."""
+class Rejection(msgspec.Struct, frozen=True):
+    """Nodes of one class that are filtered."""
 
-    feasible: Sequence[str]  # feasible
-    unschedulable: Mapping[str, str]  # unschedulable now: node -> message
-    unresolvable: Mapping[str, str]  # unschedulable even if other pods leave: node -> message
+    reason: reason.Reason
+    is_unresolvable: bool  # even if other pods leave
+    nodes: Sequence[str]
+
+
+class FilterResult(msgspec.Struct, frozen=True):
+    """The result of filtering."""
+
+    feasible: Sequence[str]
+    rejections: Sequence[Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
+
+    @property
+    def unschedulable(self) -> Mapping[str, reason.Reason]:
+        """Node -> why it is filtered now."""
+        return {name: each.reason for each in self.rejections if not each.is_unresolvable for name in each.nodes}
+
+    @property
+    def unresolvable(self) -> Mapping[str, reason.Reason]:
+        """Node -> why it is filtered even if other pods leave."""
+        return {name: each.reason for each in self.rejections if each.is_unresolvable for name in each.nodes}
 
 
 class PlacementEngine:
@@ -160,41 +178,29 @@ class PlacementEngine:
         nodes, evaluations = request.nodes, view.index.evaluations
         refusals = [evaluation.refusal for evaluation in evaluations]
         if not any(refusals) and not view.overrides:
-            return FilterResult(
-                feasible=nodes, unschedulable={}, unresolvable={}, unknown_nodes=view.count_unknown(), rows=()
-            )
+            return FilterResult(feasible=nodes, rejections=(), unknown_nodes=view.count_unknown(), rows=())
         class_of_node = view.map_classes()
         classes = [class_of_node.get(name, -1) for name in nodes]
         is_feasible = [
             *(not refusal for refusal in refusals),
             True,
         ]  # the last item is for index -1, a node not in the cache
-        unresolvable_classes = {
-            node_class
-            for node_class, evaluation in enumerate(evaluations)
-            if evaluation.refusal and evaluation.is_unresolvable
-        }
         feasible = list(itertools.compress(nodes, map(is_feasible.__getitem__, classes)))
         infeasible = {
             name: node_class for name, node_class in zip(nodes, classes, strict=True) if not is_feasible[node_class]
         }
-        rows = [view.build_refused_row(name) for name in itertools.islice(infeasible, MAX_ROWS)]
+        nodes_by_class: dict[int, list[str]] = {}
+        for name, node_class in infeasible.items():
+            nodes_by_class.setdefault(node_class, []).append(name)
         return FilterResult(
             feasible=feasible,
-            unschedulable={
-                name: refusals[node_class]
-                for name, node_class in infeasible.items()
-                if node_class not in unresolvable_classes
-            },
-            unresolvable={
-                name: refusals[node_class]
-                for name, node_class in infeasible.items()
-                if node_class in unresolvable_classes
-            }
-            if unresolvable_classes
-            else {},
+            rejections=[
+                Rejection(refusal, evaluations[node_class].is_unresolvable, names)
+                for node_class, names in nodes_by_class.items()
+                if (refusal := refusals[node_class]) is not None
+            ],
             unknown_nodes=classes.count(-1),
-            rows=rows,
+            rows=[view.build_refused_row(name) for name in itertools.islice(infeasible, MAX_ROWS)],
         )
 
     def _build_view(

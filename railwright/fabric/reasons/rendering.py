@@ -175,10 +175,9 @@ def _format_remaining(parameters: Parameters) -> str:
 
 def _format_capacity(parameters: Parameters) -> str:
     names = parameters["rails"]
-    rails = ""
-    if names.items:
-        several = f"{names.items[0]}..{names.items[-1]}" if names.more else ", ".join(names.items)
-        rails = f", each with {several}"
+    rails = f", each with {names[0]}..{names[-1]}" if len(names) > reason_values.MAX_NAMED else ""
+    if 0 < len(names) <= reason_values.MAX_NAMED:
+        rails = f", each with {', '.join(names)}"
     return f"{_format_remaining(parameters)}{rails}; the cluster has slots for {parameters['slots']}"
 
 
@@ -272,7 +271,7 @@ def _format_placement(parameters: Parameters) -> str:
     leaves = parameters["leaves"]
     count = text.plural(len(leaves.items) + leaves.more, "leaf")
     bandwidth = f"modelled bandwidth {parameters['bandwidth']:.2f}, best possible {parameters['best']:.2f}"
-    if parameters["bound"]:
+    if parameters["bound"] > parameters["best"]:
         bandwidth += f" (upper bound {parameters['bound']:.2f})"
     parts = [
         f"{parameters['pods']} pods run on {count} ({_join(leaves)}); {parameters['min_leaves']} was the minimum",
@@ -344,7 +343,7 @@ RENDERERS: Mapping[Code, Renderer] = {
     Code.RAIL_DEGRADED: "{rail} degraded",
     Code.NICS_SHARED: "NICs shared with other pods",
     Code.TOO_FEW_NICS: "too few NICs for {pods} pods of the gang",
-    Code.PEER_RAIL_MISSING: "a rail is missing on another pod's node",
+    Code.PEER_RAIL_MISSING: "{node}: a rail is missing on another pod's node",
     Code.UPLINKS_LIMIT: _format_uplinks,
     Code.DEGRADED_NODES: _format_nodes_with,
     Code.BLOCKED_NODES: _format_nodes_blocked_by,

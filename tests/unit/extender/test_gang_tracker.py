@@ -5,13 +5,20 @@ import json
 import msgspec
 import pytest
 from placing import LEAF, SPINE, leaves, node, pod, policy
+from wording import texts
 
 from extender import gang_events, gang_tracker, schedulers, state
 from railwright.cluster import event_pace, resources, sources
 from railwright.fabric import views
 from railwright.fabric.placement.explain import placement_result
+from railwright.fabric.reasons import codes, reason, rendering
 
 GANG = "train/g"
+WHY = (reason.make(codes.Code.CAPACITY_INSUFFICIENT, pods=2, slots_needed=2, slots=1, rails=()),)
+
+
+def messages(of):
+    return tuple(each.message for each in of)
 
 
 class Site:
@@ -76,7 +83,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.COMPACT]
-    assert site.told().why == (
+    assert messages(site.told().why) == (
         "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
 
@@ -119,7 +126,7 @@ def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once()
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (found,) = site.verbs.gangs.check(site.now + 1)
     assert (found.code, found.pod, found.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
-    assert found.message == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
+    assert rendering.render_all(found.reasons) == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
     assert site.look(after=30) == []
     (found,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert found.is_repeated
@@ -146,7 +153,7 @@ def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     told = site.told()
     assert told.outcome == "placeable"
     assert [row["node"] for row in told.nodes] == ["a-00", "bare"]
-    assert told.nodes[0]["reason"] == "feasible; the scheduler requested no score"
+    assert told.nodes[0]["reason"].message == "feasible; the scheduler requested no score"
 
 
 def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
@@ -154,7 +161,7 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     site.state.cluster.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
     site.ask(0)
     row = next(row for row in site.told().nodes if row["node"] == "a-01")
-    assert row["rails"][2] == "rail2 has 0 of 1 free, held by train/llm-3"
+    assert row["rails"][2].message == "rail2 has 0 of 1 free, held by train/llm-3"
     assert row["leaf"] == "a in s-a"
 
 
@@ -204,12 +211,14 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert len(wanted.sink.seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
-        tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", "why", 0.0))
+        tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", WHY, 0.0))
     assert [note[0] for note in posting.notes] == [
         event_pace.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
         event_pace.Involved("Pod", "v1", "train", "w-0", "u-0"),
     ]
-    assert {note[1:] for note in posting.notes} == {(True, "GangUnplaceable", "why")}
+    assert {note[1:] for note in posting.notes} == {
+        (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
+    }
     beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert groups.find(GANG) is None
 
@@ -226,7 +235,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
 def test_only_what_is_worth_a_look_becomes_an_event(word, bandwidth, said):
     posting = Posting()
     gang_events.build_sink(posting, gang_events.PodGroups())(
-        gang_tracker.Outcome(word, GANG, "train", "w-0", "u", "m", bandwidth)
+        gang_tracker.Outcome(word, GANG, "train", "w-0", "u", WHY, bandwidth)
     )
     assert [(reason, warning) for _, warning, reason, _ in posting.notes] == ([said] if said else [])
 
@@ -295,12 +304,12 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
     site.ask(0)
     (found,) = site.verbs.gangs.check(1.0)
     assert (found.code, found.pod) == (gang_tracker.MIXED, "w-0")
-    assert found.message == (
+    assert rendering.render_all(found.reasons) == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "
         "sha256:bbbbbbbbbbbb (w-2); their injected settings may differ: recreate the pods that are not under the "
         "current version, sha256:test"
     )
-    assert site.told().why == (found.message,)
+    assert messages(site.told().why) == texts(found.reasons)
     assert site.look() == []
     admitted(site, OLD, NEW, NEW, NEW)
     assert site.look() == [gang_tracker.MIXED], "another mixture"

@@ -345,7 +345,7 @@ def test_a_decision_is_explained_with_its_numbers():
     told = door.verbs.explanations.explain("prod", name)
     assert told is not None
     refused = next(row for row in told.nodes if row["node"] == "gpu-1")
-    assert refused["rails"][0] == "rail0 has 0 of 1 free, held by train/holder"
+    assert refused["rails"][0].message == "rail0 has 0 of 1 free, held by train/holder"
     assert door.verbs.explanations.explain("prod", "other") is None
 
 
@@ -459,7 +459,7 @@ def test_of_many_holders_of_a_pool_a_few_are_named():
     door.verbs.filter(raw(given))
     (row,) = door.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
-    assert row["rails"][0] == f"rail0 has 0 of 20 free, held by {held} and others"
+    assert row["rails"][0].message == f"rail0 has 0 of 20 free, held by {held} and others"
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
@@ -569,7 +569,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     door.verbs.filter(asked)
     told = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
     assert told.outcome == "unplaceable"
-    assert all("refused" in each for each in told.nodes)
+    assert all("rejection" in each for each in told.nodes)
 
 
 def test_a_pod_is_not_said_to_be_held_off_by_itself():

@@ -193,7 +193,8 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     site.scores("blue", theirs)
     told = site.verbs.explanations.explain("train", "theirs")
     refused = next(row for row in told.nodes if row["node"] == N)
-    assert "busy" in refused["refused"] or "promised" in refused["refused"]
+    said = refused["rejection"].message
+    assert "busy" in said or "promised" in said
     assert "train/mine" in str(refused)
 
 

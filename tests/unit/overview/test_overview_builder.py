@@ -101,7 +101,7 @@ def test_a_gang_spread_over_leaves_is_told_what_it_could_have():
     assert found.best is not None
     assert found.bandwidth < found.best == 1.0
     assert (found.leaves, found.min_leaves) == (2, 1)
-    assert "recreated now, it could have 1.00 on 1 leaf" in found.why[0]
+    assert "recreated now, it could have 1.00 on 1 leaf" in found.why[0].message
 
 
 def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
@@ -123,25 +123,25 @@ def test_a_gang_that_waits_is_told_why():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
     assert found.state == model.UNPLACEABLE
-    assert "the cluster has slots for 1" in found.why[0]
+    assert "the cluster has slots for 1" in found.why[0].message
 
 
 def test_a_gang_that_fits_is_told_where():
     found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
     assert (found.state, found.best, found.leaves) == (model.WAITING, 1.0, 1)
-    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0]
+    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0].message
 
 
 def test_a_gang_whose_pods_do_not_all_exist_is_told_so():
     found = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
     assert (found.state, found.placed, found.size) == (model.STARTING, 1, 3)
-    assert found.why[0] == "1 of its 3 pods do not exist yet"
+    assert found.why[0].message == "1 of its 3 pods do not exist yet"
 
 
 def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
     found = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
     assert (found.state, found.placed, found.size) == (model.STARTING, 2, 3)
-    assert found.why[0] == "1 of its 3 pods do not exist yet"
+    assert found.why[0].message == "1 of its 3 pods do not exist yet"
 
 
 def test_a_launcher_takes_a_number_and_is_no_worker():
@@ -169,7 +169,7 @@ def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
     cluster.policy = placing.policy()
     cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
     cluster.state.upsert_pod(placing.pod("x-0", group="x", label="other", on="a-01"))
-    assert "not defined in the current policy" in cluster.gang("train/x").why[0]
+    assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 
 
 def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
@@ -182,8 +182,8 @@ def test_a_node_says_why_a_gang_is_not_on_it():
     cluster.seen()
     told = cluster.builder.explain("train/g", "a-00")
     assert told is not None
-    assert "is busy" in told["refused"]
-    assert "held by train/o-0" in told["rails"][0]
+    assert "is busy" in told["rejection"].message
+    assert "held by train/o-0" in told["rails"][0].message
     free = cluster.builder.explain("train/g", "b-00")
     assert free is not None
     assert "locality" in free["terms"]
@@ -197,7 +197,7 @@ def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
     told = cluster.builder.explain("train/g", "a-01")
     assert told is not None
     assert (told["pod"], told["here"]) == ("train/g-1", True)
-    assert "refused" not in told
+    assert "rejection" not in told
 
 
 def test_only_what_changed_is_sent():
@@ -236,5 +236,5 @@ def test_of_members_that_lose_what_one_lacks_the_one_is_named():
     nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
     pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
     found = Cluster(nodes, pods, policy=placing.policy()).gang()
-    assert found.why[-1].endswith("members: a rail is missing on another pod's node")
-    assert sum("missing on another pod's node" in each for each in found.why) == 1
+    assert found.why[-1].message.endswith("members: a rail is missing on another pod's node")
+    assert sum("missing on another pod's node" in each.message for each in found.why) == 1

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from placing import RAILS, RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
+from wording import texts
 
 from railwright.fabric.placement import bandwidth, engine
 from railwright.fabric.placement.explain import diagnosis
@@ -16,7 +17,7 @@ def told(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **pl
         pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
     )
     decision = engine.PlacementEngine(state, accounts).score(question)
-    return decision, decision.diagnose().why
+    return decision, texts(decision.diagnose().why)
 
 
 def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
@@ -54,7 +55,7 @@ def test_numa_splits_are_named():
     )
     decision = engine.PlacementEngine(state, book()).score(question)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
-    assert decision.diagnose().why == (
+    assert texts(decision.diagnose().why) == (
         "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
     )
 
@@ -82,7 +83,7 @@ def test_rails_a_gang_has_to_do_without():
     task = pod("job-worker-0", group="gang", rails=0)
     decision = engine.PlacementEngine(state, book()).score(asked(task, list(state.nodes)))
     assert decision.plan.bandwidth == pytest.approx(0.75)
-    why = decision.diagnose().why
+    why = texts(decision.diagnose().why)
     assert (
         "at most 0.75 of the bandwidth: faster nodes have slots for 0 of the 4 pods; rail3 dead or absent on 4 nodes"
         in why
@@ -137,7 +138,7 @@ def test_a_sample_without_the_better_leaf_is_said():
         pod(f"busy-a-{i}", on=f"a-{i:02}") for i in range(102)
     ]
     decision = sample(leaves(a=110, b=120, c=5), held, "bc")
-    assert decision.diagnose().why == (
+    assert texts(decision.diagnose().why) == (
         "fewer leaves (a in s-a) have enough slots, but the scheduler offers no node of a in s-a",
     )
 
@@ -145,8 +146,10 @@ def test_a_sample_without_the_better_leaf_is_said():
 def test_a_sample_with_too_little_room_does_not_mean_that_there_is_none():
     decision = sample(leaves(a=110, b=120), [pod(f"busy-{i}", on=f"b-{i:02}") for i in range(116)], "b")
     assert not decision.plan.is_complete
-    assert decision.diagnose() == diagnosis.Diagnosis(
-        fits=True, why=("8 pods remain; the offered nodes have slots for 4; the scheduler offers no node of a in s-a",)
+    told = decision.diagnose()
+    assert told.fits
+    assert texts(told.why) == (
+        "8 pods remain; the offered nodes have slots for 4; the scheduler offers no node of a in s-a",
     )
 
 

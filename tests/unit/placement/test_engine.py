@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
+from wording import text
 
 from railwright.fabric import views
 from railwright.fabric.placement import engine
@@ -87,7 +88,7 @@ def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
     verdict = engine.score_once(asked(pod("p"), ["a-00"], policy(required=True)), fleet_of(nodes, [other]), book())
     refused = verdict.explanations["a-00"]
     assert not refused.is_unresolvable
-    assert refused.refusal == "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
+    assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
     assert refused.rails[0].holders == ("train/other",)
 
 
@@ -97,8 +98,8 @@ def test_a_node_without_the_rail_is_refused_for_good():
         asked(pod("p"), ["bare"], policy(required=True)), fleet_of([bare]), book()
     ).explanations["bare"]
     assert verdict.is_unresolvable
-    assert "rail2" in verdict.refusal
-    assert "0 allocatable" in verdict.refusal
+    assert "rail2" in text(verdict.refusal)
+    assert "0 allocatable" in text(verdict.refusal)
 
 
 def test_preferred_rails_never_filter_but_lower_the_score():
@@ -139,7 +140,7 @@ def test_an_unknown_node_stays_and_scores_zero():
     verdict = engine.score_once(asked(pod("p"), ["new"], policy(required=True)), fleet_of([]), book()).explanations[
         "new"
     ]
-    assert (verdict.is_known, verdict.refusal, verdict.score) == (False, "", 0.0)
+    assert (verdict.is_known, verdict.refusal, verdict.score) == (False, None, 0.0)
 
 
 def test_nodes_a_sampling_scheduler_kept_back_count_as_room_unless_the_pod_could_not_go_there():

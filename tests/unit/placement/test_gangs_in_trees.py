@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from placing import GPU, LEAF, RESOURCES, SPINE, entry, node, pod, policy
 from scheduling_loop import Loop, gang
+from wording import text, texts
 
 from railwright.fabric.policy import model, presets
 
@@ -112,7 +113,7 @@ def test_a_node_of_another_type_is_told_why_it_is_passed_over():
     loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    told = loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"][1]
+    told = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
     assert "the gang uses only nodes of type A" in told
     assert "slow" not in told
 
@@ -255,7 +256,7 @@ def test_what_uplinks_carry_is_told_with_whose_they_are():
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
     half = [halved(each) for each in gang(2, pod)]
     loop.submit(half)
-    told = " ".join(loop.asks(half[0]).diagnose().why)
+    told = " ".join(texts(loop.asks(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in told
 
 
@@ -263,7 +264,7 @@ def test_the_reason_for_less_bandwidth_names_nics_that_mates_would_share():
     loop = Loop([*shared(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(loop.asks(pods[0]).diagnose().why)
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.asks(pods[0]).diagnose().why))
 
 
 def halved(whole):
@@ -331,7 +332,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     first = loop.asks(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
-    assert "all 5 pods" in first.explanations["leaf-1-00"].terms["locality"][1]
+    assert "all 5 pods" in text(first.explanations["leaf-1-00"].terms["locality"].reason)
     placed = loop.place(pods)
     assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
     assert len(set(placed)) == 3

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wording import text
 
 from railwright.fabric import views
 from railwright.fabric.placement.nodes import kubelet_admission, numa
@@ -40,9 +41,8 @@ def want(gpus=0, *rails):
 
 
 def rejected(found, asked, *containers):
-    return kubelet_admission.find_admission_error(
-        found, numa.read_available_zones(found, {GPU, *RAILS}), asked, containers
-    )
+    zones = numa.read_available_zones(found, {GPU, *RAILS})
+    return text(kubelet_admission.find_admission_error(found, zones, asked, containers))
 
 
 @pytest.mark.parametrize("policy", ["", "none", "best-effort", "of-tomorrow"])
@@ -54,7 +54,7 @@ def test_none_and_best_effort_admit_every_pod(policy):
 def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope):
     said = rejected(report(*IDLE, policy="single-numa-node", scope=scope), want(8))
     assert said == (
-        "railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
+        "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
         f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
         "(free: node 0: 4 nvidia.com/gpu; node 1: 4 nvidia.com/gpu); "
         "request fewer devices or set topologyManagerPolicy: best-effort"
@@ -111,7 +111,7 @@ def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
     found = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
     assert rejected(found, want(4, 0, 3)) == ""
     assert rejected(found, want(0, 0, 3)) == ""
-    assert kubelet_admission.find_admission_error(report(*IDLE, policy="single-numa-node"), (), want(8)) == "", (
+    assert kubelet_admission.find_admission_error(report(*IDLE, policy="single-numa-node"), (), want(8)) is None, (
         "nor is one not known"
     )
 

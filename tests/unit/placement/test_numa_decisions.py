@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
+from wording import text
 
 from railwright.fabric import views
 from railwright.fabric.placement import engine, scheduling_request
@@ -41,20 +42,20 @@ def verdicts(numa, *, shape=SHAPE):
 
 def test_required_filters_a_node_whose_free_gpus_are_away_from_the_rails():
     found = verdicts("required")
-    assert found["near"].refusal == ""
-    assert "NUMA" in found["far"].refusal
+    assert found["near"].refusal is None
+    assert "NUMA" in text(found["far"].refusal)
     assert not found["far"].is_unresolvable, "once the other pod has gone it fits"
 
 
 def test_preferred_only_scores_and_ignore_does_not_look():
     preferred, ignored = verdicts("preferred"), verdicts("ignore")
-    assert preferred["far"].refusal == ignored["far"].refusal == ""
+    assert preferred["far"].refusal is ignored["far"].refusal is None
     assert preferred["near"].score > preferred["far"].score
     assert ignored["near"].score == pytest.approx(ignored["far"].score, abs=3), "packing alone"
 
 
 def test_required_filters_nothing_where_no_layout_is_known():
-    assert verdicts("required", shape=None)["far"].refusal == ""
+    assert verdicts("required", shape=None)["far"].refusal is None
 
 
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
@@ -92,8 +93,8 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
     question = asked(asking, ["n"], policy(numa=numa))
     screened = engine.PlacementEngine(state, accounts).filter(question)
     (verdict,) = engine.score_once(question, state, accounts).explanations.values()
-    assert (verdict.refusal != "") == ("n" not in screened.feasible)
-    return screened.unresolvable.get("n", ""), screened.unschedulable.get("n", ""), verdict
+    assert (verdict.refusal is not None) == ("n" not in screened.feasible)
+    return text(screened.unresolvable.get("n")), text(screened.unschedulable.get("n")), verdict
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -117,7 +118,7 @@ def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager
     assert f"scope {scope}" in never
     assert (busy, verdict.score) == ("", 0)
     assert judged(with_requests("p", requests), found, numa="required")[0], "for this reason or for rails far away"
-    assert judged(with_requests("p", requests), found, numa="ignore")[2].refusal == ""
+    assert judged(with_requests("p", requests), found, numa="ignore")[2].refusal is None
 
 
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
@@ -130,8 +131,8 @@ def test_what_kubelet_rejects_now_is_refused_until_devices_are_free_and_never_un
     assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
     assert verdict.score == 0
     assert judged(asking, report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
-    assert judged(asking, found, numa="ignore", bound=taken)[2].refusal == ""
-    assert judged(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal == ""
+    assert judged(asking, found, numa="ignore", bound=taken)[2].refusal is None
+    assert judged(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
 
 
 def test_of_each_container_its_own_devices_count_in_the_scope_container():
@@ -139,7 +140,7 @@ def test_of_each_container_its_own_devices_count_in_the_scope_container():
         views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
     ]
     asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
-    assert judged(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal == ""
+    assert judged(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
     assert "scope pod" in judged(asking, report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
 
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from placing import RESOURCES, asked, book, fleet_of, node, pod
+from wording import text, texts
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.explain import placement_result
@@ -35,7 +36,7 @@ def test_a_gang_on_the_planned_leaf_is_compact():
 def test_a_member_on_another_leaf_makes_it_spread_and_is_named():
     landed = placement_result.assess(places(LEAF_A, LEAF_A, LEAF_A, LEAF_B), WHOLE, SIZES, [7])
     assert placement_result.classify(landed, WHOLE) == placement_result.SPREAD
-    assert placement_result.format_result(landed, WHOLE) == (
+    assert text(placement_result.describe(landed, WHOLE)) == (
         "4 pods run on 2 leaves (a in s 3, b in s 1); 1 was the minimum; modelled bandwidth 0.14, best possible 1.00: "
         "the uplinks of b in s (1 node, 7:1) carry 0.14; not on the planned leaves: w-3 on n-3 (b in s)"
     )
@@ -48,7 +49,7 @@ def test_ranks_out_of_order_cross_more_often():
     mixed = placement_result.assess(places(LEAF_A, LEAF_B, LEAF_A, LEAF_B), promise, sizes, [7])
     assert in_order.bandwidth == pytest.approx(4 / 7)
     assert mixed.bandwidth == pytest.approx(2 / 7)
-    assert "carry 0.29 for each of 2 crossings" in mixed.causes[0]
+    assert "carry 0.29 for each of 2 crossings" in text(mixed.causes[0])
 
 
 def test_a_degraded_rail_of_one_member_slows_all():
@@ -56,7 +57,7 @@ def test_a_degraded_rail_of_one_member_slows_all():
     landed = placement_result.assess(places(*[LEAF_A] * 4, n2=bad), WHOLE, SIZES, [1])
     assert placement_result.classify(landed, WHOLE) == placement_result.DEGRADED
     assert landed.bandwidth == pytest.approx(0.875)
-    assert landed.causes == ("n-2: rail2 degraded",)
+    assert texts(landed.causes) == ("n-2: rail2 degraded",)
 
 
 def test_a_rail_that_one_member_lacks_is_lost_to_all():
@@ -64,7 +65,7 @@ def test_a_rail_that_one_member_lacks_is_lost_to_all():
     lacking = msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
     landed = placement_result.assess(places(*[LEAF_A] * 4, n2=lacking), WHOLE, SIZES, [1])
     assert landed.bandwidth == pytest.approx(0.75)
-    assert "n-2: rail3 dead or absent" in landed.causes
+    assert "n-2: rail3 dead or absent" in texts(landed.causes)
 
 
 def test_members_that_lack_different_rails_have_only_the_others_in_common():

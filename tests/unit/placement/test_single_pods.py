@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from placing import GPU, LEAF, RAILS, RESOURCES, asked, book, fleet_of, node, pod, policy
+from wording import text, texts
 
 from railwright.fabric import views
 from railwright.fabric.placement import engine
@@ -40,6 +41,10 @@ def decided(where, asking, *bound, numa="preferred", rails_each=2):
     return engine.score_once(asked(asking, ["a", "b"], given(where, numa)), fleet_of(nodes, bound), book())
 
 
+def judged(score):
+    return score.value, text(score.reason)
+
+
 wheres = pytest.mark.parametrize("where", WHERE)
 
 
@@ -52,7 +57,7 @@ def test_of_nodes_equally_full_the_one_whose_rails_are_beside_its_gpus_is_best(w
     steps = priorities.KubePriorities(best=found.scores["b"])
     assert 1 <= 10 - steps[found.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert found.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
-    told = {name: verdict.terms["numa"] for name, verdict in found.explanations.items()}
+    told = {name: judged(verdict.terms["numa"]) for name, verdict in found.explanations.items()}
     assert told["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
     assert told["b"] == (1.0, "GPUs and rails together on NUMA node 0")
     required = decided(where, holding("p", 4, 0, 1), *others, numa="required").explanations
@@ -68,13 +73,13 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
     assert 1 <= 10 - steps[found.scores["b"]] <= 3
     if where != "no domains":
         assert found.plan.bandwidth < found.plan.upper_bound == 1.0, "what it says is true of the node it leads to"
-        (why,) = found.diagnose().why
+        (why,) = texts(found.diagnose().why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
-            found.explanations["a"].terms["locality"][1]
+            text(found.explanations["a"].terms["locality"].reason)
             == "a single-pod job fills partly used nodes first, on any leaf"
         )
-    assert found.explanations["a"].terms["numa"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert judged(found.explanations["a"].terms["numa"]) == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
 
 
 @wheres

@@ -388,6 +388,11 @@ SCHEDULING = dashboard(
             ("sum(rate(railwright_extender_unknown_nodes_total[$__rate_interval]))", "per second"),
         ),
         panel(
+            "Rejected nodes",
+            "Nodes that were filtered, by reason code (docs/interface.md 7.8).",
+            ("sum by (code) (rate(railwright_extender_rejected_nodes_total[$__rate_interval]))", "{{code}}"),
+        ),
+        panel(
             "Events",
             "Kubernetes Events about gangs, by result.",
             ("sum by (outcome) (rate(railwright_extender_notices_total[$__rate_interval]))", "{{outcome}}"),

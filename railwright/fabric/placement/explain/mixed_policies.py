@@ -6,8 +6,9 @@ Scores do not depend on it: placement uses the current policy for all pods.
 from collections.abc import Collection, Mapping, Sequence
 
 from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
-_MAX_NAMED = 3  # pods listed for each version
 _SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions
 
 
@@ -22,24 +23,16 @@ def group_by_policy(members: Collection[cluster_state.PodInfo]) -> Mapping[str, 
     return pods_by_policy
 
 
-def format_warning(pods_by_policy: Mapping[str, Sequence[cluster_state.PodInfo]], current: str) -> str:
-    """Format the warning for a gang with several policy versions; "" if there is only one. `current` is in force."""
+def describe(pods_by_policy: Mapping[str, Sequence[cluster_state.PodInfo]], current: str) -> reason.Reason | None:
+    """Return the reason for a gang with several policy versions; None if there is only one. `current` is in force."""
     if len(pods_by_policy) < 2:
-        return ""
-    groups = "; ".join(
-        f"{len(pods)} under {_shorten(policy)} ({_join_names(pods)})" for policy, pods in pods_by_policy.items()
+        return None
+    versions = tuple(
+        (_shorten(policy), len(pods), reason.first(pod.key.partition("/")[2] for pod in pods))
+        for policy, pods in pods_by_policy.items()
     )
-    pod_count = sum(map(len, pods_by_policy.values()))
-    return (
-        f"{pod_count} pods were admitted under {len(pods_by_policy)} versions of the policy: {groups}; their "
-        f"injected settings may differ: recreate the pods that are not under the current version, {_shorten(current)}"
-    )
+    return reason.make(Code.POLICIES_DIFFER, versions=versions, current=_shorten(current))
 
 
 def _shorten(policy: str) -> str:
     return policy[:_SHOWN_DIGITS]
-
-
-def _join_names(pods: Sequence[cluster_state.PodInfo]) -> str:
-    names = ", ".join(pod.key.partition("/")[2] for pod in pods[:_MAX_NAMED])
-    return names + (", ..." if len(pods) > _MAX_NAMED else "")

@@ -14,7 +14,9 @@ from railwright.fabric import intent, topology
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
+from railwright.fabric.placement.nodes.terms.term_score import TermScore
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.reasons import reason
 
 MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
@@ -48,9 +50,9 @@ class NodeExplanation(msgspec.Struct, frozen=True):
     node: str
     is_known: bool  # False: the cache does not contain the node; it is feasible and scores 0 (docs/interface.md 7.5)
     score: float  # 0..100
-    refusal: str  # message for the user if the node is filtered; "" if the pod fits
+    refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
-    terms: Mapping[str, tuple[float, str]]  # term -> (value 0..1, reason)
+    terms: Mapping[str, TermScore]
     rails: tuple[PoolUsage, ...]
 
 
@@ -66,7 +68,7 @@ class Explainer(msgspec.Struct, frozen=True):
         evaluation = row.evaluation
         if evaluation is None:
             return NodeExplanation(
-                row.node, is_known=False, score=0.0, refusal="", is_unresolvable=False, terms={}, rails=()
+                row.node, is_known=False, score=0.0, refusal=None, is_unresolvable=False, terms={}, rails=()
             )
         return NodeExplanation(
             node=row.node,
@@ -78,9 +80,7 @@ class Explainer(msgspec.Struct, frozen=True):
             rails=list_pool_usage(row),
         )
 
-    def _explain_terms(
-        self, leaf: topology.Domain, evaluation: node_evaluation.NodeEvaluation
-    ) -> dict[str, tuple[float, str]]:
+    def _explain_terms(self, leaf: topology.Domain, evaluation: node_evaluation.NodeEvaluation) -> dict[str, TermScore]:
         terms = {}
         if self.gang.has_domains:
             terms[locality.NAME] = locality.explain_leaf(

@@ -15,10 +15,10 @@ from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
-RAIL_MISSING_ELSEWHERE = "a rail is missing on another pod's node"  # reason for a node that has no degradation itself
-_MAX_NAMED = 3
 _TOLERANCE = 0.005  # smaller differences of bandwidth would be formatted as equal
 
 
@@ -49,7 +49,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     members: int
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
     bandwidth: planner.Bandwidth  # modelled
-    causes: tuple[str, ...]  # reasons for less than full bandwidth
+    causes: tuple[reason.Reason, ...]  # reasons for less than full bandwidth
     outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
 
@@ -91,26 +91,23 @@ def classify(result: PlacementResult, planned: PlannedPlacement) -> str:
     return DEGRADED if result.bandwidth < planned.bandwidth - _TOLERANCE else COMPACT
 
 
-def format_result(result: PlacementResult, planned: PlannedPlacement) -> str:
-    """Format the placement for users."""
-    on = [f"{topology.name_of(leaf)} {count}" for leaf, count in result.leaves.items()]
-    parts = [
-        (
-            f"{result.members} pods run on {_format_leaves(len(on))} ({_join_some(on)}); "
-            f"{len(planned.leaves)} was the minimum"
-        ),
-        f"modelled bandwidth {result.bandwidth:.2f}, best possible {planned.bandwidth:.2f}",
-    ]
-    if not planned.is_exact and planned.upper_bound > planned.bandwidth + _TOLERANCE:
-        parts[-1] += f" (upper bound {planned.upper_bound:.2f})"
-    if result.causes:
-        parts[-1] += f": {_join_some(result.causes)}"
-    if result.outside_plan and classify(result, planned) != COMPACT:
-        parts.append(f"not on the planned leaves: {_join_some(result.outside_plan)}")
-    return "; ".join(parts)
+def describe(result: PlacementResult, planned: PlannedPlacement) -> reason.Reason:
+    """Summarize the placement, compared with the plan."""
+    has_bound = not planned.is_exact and planned.upper_bound > planned.bandwidth + _TOLERANCE
+    return reason.make(
+        Code.PLACEMENT,
+        pods=result.members,
+        leaves=reason.first((topology.name_of(leaf), count) for leaf, count in result.leaves.items()),
+        min_leaves=len(planned.leaves),
+        bandwidth=result.bandwidth,
+        best=planned.bandwidth,
+        bound=planned.upper_bound if has_bound else planned.bandwidth,
+        causes=reason.first(result.causes),
+        outside=reason.first(result.outside_plan if classify(result, planned) != COMPACT else ()),
+    )
 
 
-def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[planner.Bandwidth, list[str]]:
+def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[planner.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
     capacities = [pod.evaluation.capacity for pod in pods if pod.evaluation]
     capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
@@ -119,12 +116,20 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[planner.Bandwidth, li
     )
     values = [_compute_pod_bandwidth(capacity, common) for capacity in capacities]
     worst = min(values, default=1.0)
-    messages = [
-        f"{pod.node}: {', '.join(diagnosis.list_degradations(pod.evaluation)) or RAIL_MISSING_ELSEWHERE}"
+    degraded = [
+        _describe_member(pod.node, pod.evaluation)
         for pod, value in zip(pods, values, strict=True)
         if pod.evaluation and value <= worst + _TOLERANCE
     ]
-    return worst, messages
+    return worst, degraded
+
+
+def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
+    """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
+    degradations = diagnosis.list_degradations(evaluation)
+    if not degradations:
+        return reason.make(Code.PEER_RAIL_MISSING, node=node)
+    return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.first(degradations, len(degradations)))
 
 
 def _compute_pod_bandwidth(capacity: planner.NodeCapacity, rails: int) -> planner.Bandwidth:
@@ -136,10 +141,10 @@ def _find_slowest_crossing(
     sizes: Mapping[topology.Domain, int],
     oversubscription: Sequence[float],
     links_per_rail: float,
-) -> tuple[planner.Bandwidth, list[str]]:
-    """Return (bandwidth of the slowest uplink crossing, messages for its domains) of a ring in this order."""
+) -> tuple[planner.Bandwidth, list[reason.Reason]]:
+    """Return (bandwidth of the slowest uplink crossing, reasons for its domains) of a ring in this order."""
     worst = 1.0
-    messages: list[str] = []
+    limits: list[reason.Reason] = []
     for level, ratio in enumerate(oversubscription):
         domains = [leaf[level:] for leaf in leaves]
         if ratio <= 1 or len(set(domains)) < 2:
@@ -152,18 +157,9 @@ def _find_slowest_crossing(
                 bandwidth.uplink(sizes.get(domain, 1), ratio, edges, links_per_rail) if domain and domain[0] else 1.0
             )
             if carried < worst - _TOLERANCE:
-                worst, messages = carried, []
+                worst, limits = carried, []
             if carried < diagnosis.FULL and carried <= worst + _TOLERANCE:
-                messages.append(
-                    diagnosis.format_uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links_per_rail)
+                limits.append(
+                    diagnosis.describe_uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links_per_rail)
                 )
-    return worst, messages
-
-
-def _format_leaves(count: int) -> str:
-    return "1 leaf" if count == 1 else f"{count} leaves"
-
-
-def _join_some(items: Sequence[str]) -> str:
-    rest = len(items) - _MAX_NAMED
-    return ", ".join(items[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return worst, limits

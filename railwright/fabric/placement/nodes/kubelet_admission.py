@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from railwright.fabric import resources, views
 from railwright.fabric.placement.nodes import numa
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"
 _STRICT = frozenset({RESTRICTED, SINGLE_NUMA_NODE})
@@ -100,15 +102,15 @@ def find_admission_error(
     zones: numa.Zones,
     demand: numa.NumaDemand,
     container_demands: Sequence[numa.NumaDemand] = (),
-) -> str:
-    """Return kubelet's admission error for the pod (TopologyAffinityError) with the fix, or "" if there is none.
+) -> reason.Reason | None:
+    """Return kubelet's admission error for the pod (TopologyAffinityError), or None if there is none.
 
     `zones` are the free devices. `containers` are the requests of each container, for scope "container"; without them
     the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
     """
-    policy, scope = read_topology_manager(report)
+    manager = policy, scope = read_topology_manager(report)
     if policy not in _STRICT:
-        return ""
+        return None
     names = {name for name, _ in (*demand.accelerators, *demand.pools)}
     devices, known = _map_by_number(numa.read_capacity_zones(report, names)), _map_by_number(zones)
     free = {node: dict(known.get(node, {})) for node in devices}
@@ -119,43 +121,44 @@ def find_admission_error(
             for name, amount in (*container_demand.accelerators, *container_demand.pools)
             if name in known_names and amount
         ]
-        nodes, reason = _find_affinity(policy, demanded, devices, free) if demanded else ((), "")
-        if reason:
-            return (
-                f"railwright: kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
-                f"{policy}, scope {scope}, and {reason}; "
-                "request fewer devices or set topologyManagerPolicy: best-effort"
-            )
-        _take(demanded, nodes, free)
-    return ""
+        affinity = _find_affinity(manager, demanded, devices, free) if demanded else ()
+        if isinstance(affinity, reason.Reason):
+            return affinity
+        _take(demanded, affinity, free)
+    return None
 
 
 _Nodes = dict[int, dict[str, int]]
 
 
 def _find_affinity(
-    policy: str, demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
-) -> tuple[tuple[int, ...], str]:
-    """Return (NUMA nodes that all resources would be allocated from, ""), or ((), the reason why there are none)."""
+    manager: tuple[str, str], demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
+) -> tuple[int, ...] | reason.Reason:
+    """Return the NUMA nodes that all resources would be allocated from, or the reason why there are none."""
+    policy, scope = manager
     zones_by_resource = {
         name: 1 if policy == SINGLE_NUMA_NODE else _count_min_zones(name, amount, devices) for name, amount in demanded
     }
     if len(set(zones_by_resource.values())) > 1:
-        needs = ", ".join(f"{_format_amount(name, amount)} on {zones_by_resource[name]}" for name, amount in demanded)
-        return (), f"the resources need different numbers of NUMA nodes ({needs}), which {policy} rejects"
+        needs = tuple((name, amount // resources.UNIT, zones_by_resource[name]) for name, amount in demanded)
+        return reason.make(Code.TOPOLOGY_SIZES_DIFFER, policy=policy, scope=scope, needs=needs)
     size = next(iter(zones_by_resource.values()))
     zones_with_devices = [node for node in free if any(free[node].get(name, 0) > 0 for name, _ in demanded)]
     others = sorted(free.keys() - zones_with_devices)[:size]  # equivalent NUMA nodes: limits the number of combinations
     for nodes in itertools.combinations(sorted([*zones_with_devices, *others]), size):
         if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in demanded):
-            return nodes, ""
-    together = ", ".join(_format_amount(name, amount) for name, amount in demanded)
-    free_text = "; ".join(
-        f"node {node}: {', '.join(_format_amount(name, here.get(name, 0)) for name, _ in demanded)}"
-        for node, here in sorted(free.items())
+            return nodes
+    return reason.make(
+        Code.TOPOLOGY_DEVICES_BUSY,
+        policy=policy,
+        scope=scope,
+        numa_nodes=size,
+        requested=tuple((name, amount // resources.UNIT) for name, amount in demanded),
+        free=tuple(
+            (node, tuple((name, here.get(name, 0) // resources.UNIT) for name, _ in demanded))
+            for node, here in sorted(free.items())
+        ),
     )
-    where = "no NUMA node has" if size == 1 else f"no {size} NUMA nodes have"
-    return (), f"{where} {together} free together (free: {free_text})"
 
 
 def _count_min_zones(name: str, amount: int, devices: _Nodes) -> int:
@@ -187,7 +190,3 @@ def _sum_by_resource(zones: numa.Zones) -> Mapping[str, int]:
         for name, amount in zone.free:
             sums[name] = sums.get(name, 0) + amount
     return sums
-
-
-def _format_amount(name: str, amount: int) -> str:
-    return f"{amount // resources.UNIT} {name}"

@@ -13,6 +13,8 @@ from railwright.fabric import intent, resources
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import numa, scheduling_signature
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
 
@@ -30,7 +32,7 @@ class NodeFacts(NamedTuple):
     peer_usage: tuple[int, ...]
     zones: numa.Zones
     allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
-    admission_error: str  # kubelet's admission error for such a pod; "" if there is none
+    admission_error: reason.Reason | None  # kubelet's admission error for such a pod
     is_never_admissible: bool  # kubelet would reject the pod even on the empty node
     used_elsewhere: tuple[
         int, ...
@@ -71,7 +73,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
         numa.NumaAssignment, ...
     ]  # NUMA assignments of one pod after another; () if the layout is unknown
     capacity: planner.NodeCapacity
-    refusal: str  # message for the user if the node is filtered; "" if the pod fits
+    refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, requested by this pod)
@@ -228,21 +230,27 @@ def _count_pods_per_nic(
     return max(1, -(-(others + gang) // one_pod_per_nic))
 
 
+_Refusal = tuple[reason.Reason | None, bool]
+_FITS: _Refusal = (None, False)
+
+
 def _find_refusal(
     signature: scheduling_signature.SchedulingSignature, facts: NodeFacts, pools: tuple[PoolAvailability, ...]
-) -> tuple[str, bool]:
-    """Return (message, True if waiting cannot help) by docs/interface.md 7.3; message "" if the pod fits."""
+) -> _Refusal:
+    """Return why the node is filtered by docs/interface.md 7.3, and True if waiting cannot help."""
     placement = signature.fabric.placement
-    refusal = _find_rails_refusal(pools) if placement.rails == "required" else ("", False)
+    refusal = _find_rails_refusal(pools) if placement.rails == "required" else _FITS
     if not refusal[0] and facts.used_elsewhere:
-        refusal = _find_promised_refusal(signature, facts), False
+        refusal = _find_assumed_elsewhere(signature, facts), False
     if not refusal[0] and placement.numa == "required":
         refusal = _find_numa_refusal(signature, facts)
     return refusal if refusal[0] else (facts.admission_error, facts.is_never_admissible)
 
 
-def _find_promised_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> str:
-    """Return a message if a requested device is free except for an assumed pod of another scheduler, else "".
+def _find_assumed_elsewhere(
+    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts
+) -> reason.Reason | None:
+    """Return a reason if a requested device is free except for an assumed pod of another scheduler.
 
     Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
     """
@@ -250,44 +258,51 @@ def _find_promised_refusal(signature: scheduling_signature.SchedulingSignature, 
         amount = signature.requests.get(name, 0)
         if free < amount <= free + used_elsewhere:
             label = next((need.label for need in signature.needs if need.resource == name), name)
-            return format_promised_elsewhere(label, name, free, amount)
-    return ""
+            return describe_assumed_elsewhere(label, name, free, amount)
+    return None
 
 
-def format_promised_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> str:
-    """Format the message that a device is allocated to an unbound pod of another scheduler; amounts in milli-units."""
-    at = f" of {node}" if node else ""
-    amounts = f"{max(0, free) // resources.UNIT} {resource} left, {needed // resources.UNIT} needed"
-    return f"railwright: {label}{at} is promised to a pod of another scheduler that is not bound yet: {amounts}"
+def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> reason.Reason:
+    """Return the reason that an unbound pod of another scheduler has the device; amounts in milli-units."""
+    return reason.make(
+        Code.DEVICE_ASSUMED_ELSEWHERE,
+        device=label,
+        resource=resource,
+        free=max(0, free) // resources.UNIT,
+        needed=needed // resources.UNIT,
+        node=node,
+    )
 
 
-def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> tuple[str, bool]:
-    busy = ""
+def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> _Refusal:
+    busy = None
     for pool in pools:
-        needed = pool.need.amount // resources.UNIT
         if not pool.is_possible:
-            allocatable = pool.allocatable // resources.UNIT
-            resource = pool.need.resource
-            amounts = f"{needed} {resource} needed, {allocatable} allocatable"
-            return f"railwright: the node cannot give {pool.need.label}: {amounts}", True
-        if not pool.is_sufficient and not busy:
-            left = max(0, pool.free // resources.UNIT)
-            busy = (
-                f"railwright: {pool.need.label} is busy: {left} of {pool.allocatable // resources.UNIT} "
-                f"{pool.need.resource} free, {needed} needed"
-            )
+            return _describe_rail(Code.RAIL_UNAVAILABLE, pool), True
+        if not pool.is_sufficient and busy is None:
+            busy = _describe_rail(Code.RAIL_BUSY, pool)
     return busy, False
 
 
-def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[str, bool]:
+def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
+    return reason.make(
+        code,
+        rail=pool.need.label,
+        resource=pool.need.resource,
+        free=max(0, pool.free // resources.UNIT),
+        allocatable=pool.allocatable // resources.UNIT,
+        needed=pool.need.amount // resources.UNIT,
+    )
+
+
+def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> _Refusal:
     demand = signature.full_demand
     if not facts.zones or not demand.accelerators or not demand.pools:
-        return "", False
+        return _FITS
     best = numa.assign(facts.zones, demand)
     if best is None or not best.is_aligned:
         ideal = numa.assign(facts.allocatable_zones, demand)
-        never = ideal is None or not ideal.is_aligned
-        when = "on this kind of node" if never else "free now"
-        message = f"railwright: no NUMA nodes have the requested GPUs beside the requested rails {when}"
-        return f"{message} (placement.numa: required)", never
-    return "", False
+        if ideal is None or not ideal.is_aligned:
+            return reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), True
+        return reason.make(Code.NUMA_ALIGNMENT_BUSY), False
+    return _FITS

@@ -22,6 +22,7 @@ from railwright.fabric.placement.nodes.terms import numa as numa_term
 from railwright.fabric.placement.nodes.terms import rails as rails_term
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 from railwright.fabric.policy import model, selectors
+from railwright.fabric.reasons import reason
 
 MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _NODE_TERMS: tuple[ModuleType, ...] = (rails_term, numa_term, packing)
@@ -109,7 +110,7 @@ class NodeIndex:
             if self._is_from_volcano(assumed_pod)
         ]
         zones, allocatable_zones, told = (
-            ((), (), ("", False)) if self._ignores_numa else self._build_zones(node, shape, self_uid, ignored_uids)
+            ((), (), (None, False)) if self._ignores_numa else self._build_zones(node, shape, self_uid, ignored_uids)
         )
         return node_evaluation.NodeFacts(
             eligible=eligibility.is_eligible(node, signature.spec),
@@ -162,7 +163,7 @@ class NodeIndex:
             map(operator.gt, devices, facts.free)
         )
         if facts.admission_error and not facts.is_never_admissible and (if_preempted or is_unreported):
-            facts = facts._replace(admission_error="")
+            facts = facts._replace(admission_error=None)
         if used_elsewhere is not None:
             facts = facts._replace(used_elsewhere=self._sum([used_elsewhere]) if used_elsewhere else ())
         return facts._replace(free=devices, fits_by_other_resources=others, eligible=True)
@@ -302,15 +303,15 @@ class NodeIndex:
 
     def _build_zones(
         self, node: cluster_state.NodeInfo, shape: model.NodeShape | None, self_uid: str, ignored_uids: Collection[str]
-    ) -> tuple[numa.Zones, numa.Zones, tuple[str, bool]]:
-        """Return (free zones, allocatable zones, (kubelet's admission error or "", True if the error is permanent)).
+    ) -> tuple[numa.Zones, numa.Zones, tuple[reason.Reason | None, bool]]:
+        """Return (free zones, allocatable zones, (kubelet's admission error or None, True if it is permanent)).
 
         With `numa: required` the admission check uses the best estimate of what is free on each NUMA node. Otherwise it
         uses only what kubelet reported, so that no pod waits because of an estimate.
         """
         signature, report = self.signature, self._cluster.get_topology_report(node.name)
         if shape is None and report is None:
-            return (), (), ("", False)
+            return (), (), (None, False)
         rails, accelerators = signature.fabric.rails, signature.accelerators
         assumed_requests = [assumed_pod.requests for assumed_pod in self._list_assumed(node.name, ignored_uids)]
         zones = self._cluster.compute_free_zones(
@@ -324,7 +325,7 @@ class NodeIndex:
                 report, {*accelerators, *(rail.resource for rail in rails if rail.resource)}
             )
         if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
-            return zones, allocatable_zones, ("", False)
+            return zones, allocatable_zones, (None, False)
         if signature.fabric.placement.numa == "required":
             admission_error = kubelet_admission.find_admission_error(
                 report, zones, signature.requested_demand, signature.container_demands
@@ -341,7 +342,7 @@ class NodeIndex:
         ):
             return zones, allocatable_zones, (admission_error, True)
         if self_uid or assumed_requests or not self._cluster.is_reported_exactly(node.name, names):
-            return zones, allocatable_zones, ("", False)
+            return zones, allocatable_zones, (None, False)
         return (
             zones,
             allocatable_zones,

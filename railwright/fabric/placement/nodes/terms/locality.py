@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import topology
+from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 NAME = "locality"
 TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0
@@ -49,14 +52,10 @@ def is_beside(leaf: topology.Domain, target_leaf: topology.Domain) -> bool:
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == target_leaf[1:])
 
 
-def _format_all(pods: int) -> str:
-    return f"all {pods} pods" if pods > 1 else "the last pod"
-
-
 def explain_leaf(
     leaf: topology.Domain, gang: GangSummary, *, meets_plan: bool, shape: str | None = None, fill_priority: int = 0
-) -> tuple[float, str]:
-    """Return (value of a leaf, reason).
+) -> TermScore:
+    """Return the value of a leaf.
 
     `meets_plan` is False for a node that the plan does not use. If that is because of its type, `shape` is the type
     that the gang uses; otherwise the node is below the plan's bandwidth.
@@ -64,36 +63,32 @@ def explain_leaf(
     name = topology.name_of(leaf)
     if gang.fills_used_nodes:
         if fill_priority <= gang.max_fill_priority:
-            return TARGET, "a single-pod job fills partly used nodes first, on any leaf"
-        return PLANNED, "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
+            return TermScore(TARGET, reason.make(Code.PARTLY_USED_FIRST))
+        return TermScore(PLANNED, reason.make(Code.OTHERS_PARTLY_USED))
     value = get_tier(leaf, gang)
     if value >= PLANNED and shape is not None:
-        on = f"nodes of type {shape}" if shape else "nodes of unknown type"
-        return ELSEWHERE, f"{name} is a planned leaf, but the gang uses only {on}"
+        return TermScore(ELSEWHERE, reason.make(Code.NODE_TYPE_DIFFERS, leaf=name, node_type=shape))
     if value >= PLANNED and not meets_plan:
-        return ELSEWHERE, f"{name} is a planned leaf, but this node would slow the gang down"
+        return TermScore(ELSEWHERE, reason.make(Code.NODE_TOO_SLOW, leaf=name))
     if value == TARGET and gang.is_planned and fill_priority > gang.max_fill_priority:
-        return PLANNED, (
-            f"{name} is the target leaf, but other nodes in it should be filled first "
-            "(this node is idle, or would split the pod across NUMA nodes)"
-        )
+        return TermScore(PLANNED, reason.make(Code.NODE_RESERVED, leaf=name))
     if value == TARGET:
-        return value, _describe_target_leaf(leaf, gang)
+        return TermScore(value, _describe_target_leaf(leaf, gang))
     if value == PLANNED:
-        number = list(gang.planned_leaves).index(leaf) + 1
-        return value, f"{name} is leaf {number} of {len(gang.planned_leaves)} in the gang's plan"
+        position, leaves = list(gang.planned_leaves).index(leaf) + 1, len(gang.planned_leaves)
+        return TermScore(value, reason.make(Code.PLANNED_LEAF, leaf=name, position=position, leaves=leaves))
     if value == SAME_PARENT and gang.target_leaf:
-        return value, f"{name} has the same parent as the target leaf {topology.name_of(gang.target_leaf)}"
-    return value, f"{name} is not in the gang's plan"
+        target = topology.name_of(gang.target_leaf)
+        return TermScore(value, reason.make(Code.SIBLING_LEAF, leaf=name, target=target))
+    return TermScore(value, reason.make(Code.UNPLANNED_LEAF, leaf=name))
 
 
-def _describe_target_leaf(leaf: topology.Domain, gang: GangSummary) -> str:
+def _describe_target_leaf(leaf: topology.Domain, gang: GangSummary) -> reason.Reason:
     name, placed = topology.name_of(leaf), gang.peers_by_leaf.get(leaf, 0)
     needed = gang.remaining_slots or gang.remaining
     if needed == 1 and not placed:
-        return f"{name} is the tightest leaf that fits the pod"
+        return reason.make(Code.TIGHTEST_LEAF, leaf=name)
     slots = gang.slots_by_leaf.get(leaf, 0)
-    share = f"{slots} of the {gang.remaining} pods" if slots < needed else _format_all(gang.remaining)
-    if slots < needed < gang.remaining:
-        share = f"as much as {slots} of the largest of the {gang.remaining} pods"
-    return f"{name} has {placed} placed peers and slots for {share} to place"
+    return reason.make(
+        Code.TARGET_LEAF, leaf=name, placed=placed, slots=slots, slots_needed=needed, pods=gang.remaining
+    )

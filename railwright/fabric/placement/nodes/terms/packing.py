@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 
 from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 NAME = "packing"
 
 
-def score(evaluation: node_evaluation.NodeEvaluation) -> tuple[float, str]:
-    """Return (utilization with the pod, 0..1, and the reason)."""
+def score(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+    """Return the utilization with the pod, 0..1."""
     if not list_usage(evaluation):
-        return 0.0, "the pod requests no accelerator or rail"
-    what = "accelerators" if evaluation.demand.accelerators else "rail devices"
-    return compute_utilization(evaluation), f"{compute_utilization(evaluation):.0%} of its {what} in use with this pod"
+        return TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
+    devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
+    utilization = compute_utilization(evaluation)
+    return TermScore(utilization, reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices))
 
 
 def compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:

@@ -1,0 +1,14 @@
+"""The texts of reasons, as users read them."""
+
+from collections.abc import Iterable
+
+from railwright.fabric.reasons import reason, rendering
+
+
+def text(of: reason.Reason | None) -> str:
+    """The text of a reason, "" where there is none."""
+    return rendering.render(of) if of is not None else ""
+
+
+def texts(of: Iterable[reason.Reason]) -> tuple[str, ...]:
+    return tuple(map(rendering.render, of))
