@@ -2,8 +2,7 @@
 
 import pytest
 
-from railwright.cli.checking import model
-from railwright.cli.commands import check
+from railwright.cli.checking import command, model
 
 OK, WARNED, FAILED, UNREAD = (
     model.Result("group", "row", "a row", "", state, "detail", "", "", unread=unread)
@@ -30,4 +29,4 @@ UNREACHABLE = model.Result("group", "row", "a row", "", model.State.FAIL, "detai
     ],
 )
 def test_exit_code_tells_failures_from_what_could_not_be_read(results, options, code):
-    assert check._get_exit_code(results, **{"strict": False} | options) == code
+    assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code

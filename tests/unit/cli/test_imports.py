@@ -55,7 +55,7 @@ def test_the_help_of_a_command_imports_the_options_of_no_other():
 def test_lint_without_a_policy_imports_no_validator_and_no_client():
     modules = find_imports("lint", str(DEMO / "job.yaml"))
     assert find_libraries(modules).isdisjoint({"rich", "jsonschema", "aiohttp", "cryptography", "kubernetes_asyncio"})
-    assert len(modules) < 360  # 333
+    assert len(modules) < 370  # 335
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_command_against_a_cluster_imports_only_what_it_needs(words, spared, t
     assert find_libraries(modules).isdisjoint(spared)
     assert "aiohttp" in modules
     assert len([name for name in modules if name.startswith("kubernetes_asyncio.client.models.")]) == 0
-    assert len(modules) < 650  # 500 to 630; 700 more with the library's model classes
+    assert len(modules) < 750  # 500 to 660; 700 more with the library's model classes
