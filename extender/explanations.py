@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from extender import gang_tracker
-from railwright.fabric import intent, resources, topology, workload
+from railwright.fabric import intent, resources, topology
 from railwright.fabric.overview import node_explanation
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
@@ -20,6 +20,7 @@ from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import membership
 
 MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
@@ -61,7 +62,7 @@ class _PodRecord(msgspec.Struct):
     pod: str
     scheduler: str
     fabric: str
-    gang: workload.GangKey
+    gang: membership.GangKey
     needs: Sequence[intent.Need]
     candidates: int
     size: int = 0

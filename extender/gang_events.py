@@ -12,10 +12,10 @@ import msgspec
 
 from extender import gang_tracker
 from railwright.cluster import events, sinks, sources
-from railwright.fabric import workload
 from railwright.fabric.placement.explain import diagnosis, placement_result
 from railwright.fabric.placement.state import declared_sizes
 from railwright.fabric.reasons import rendering
+from railwright.fabric.workloads import membership
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
 MIXED = "GangMixedPolicies"
@@ -41,7 +41,7 @@ class PodGroups:
         groups = self._groups.setdefault(version, {})
         return msgspec.structs.replace(watch, sink=_RecordingSink(watch.sink, groups, version))
 
-    def find(self, gang: workload.GangKey) -> events.Involved | None:
+    def find(self, gang: membership.GangKey) -> events.Involved | None:
         """Return the PodGroup of a gang, or None."""
         return next((groups[gang] for groups in self._groups.values() if gang in groups), None)
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from extender import state as states
-from railwright.fabric import intent, topology, workload
+from railwright.fabric import intent, topology
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, mixed_policies, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.reasons import reason
+from railwright.fabric.workloads import membership
 
 MAX_TRACKED = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # long enough for a scheduler's next two sessions
@@ -37,7 +38,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a gang: its placement, or that it is unplaceable or has mixed policies."""
 
     code: str  # placement_result.COMPACT, SPREAD, DEGRADED, UNPLACEABLE, or MIXED
-    gang: workload.GangKey
+    gang: membership.GangKey
     namespace: str
     pod: str  # first affected pod of the gang
     uid: str
@@ -142,7 +143,7 @@ class Gangs:
 
     # --- read by explanations and metrics ---------------------------------------------------------------------
 
-    def find(self, gang: workload.GangKey, pod: str) -> TrackedGang | None:
+    def find(self, gang: membership.GangKey, pod: str) -> TrackedGang | None:
         """Return the state of a gang, or of a pod (namespace/name) without a gang."""
         return self._gangs.get(_build_key(gang, pod))
 
@@ -267,7 +268,7 @@ class Gangs:
 
 
 def _build_outcome(
-    code: str, gang: workload.GangKey, members: Sequence[cluster_state.PodInfo], why: reason.Reason
+    code: str, gang: membership.GangKey, members: Sequence[cluster_state.PodInfo], why: reason.Reason
 ) -> Outcome:
     """Return an outcome without a placement, for the first pod of a gang."""
     first = min(members, key=lambda pod: pod.rank)
@@ -280,7 +281,7 @@ def _get_inputs(request: scheduling_request.SchedulingRequest) -> tuple[object, 
     return request.policy, request.fabric.rails
 
 
-def _build_key(gang: workload.GangKey, pod: str) -> tuple[str, str]:
+def _build_key(gang: membership.GangKey, pod: str) -> tuple[str, str]:
     """Return the key of a gang or pod. A pod without a gang may have the same name as a PodGroup."""
     return (gang, "") if gang else ("", pod)
 

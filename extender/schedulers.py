@@ -19,12 +19,13 @@ from extender import (
     volcano_wire,
 )
 from extender import state as states
-from railwright.fabric import resources, views, workload
+from railwright.fabric import resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import membership
 from railwright.serving import tracing as traces
 
 Observe = Callable[[str, int, int], None]
@@ -197,8 +198,8 @@ class Schedulers:
         return assumed_pods.AssumedPod(
             uid=task.uid,
             key=f"{task.namespace}/{task.name}",
-            gang=workload.gang_of(pod, task.job) if pod else workload.GangKey(task.job),
-            rank=workload.rank_of(pod) if pod else workload.Rank(role=1, index=0, name=task.name),
+            gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
+            rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
             node=task.node_name,
             requests=scheduling_requests.get_requests(task),
             state=assumed_pods.State.PIPELINED

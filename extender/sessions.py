@@ -5,9 +5,9 @@ starts in the middle of a gang does not know where its first pods are, and would
 for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
-from railwright.fabric import workload
 from railwright.fabric.placement.gangs import gang_status
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
 _MAX_TRACKED = 1000  # scopes and gangs; a scope is part of a path that callers choose, so the number must be bounded
 
@@ -17,7 +17,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._observed_scopes: set[str] = set()
-        self._rejected_gangs: set[workload.GangKey] = set()
+        self._rejected_gangs: set[membership.GangKey] = set()
 
     def end(self, scope: str) -> None:
         """Record the end of a session: the scope's next session is observed from its start."""

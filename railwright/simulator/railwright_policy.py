@@ -8,11 +8,11 @@ import json
 import time
 from collections.abc import Sequence
 
-from railwright.fabric import intent, names, resources, views, workload
+from railwright.fabric import intent, names, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
-from railwright.fabric.workloads import volcano
+from railwright.fabric.workloads import membership, volcano
 from railwright.simulator import cluster, job_stream, kubelet, node_topologies, policies
 
 _NAMESPACE = "train"
@@ -79,8 +79,8 @@ class RailwrightPolicy:
             assumed_pods.AssumedPod(
                 uid=pod.metadata.uid,
                 key=f"{_NAMESPACE}/{pod.metadata.name}",
-                gang=workload.gang_of(pod),
-                rank=workload.rank_of(pod),
+                gang=membership.find_gang(pod),
+                rank=membership.find_rank(pod),
                 node=self._cluster.hosts[host].name,
                 requests=self._requests_and_needs(task.job, pod)[0],
                 state=assumed_pods.State.ALLOCATED,
@@ -136,8 +136,8 @@ class RailwrightPolicy:
             namespace=_NAMESPACE,
             name=pod.metadata.name,
             spec=pod.spec,
-            gang=workload.gang_of(pod),
-            rank=workload.rank_of(pod),
+            gang=membership.find_gang(pod),
+            rank=membership.find_rank(pod),
             requests=requests,
             fabric_name=spec.fabric_name,
             fabric=spec.fabric,

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric import intent, resources, views, workload
+from railwright.fabric import intent, resources, views
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import membership
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"rail{i}" for i in range(4))
@@ -91,8 +92,8 @@ def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: 
     return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",
-        gang=workload.gang_of(of),
-        rank=workload.rank_of(of),
+        gang=membership.find_gang(of),
+        rank=membership.find_rank(of),
         node=on,
         requests=resources.requests_of(of.spec),
         state=state,
@@ -110,8 +111,8 @@ def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> sched
         namespace=of.metadata.namespace,
         name=of.metadata.name,
         spec=of.spec,
-        gang=workload.gang_of(of),
-        rank=workload.rank_of(of),
+        gang=membership.find_gang(of),
+        rank=membership.find_rank(of),
         requests=requests,
         fabric_name=name,
         fabric=chosen,

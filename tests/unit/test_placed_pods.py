@@ -5,7 +5,8 @@ import pathlib
 
 import msgspec
 
-from railwright.fabric import placed_pods, resources, views, workload
+from railwright.fabric import placed_pods, resources, views
+from railwright.fabric.workloads import membership
 
 WIRE = pathlib.Path(__file__).resolve().parents[1] / "data" / "wire"
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, placed_pods.Pod))
@@ -37,8 +38,8 @@ def test_placement_reads_the_same_of_it_as_of_the_whole_pod():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.requests_of(placed.spec) == resources.requests_of(full.spec)
-        assert workload.gang_of(placed) == workload.gang_of(full)
-        assert workload.rank_of(placed) == workload.rank_of(full)
+        assert membership.find_gang(placed) == membership.find_gang(full)
+        assert membership.find_rank(placed) == membership.find_rank(full)
         assert placed.metadata == full.metadata
         assert placed.status == full.status
         for part in ("node_name", "node_selector", "affinity", "tolerations", "scheduling_group", "scheduler_name"):

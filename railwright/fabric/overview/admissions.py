@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, views, workload
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import model
+from railwright.fabric.workloads import membership
 
 MAX_ROWS = 200  # a table for reading, not for searching
 _MAX_MESSAGE = 500  # characters
@@ -79,7 +80,7 @@ def shorten_record(record: str) -> str:
 
 def _describe_pod(pod: views.Pod) -> model.Admission:
     meta = pod.metadata
-    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", workload.gang_of(pod)
+    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
     text = meta.annotations.get(names.INJECTION)
     if text is None:
         message = (

@@ -8,15 +8,16 @@ assigns them in order.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import resources, topology, workload
+from railwright.fabric import resources, topology
 from railwright.fabric.overview import model, natural_sort
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
+from railwright.fabric.workloads import membership
 
 SLICE = 100  # nodes computed between two pauses of the caller: about two milliseconds
 
-Ranks = Mapping[str, tuple[workload.GangKey, int]]
+Ranks = Mapping[str, tuple[membership.GangKey, int]]
 """Pod uid -> its gang and rank."""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import workload
 from railwright.fabric.overview import model, opted_in_pods
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
 MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
 _NO_INDEX = 1 << 30  # the index that `workload` gives to a pod without a number
@@ -28,7 +28,7 @@ class Member(msgspec.Struct, frozen=True):
 class GangMembers(msgspec.Struct, frozen=True):
     """One gang."""
 
-    key: workload.GangKey
+    key: membership.GangKey
     size: int
     members: tuple[Member, ...]  # by rank
 
@@ -54,12 +54,12 @@ class GangIndex:
     ) -> None:
         self._cluster, self._assumed, self._pods = cluster, assumed, pods
         self._versions: tuple[int, int, int] = (-1, -1, -1)
-        self.gangs: dict[workload.GangKey, GangMembers] = {}
-        self.colours: dict[workload.GangKey, int] = {}
-        self.ranks: dict[str, tuple[workload.GangKey, int]] = {}  # pod uid -> gang and rank
+        self.gangs: dict[membership.GangKey, GangMembers] = {}
+        self.colours: dict[membership.GangKey, int] = {}
+        self.ranks: dict[str, tuple[membership.GangKey, int]] = {}  # pod uid -> gang and rank
         self.total = 0
 
-    def refresh(self) -> Collection[workload.GangKey]:
+    def refresh(self) -> Collection[membership.GangKey]:
         """Update all gangs; return those that appeared, changed or disappeared."""
         versions = (self._cluster.version, self._assumed.change_log.position, self._pods.generation)
         if versions == self._versions:
@@ -81,7 +81,7 @@ class GangIndex:
 
 
 def _list_members(
-    key: workload.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+    key: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
 ) -> GangMembers:
     pods = sorted(cluster.get_gang(key).values(), key=lambda pod: pod.rank)
     assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in assumed.list_of_gang(key)}
@@ -106,8 +106,8 @@ def _ranks(pods: Sequence[cluster_state.PodInfo]) -> Iterable[int]:
 
 
 def _assign_colours(
-    old: Mapping[workload.GangKey, int], gangs: Mapping[workload.GangKey, GangMembers]
-) -> dict[workload.GangKey, int]:
+    old: Mapping[membership.GangKey, int], gangs: Mapping[membership.GangKey, GangMembers]
+) -> dict[membership.GangKey, int]:
     """Return a colour for each gang: its previous one, or the lowest that is unused."""
     colours = {key: old[key] for key in gangs if key in old}
     used = set(colours.values())

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, views, workload
+from railwright.fabric import intent, names, views
 from railwright.fabric.overview import admissions
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import membership, registry
 
 _MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
 _ANNOTATIONS = (  # that placement reads
@@ -30,11 +30,11 @@ class OptedInPods:
         self.admissions = admissions.Admissions()
         self.generation = 0  # increases with every change
         self._pods: dict[str, views.Pod] = {}
-        self._gangs: dict[workload.GangKey, dict[str, views.Pod]] = defaultdict(dict)
+        self._gangs: dict[membership.GangKey, dict[str, views.Pod]] = defaultdict(dict)
         self._specs: dict[bytes, views.PodSpec] = {}
 
     @property
-    def gangs(self) -> Mapping[workload.GangKey, Mapping[str, views.Pod]]:
+    def gangs(self) -> Mapping[membership.GangKey, Mapping[str, views.Pod]]:
         """Gang -> its opted-in pods by uid."""
         return self._gangs
 
@@ -61,7 +61,7 @@ class OptedInPods:
             return
         self._forget(uid)
         self._pods[uid] = reduced
-        if gang := workload.gang_of(obj):
+        if gang := membership.find_gang(obj):
             self._gangs[gang][uid] = reduced
         self.generation += 1
 
@@ -74,7 +74,7 @@ class OptedInPods:
         if pod is None:
             return
         self.generation += 1
-        gang = workload.gang_of(pod)
+        gang = membership.find_gang(pod)
         if gang in self._gangs:
             self._gangs[gang].pop(uid, None)
             if not self._gangs[gang]:

@@ -7,7 +7,7 @@ cluster state, the assumed pods and the opted-in pods, and needs no clock.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from railwright.fabric import intent, topology, workload
+from railwright.fabric import intent, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
@@ -21,6 +21,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
+from railwright.fabric.workloads import membership
 
 MAX_RANKS = 4096  # shown of one gang
 _MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
@@ -47,9 +48,9 @@ class OverviewBuilder:
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        self._assessments: dict[workload.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}  # with its version
-        self._due: dict[workload.GangKey, None] = {}
-        self._gangs: dict[workload.GangKey, model.Gang] = {}
+        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}  # with its version
+        self._due: dict[membership.GangKey, None] = {}
+        self._gangs: dict[membership.GangKey, model.Gang] = {}
         self._admissions: tuple[int, Sequence[model.Admission]] = (-1, ())
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class OverviewBuilder:
 
         For a gang, the explanation is for the member on that node, else the first that waits, else the first.
         """
-        pod = self._find_pod(workload.GangKey(subject), node)
+        pod = self._find_pod(membership.GangKey(subject), node)
         request = self._request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
@@ -90,7 +91,7 @@ class OverviewBuilder:
         explanation = node_explanation.describe(decision.explainer.explain(row), row)
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
-    def _find_pod(self, subject: workload.GangKey, node: str) -> cluster_state.PodInfo | None:
+    def _find_pod(self, subject: membership.GangKey, node: str) -> cluster_state.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
         if gang is None:
             return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
@@ -107,7 +108,7 @@ class OverviewBuilder:
         touched = self._list_touched_nodes(changed, everything=everything)
         for view in self._views.values():
             yield from view.refresh(touched, self._gang_index.ranks)
-        assessed: dict[workload.GangKey, None] = {}
+        assessed: dict[membership.GangKey, None] = {}
         for key in self._assess_gangs(changed, everything=everything):
             assessed[key] = None
             yield
@@ -148,7 +149,9 @@ class OverviewBuilder:
         }
         return True
 
-    def _list_touched_nodes(self, changed: Collection[workload.GangKey], *, everything: bool) -> Collection[str] | None:
+    def _list_touched_nodes(
+        self, changed: Collection[membership.GangKey], *, everything: bool
+    ) -> Collection[str] | None:
         """Return the nodes that may have changed since the last refresh; None means all."""
         journals = (self._cluster.change_log, self._assumed.change_log)
         since = [log.read_since(position) for log, position in zip(journals, self._positions, strict=True)]
@@ -168,7 +171,9 @@ class OverviewBuilder:
     def _version(self) -> int:
         return self._cluster.version + self._assumed.change_log.position
 
-    def _assess_gangs(self, changed: Collection[workload.GangKey], *, everything: bool) -> Iterator[workload.GangKey]:
+    def _assess_gangs(
+        self, changed: Collection[membership.GangKey], *, everything: bool
+    ) -> Iterator[membership.GangKey]:
         """Assess changed gangs, then some outdated ones; yield each. The others keep their assessment."""
         gangs = self._gang_index.gangs
         for key in [key for key in self._assessments if key not in gangs]:
@@ -183,7 +188,7 @@ class OverviewBuilder:
             self._assessments[key] = (now, self._assess(gangs[key]))
             yield key
 
-    def _update_gangs(self, keys: Collection[workload.GangKey]) -> None:
+    def _update_gangs(self, keys: Collection[membership.GangKey]) -> None:
         gangs = self._gang_index.gangs
         for key in [key for key in self._gangs if key not in gangs]:
             del self._gangs[key]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, topology, workload
+from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_status, plan_cache, planner, single_pods, soft_reservations
@@ -18,6 +18,7 @@ from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
+from railwright.fabric.workloads import membership
 
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 
@@ -148,7 +149,7 @@ class PlacementEngine:
         wording = node_explainer.Explainer(plan=plan, gang=summary, terms=view.index.terms)
         return Decision(view, planning, scoring.score_nodes(request, view, plan, summary), wording, gang.size)
 
-    def on_rollback(self, gang: workload.GangKey) -> None:
+    def on_rollback(self, gang: membership.GangKey) -> None:
         """Drop the soft reservation of a gang whose scheduler rolled back its allocations."""
         self._reservations.drop(gang)
 

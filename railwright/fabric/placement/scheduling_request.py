@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, resources, views, workload
+from railwright.fabric import intent, resources, views
 from railwright.fabric.policy import model, presets
+from railwright.fabric.workloads import membership
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
@@ -33,8 +34,8 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     spec: views.PodSpec
-    gang: workload.GangKey
-    rank: workload.Rank
+    gang: membership.GangKey
+    rank: membership.Rank
     requests: resources.Amounts
     fabric_name: str
     fabric: model.Fabric
@@ -75,8 +76,8 @@ def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         spec=pod.spec,
-        gang=workload.gang_of(pod, volcano_job),
-        rank=workload.rank_of(pod),
+        gang=membership.find_gang(pod, volcano_job),
+        rank=membership.find_rank(pod),
         requests=requests,
         fabric_name=fabric_name,
         fabric=fabric,

@@ -1,14 +1,14 @@
 """The kinds of objects that declare gang sizes, from all frameworks, and how an owner's size is read.
 
-A pod template is read like a pod that its controller creates, so that a size has the key that `workload.gang_of`
+A pod template is read like a pod that its controller creates, so that a size has the key that `membership.find_gang`
 returns for that pod.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from railwright.fabric import views, workload
-from railwright.fabric.workloads import kinds, objects, registry
+from railwright.fabric import views
+from railwright.fabric.workloads import kinds, membership, objects, registry
 
 
 def _read_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> Callable[[Any], kinds.SizeReport]:
@@ -40,7 +40,7 @@ def _find_gang(
         owner_references_or_none=[controller],
     )
     pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group, workload_ref=spec.workload_ref)
-    return workload.gang_of(views.Pod(metadata=metadata, spec=pod_spec))
+    return membership.find_gang(views.Pod(metadata=metadata, spec=pod_spec))
 
 
 def _build_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> kinds.SizeKind:

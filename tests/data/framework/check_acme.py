@@ -9,11 +9,10 @@ from extender import state as states
 from extender import watched
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
-from railwright.fabric import workload
 from railwright.fabric.injection import facts, plan_cache_key, roles
 from railwright.fabric.lint import workloads as linted
 from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import membership, registry
 
 POLICY = admitting.fabric()
 MISSION = registry.find_injected("acme.example", "v1", "Mission")
@@ -53,8 +52,8 @@ def test_the_role_label_decides_the_role_of_a_pod():
 def test_pods_are_one_gang_in_the_order_of_their_index():
     labels = [LABELS | {"acme.example/index": str(index)} for index in (10, 9)]
     views = [admitting.view({"metadata": {"name": "x", "namespace": "prod", "labels": each}}) for each in labels]
-    assert {workload.gang_of(pod) for pod in views} == {"prod/mission/moon"}
-    assert [workload.rank_of(pod).index for pod in views] == [10, 9]
+    assert {membership.find_gang(pod) for pod in views} == {"prod/mission/moon"}
+    assert [membership.find_rank(pod).index for pod in views] == [10, 9]
 
 
 def test_the_size_comes_from_a_watch_and_from_a_snapshot():
@@ -63,7 +62,7 @@ def test_the_size_comes_from_a_watch_and_from_a_snapshot():
     assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
     assert watch.kind.optional
     watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])
-    (gang,) = {workload.gang_of(admitting.view(pod)) for pod in pods()}
+    (gang,) = {membership.find_gang(admitting.view(pod)) for pod in pods()}
     assert state.cluster.get_gang_size(gang, observed=1) == 5
 
 

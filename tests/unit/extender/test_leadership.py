@@ -6,7 +6,7 @@ from placing import LEAF, node, pod, policy
 from extender import leadership, schedulers, state
 from railwright.cluster import candidacy, errors, lease
 from railwright.fabric.placement.state import assumed_pods
-from railwright.fabric.workload import GangKey, Rank
+from railwright.fabric.workloads.membership import GangKey, Rank
 from railwright.serving import metrics, routes, settings
 
 AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")

@@ -7,7 +7,8 @@ import pytest
 from extender import state as states
 from extender import watched
 from railwright.cluster import snapshots
-from railwright.fabric import hypernodes, workload
+from railwright.fabric import hypernodes
+from railwright.fabric.workloads import membership
 
 SNAPSHOT = textwrap.dedent("""
     {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {namespace: a, name: g}, spec: {minMember: 2}}
@@ -70,7 +71,7 @@ def fleet():
     ],
 )
 def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(fleet, gang, expected):
-    assert fleet.get_gang_size(workload.GangKey(gang), observed=1) == expected
+    assert fleet.get_gang_size(membership.GangKey(gang), observed=1) == expected
 
 
 def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):

@@ -11,9 +11,10 @@ import pathlib
 import pytest
 from admitting import admitted, env, fabric, known, limits, planned, record, view
 
-from railwright.fabric import views, workload
+from railwright.fabric import views
 from railwright.fabric.injection import accelerators, model, roles
 from railwright.fabric.policy import model as policies
+from railwright.fabric.workloads import membership
 from railwright.fabric.workloads import roles as shown_roles
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
@@ -70,7 +71,7 @@ CASES = {
     # --- pods of the real controllers ---------------------------------------------------------------------
     "mpi-operator v2beta1: launcher": (
         recorded("mpi-operator-launcher"),
-        Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v2beta1: worker": (
         recorded("mpi-operator-worker"),
@@ -78,7 +79,7 @@ CASES = {
     ),
     "mpi-operator v2beta1: runLauncherAsWorker": (
         recorded("mpi-operator-launcher-as-worker"),
-        Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "PyTorchJob: master": (
         recorded("training-operator-pytorch-master"),
@@ -123,11 +124,11 @@ CASES = {
     ),
     "training-operator MPIJob v1: launcher, whose job-role is master": (
         v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, initContainers=LAUNCHER_INIT),
-        Expected("launcher", False, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", False, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, membership._NO_INDEX)),
     ),
     "training-operator MPIJob v1: launcher with GPUs": (
         v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, gpus=1, initContainers=LAUNCHER_INIT),
-        Expected("launcher", True, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", True, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, membership._NO_INDEX)),
     ),
     "training-operator MPIJob v1: worker": (
         v1("worker", labels={f"{KUBEFLOW}/replica-index": "3"}, gpus=1),
@@ -135,7 +136,7 @@ CASES = {
     ),
     "mpi-operator v1: launcher": (
         made("j-launcher", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "launcher"}),
-        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v1: worker": (
         made("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
@@ -152,7 +153,7 @@ CASES = {
             },
             owner="Job",
         ),
-        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, workload._NO_INDEX)),
+        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v1alpha2: worker, a StatefulSet's pod": (
         made(
@@ -217,7 +218,7 @@ CASES = {
             {"batch.kubernetes.io/job-name": "job"},
             variables={"RAY_DASHBOARD_ADDRESS": "h:8265", "RAY_JOB_SUBMISSION_ID": "job-1"},
         ),
-        Expected("submitter", False, False, "prod/job/job", (OTHER, workload._NO_INDEX)),
+        Expected("submitter", False, False, "prod/job/job", (OTHER, membership._NO_INDEX)),
     ),
     **{
         f"TFJob: {replica} without GPUs": (
@@ -276,9 +277,11 @@ def role(tree: dict) -> roles.Role:
 def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
     tree, expected = CASES[case]
     found, pod = role(tree), view(tree)
-    rank = workload.rank_of(pod)
+    rank = membership.find_rank(pod)
     assert (
-        Expected(found.name, found.rails, found.needs_launcher_settings, workload.gang_of(pod), (rank.role, rank.index))
+        Expected(
+            found.name, found.rails, found.needs_launcher_settings, membership.find_gang(pod), (rank.role, rank.index)
+        )
         == expected
     )
 
@@ -329,7 +332,7 @@ def test_two_jobs_of_different_kinds_and_one_name_are_two_gangs():
     trees = [recorded(name) for name in names]
     for tree in trees:
         tree["metadata"]["labels"][f"{KUBEFLOW}/job-name"] = "same"
-    assert len({workload.gang_of(view(tree)) for tree in trees}) == 2
+    assert len({membership.find_gang(view(tree)) for tree in trees}) == 2
 
 
 FORGED = {

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cli.explanation import account, templates
-from railwright.fabric import workload
 from railwright.fabric.injection import model
+from railwright.fabric.workloads import membership
 
 VOLCANO = working.kind("Job.batch.volcano.sh")
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
@@ -123,10 +123,10 @@ def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task(
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_the_scheduler_puts_first_what_admission_takes_for_a_launcher(name):
-    def rank(task: str) -> workload.Rank:
+    def rank(task: str) -> membership.Rank:
         tree = admitting.pod(cpu())
         tree["metadata"]["labels"] |= {"volcano.sh/job-name": "j", "volcano.sh/task-spec": task}
-        return workload.rank_of(admitting.view(tree))
+        return membership.find_rank(admitting.view(tree))
 
     assert rank(name) < rank("ranks")
     assert all(rank(each).role == rank("ranks").role for each in OTHERS)

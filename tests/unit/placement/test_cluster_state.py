@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, fleet_of, node, pod
 
-from railwright.fabric import workload
+from railwright.fabric.workloads import membership
 
 PODS = st.builds(
     pod,
@@ -71,5 +71,5 @@ def test_a_pod_that_begins_to_terminate_is_no_mate_any_more_though_all_else_is_t
         leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     )
     state.upsert_pod(leaving)
-    assert not state.get_gang(workload.GangKey("train/g"))
+    assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000

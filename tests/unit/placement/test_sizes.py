@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import resources
-from railwright.fabric import views, workload
+from railwright.fabric import views
 from railwright.fabric.placement.state import cluster_state, declared_sizes
-from railwright.fabric.workloads import gang_sizes, kinds, objects
+from railwright.fabric.workloads import gang_sizes, kinds, membership, objects
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
 JOBS = gang_sizes.get_kind("jobs.batch")
@@ -63,7 +63,7 @@ def size(of: views.Pod, *reports: tuple[kinds.SizeKind, dict | views.PodGroup]) 
     state.upsert_pod(of)
     for kind, tree in reports:
         state.upsert_size(kind, read(kind, tree))
-    return state.get_gang_size(workload.gang_of(of), observed=1)
+    return state.get_gang_size(membership.find_gang(of), observed=1)
 
 
 def types(**counts: int | None) -> dict:
@@ -208,9 +208,9 @@ def test_what_the_pods_say_is_forgotten_with_the_last_of_them():
     state = cluster_state.ClusterState()
     state.upsert_pod(of)
     state.upsert_pod(of)
-    assert state.get_gang_size(workload.gang_of(of), observed=1) > 1
+    assert state.get_gang_size(membership.find_gang(of), observed=1) > 1
     state.remove_pod(of.metadata.identity)
-    assert state.get_gang_size(workload.gang_of(of), observed=1) == 1
+    assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
 
 
 GROUPS = (
@@ -226,9 +226,9 @@ def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart(
     for kind, each in reversed(GROUPS):
         state.upsert_size(kind, each)
     for (kind, each), expected in zip(GROUPS, (2, 3, 4), strict=True):
-        assert state.get_gang_size(workload.gang_of(of), observed=1) == expected
+        assert state.get_gang_size(membership.find_gang(of), observed=1) == expected
         state.remove_size(kind, each)
-    assert state.get_gang_size(workload.gang_of(of), observed=1) == 1
+    assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
 
 
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
@@ -298,7 +298,7 @@ def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_be
                 mine.update(what)
     for name in "abc":
         told = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
-        assert table.get_declared(workload.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
+        assert table.get_declared(membership.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
 
 
 def test_a_pod_takes_the_overhead_of_its_runtime_class():

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, topology, workload
+from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
-_Waiting = tuple[workload.Rank, resources.Amounts]
-Mate = tuple[workload.Rank, str, str]
+_Waiting = tuple[membership.Rank, resources.Amounts]
+Mate = tuple[membership.Rank, str, str]
 """(rank, uid, node) of a placed peer."""
 
 
@@ -26,7 +27,7 @@ class GangStatus(msgspec.Struct, frozen=True):
 
     size: int
     placed: Sequence[Mate]  # by rank
-    slot_ranks: Sequence[workload.Rank]  # first rank of each slot of unplaced pods that exist, in order
+    slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods that exist, in order
     missing: int  # pods that do not exist yet; they count as workers after all others
     unplaced: int  # unplaced pods, including the requesting one and those that do not exist yet
     planning_request: resources.Amounts  # requests of the pod that the plan is based on: the size of a slot
@@ -41,7 +42,7 @@ class GangStatus(msgspec.Struct, frozen=True):
         """Return the number of slots that the plan needs."""
         return len(self.slot_ranks) + self.missing
 
-    def find_slot(self, rank: workload.Rank) -> workload.Rank:
+    def find_slot(self, rank: membership.Rank) -> membership.Rank:
         """Return the first rank of the slot that contains a rank; the first slot for a rank before all slots."""
         at = bisect.bisect_right(self.slot_ranks, rank) - 1
         return self.slot_ranks[max(0, at)]
@@ -92,7 +93,7 @@ def build_status(
     return build([(peer.rank, peer.requests) for peer in workers], largest.requests)
 
 
-def _assign_slots(pods: Sequence[_Waiting], slot_size: resources.Amounts) -> Sequence[workload.Rank]:
+def _assign_slots(pods: Sequence[_Waiting], slot_size: resources.Amounts) -> Sequence[membership.Rank]:
     """Return the first rank of each slot.
 
     Consecutive pods share a slot as long as their total request fits in `slot_size`. The total includes rails, so pods
@@ -101,7 +102,7 @@ def _assign_slots(pods: Sequence[_Waiting], slot_size: resources.Amounts) -> Seq
     distinct_requests = {id(requests): requests for _, requests in pods}
     if all(requests == slot_size for requests in distinct_requests.values()):
         return sorted(rank for rank, _ in pods)
-    slot_ranks: list[workload.Rank] = []
+    slot_ranks: list[membership.Rank] = []
     left: dict[str, int] = {}
     for rank, requests in sorted(pods, key=operator.itemgetter(0)):
         amounts = [(name, amount) for name, amount in requests.items() if name != resources.PODS]
@@ -151,7 +152,7 @@ def _select_planning_request(
 
 
 def list_unplaced(
-    gang: workload.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
 ) -> Iterator[cluster_state.PodInfo]:
     """Return the existing pods of a gang that are neither bound nor assumed."""
     assumed_uids = {assumed_pod.uid for assumed_pod in assumed.list_of_gang(gang)}
@@ -184,7 +185,7 @@ def _list_placed(
 
 
 def list_nearest_leaves(
-    rank: workload.Rank, gang: GangStatus, leaf_by_node: Mapping[str, topology.Domain]
+    rank: membership.Rank, gang: GangStatus, leaf_by_node: Mapping[str, topology.Domain]
 ) -> tuple[list[topology.Domain], topology.Domain | None]:
     """Return the distinct leaves of the placed peers, and the leaf of the next peer in rank order or None.
 
@@ -202,7 +203,7 @@ def list_nearest_leaves(
 
 
 def find_target_leaf(
-    rank: workload.Rank,
+    rank: membership.Rank,
     gang: GangStatus,
     order: Sequence[topology.Domain],
     slots_by_leaf: Mapping[topology.Domain, int],
@@ -225,7 +226,7 @@ def find_target_leaf(
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
 
 
-_RankRun = tuple[Sequence[workload.Rank], topology.Domain | None, topology.Domain | None]
+_RankRun = tuple[Sequence[membership.Rank], topology.Domain | None, topology.Domain | None]
 """Consecutive unplaced ranks, the leaf of the previous peer, the leaf of the next peer."""
 
 
@@ -256,7 +257,7 @@ def _list_rank_runs(gang: GangStatus, leaf_by_node: Mapping[str, topology.Domain
 
 
 def _rank_urgency(
-    ranks: Sequence[workload.Rank],
+    ranks: Sequence[membership.Rank],
     previous_leaf: topology.Domain | None,
     next_leaf: topology.Domain | None,
     slots_by_leaf: Mapping[topology.Domain, int],

@@ -10,10 +10,11 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
-from railwright.fabric import topology, workload
+from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_status, planner
 from railwright.fabric.placement.nodes import node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # cached gangs; schedulers place one gang after the other
 
@@ -38,9 +39,9 @@ class PlanCache:
     def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
         self._change_logs = (cluster.change_log, assumed.change_log)
         self._plans: OrderedDict[Hashable, _CachedPlan] = OrderedDict()
-        self._floors: OrderedDict[workload.GangKey, _BandwidthFloor] = OrderedDict()
+        self._floors: OrderedDict[membership.GangKey, _BandwidthFloor] = OrderedDict()
 
-    def get_bandwidth_of_placed(self, gang: workload.GangKey, status: gang_status.GangStatus) -> planner.Bandwidth:
+    def get_bandwidth_of_placed(self, gang: membership.GangKey, status: gang_status.GangStatus) -> planner.Bandwidth:
         """Return the planned bandwidth of the placed peers; 1 if none is placed or their plan is unknown."""
         last = self._floors.get(gang)
         if last is None or not status.placed:
@@ -51,7 +52,7 @@ class PlanCache:
             else last.bandwidth_of_placed
         )
 
-    def record_bandwidth(self, gang: workload.GangKey, status: gang_status.GangStatus, plan: planner.Plan) -> None:
+    def record_bandwidth(self, gang: membership.GangKey, status: gang_status.GangStatus, plan: planner.Plan) -> None:
         """Record a plan's bandwidth. It limits the gang only after a pod has been placed by this plan."""
         if gang and plan.is_complete:
             value = self.get_bandwidth_of_placed(gang, status)
@@ -64,7 +65,7 @@ class PlanCache:
 
     def store(
         self,
-        gang: workload.GangKey,
+        gang: membership.GangKey,
         index: node_index.NodeIndex,
         status: gang_status.GangStatus,
         capacity: planner.GangCapacity,
@@ -92,7 +93,7 @@ class PlanCache:
 
     def find(
         self,
-        gang: workload.GangKey,
+        gang: membership.GangKey,
         index: node_index.NodeIndex,
         status: gang_status.GangStatus,
         capacity: planner.GangCapacity,

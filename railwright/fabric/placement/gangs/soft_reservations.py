@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import topology, workload
+from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_status, planner
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 32  # most recently planned gangs
 
@@ -26,9 +27,9 @@ class SoftReservations:
     def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
         self._cluster = cluster
         self._assumed = assumed
-        self._reserved: OrderedDict[workload.GangKey, Nodes] = OrderedDict()
+        self._reserved: OrderedDict[membership.GangKey, Nodes] = OrderedDict()
 
-    def reserve(self, gang: workload.GangKey, remaining: int, plan: planner.Plan, per_node: int) -> None:
+    def reserve(self, gang: membership.GangKey, remaining: int, plan: planner.Plan, per_node: int) -> None:
         """Reserve the planned leaves for the unplaced pods of a gang, including the requesting pod."""
         self._reserved.pop(gang, None)
         if not gang or not plan.is_complete:
@@ -43,13 +44,13 @@ class SoftReservations:
         if len(self._reserved) > _MAX_GANGS:
             self._reserved.popitem(last=False)
 
-    def drop(self, gang: workload.GangKey) -> None:
+    def drop(self, gang: membership.GangKey) -> None:
         """Drop the reservation of a gang, after its scheduler rolled back."""
         self._reserved.pop(gang, None)
 
     def avoid_reserved(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
-        gang: workload.GangKey,
+        gang: membership.GangKey,
         plan: planner.Plan,
         status: gang_status.GangStatus,
         capacity: planner.GangCapacity,
@@ -73,7 +74,7 @@ class SoftReservations:
             alternative, min_leaves=plan.min_leaves, min_leaves_with_placed=plan.min_leaves_with_placed
         )
 
-    def _sum_reserved_by_others(self, gang: workload.GangKey) -> Nodes:
+    def _sum_reserved_by_others(self, gang: membership.GangKey) -> Nodes:
         nodes: dict[topology.Domain, int] = {}
         for other, reserved in list(self._reserved.items()):
             if other == gang:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from railwright.fabric import resources, workload
+from railwright.fabric import resources
 from railwright.fabric.placement.state import change_log
+from railwright.fabric.workloads import membership
 
 DEFAULT_SCOPE = ""
 KUBE_SCOPE = "/scheduler"  # pods that kube-scheduler has very likely placed; names of Volcano instances have no slash
@@ -31,8 +32,8 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
 
     uid: str
     key: str  # namespace/name
-    gang: workload.GangKey
-    rank: workload.Rank
+    gang: membership.GangKey
+    rank: membership.Rank
     node: str
     requests: resources.Amounts
     state: State
@@ -46,7 +47,7 @@ class AssumedPods:
         self._assume_seconds = assume_seconds
         self._entries: dict[str, tuple[str, AssumedPod]] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
-        self._by_gang: dict[workload.GangKey, dict[str, AssumedPod]] = {}
+        self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
         self._by_scope: dict[str, dict[str, AssumedPod]] = {}
         self.change_log = change_log.ChangeLog()
 
@@ -95,7 +96,7 @@ class AssumedPods:
         """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
-    def list_of_gang(self, gang: workload.GangKey) -> Iterable[AssumedPod]:
+    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
         """Return the entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, intent, resources, topology, views, words, workload
+from railwright.fabric import hypernodes, intent, resources, topology, views, words
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.placement.state import change_log, declared_sizes
 from railwright.fabric.policy import model
-from railwright.fabric.workloads import gang_sizes, kinds, volcano
+from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
 
 class NodeInfo(msgspec.Struct, gc=False, frozen=True):
@@ -35,8 +35,8 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     uid: str
     key: str  # namespace/name; one string object shared by all explanations
     node: str  # "" until bound
-    gang: workload.GangKey
-    rank: workload.Rank
+    gang: membership.GangKey
+    rank: membership.Rank
     requests: resources.Amounts
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
@@ -55,7 +55,7 @@ class ClusterState:
         self._pods: dict[str, PodInfo] = {}
         self._pods_by_node: dict[str, dict[str, PodInfo]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
-        self._pods_by_gang: dict[workload.GangKey, dict[str, PodInfo]] = defaultdict(dict)
+        self._pods_by_gang: dict[membership.GangKey, dict[str, PodInfo]] = defaultdict(dict)
         self._free: dict[str, resources.Amounts] = {}  # computed on demand, invalidated by changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
         self._shared_amounts: dict[
@@ -103,11 +103,11 @@ class ClusterState:
         """Return the pods bound to a node."""
         return iter(self._pods_by_node.get(node, {}).values())
 
-    def get_gang(self, key: workload.GangKey) -> Mapping[str, PodInfo]:
+    def get_gang(self, key: membership.GangKey) -> Mapping[str, PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods_by_gang.get(key, {}) if key else {}
 
-    def get_gang_size(self, key: workload.GangKey, *, observed: int) -> int:
+    def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
         return max(self._sizes.get_declared(key), observed, 1)
 
@@ -220,8 +220,8 @@ class ClusterState:
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
             node=self._interner.one(pod.spec.node_name),
-            gang=workload.GangKey(self._interner.one(workload.gang_of(pod))),
-            rank=workload.rank_of(pod),
+            gang=membership.GangKey(self._interner.one(membership.find_gang(pod))),
+            rank=membership.find_rank(pod),
             requests=self._share(resources.requests_of(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
             policy=self._interner.one(intent.read_record(pod).digest),

@@ -7,8 +7,8 @@ existing pods.
 from collections.abc import Sequence
 from typing import Any
 
-from railwright.fabric import views, workload
-from railwright.fabric.workloads import kinds, objects
+from railwright.fabric import views
+from railwright.fabric.workloads import kinds, membership, objects
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
@@ -27,7 +27,7 @@ class Sizes:
     def get_declared(self, key: kinds.GangKey) -> int:
         """Return the size of a gang by the first source that reports it, or 0."""
         for reported in self._reported.values():
-            rows = reported.get(key) or reported.get(workload.group_of(key))
+            rows = reported.get(key) or reported.get(membership.find_pod_group(key))
             if rows:
                 return max(size for _, size in rows)
         return 0

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from railwright.fabric import views, workload
+from railwright.fabric import views
+from railwright.fabric.workloads import membership
 
 
 def pod(name="p-0", labels=None, annotations=None, spec=None, owner=None) -> views.Pod:
@@ -36,27 +37,27 @@ VOLCANO = {"scheduling.k8s.io/group-name": "job-1f"}
     ],
 )
 def test_the_first_source_that_speaks_names_the_gang(of, gang):
-    assert workload.gang_of(of) == gang
+    assert membership.find_gang(of) == gang
 
 
 def test_volcanos_own_job_id_and_the_annotation_name_the_same_gang():
-    assert workload.gang_of(pod(), "ns/job-1f") == workload.gang_of(pod(annotations=VOLCANO))
+    assert membership.find_gang(pod(), "ns/job-1f") == membership.find_gang(pod(annotations=VOLCANO))
 
 
 def test_ranks_are_numbers_not_strings():
     names = ["j-worker-10", "j-worker-9", "j-worker-2"]
-    assert sorted(names, key=lambda n: workload.rank_of(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
+    assert sorted(names, key=lambda n: membership.find_rank(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
 
 
 def test_the_index_label_beats_the_name():
-    assert workload.rank_of(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
+    assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
 
 
 def test_masters_and_launchers_come_first():
     master = pod("j-master-0", labels={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"})
     worker = pod("j-worker-0", labels={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"})
-    assert workload.rank_of(master) < workload.rank_of(worker)
+    assert membership.find_rank(master) < membership.find_rank(worker)
 
 
 def test_a_forged_endless_index_costs_nothing():
-    assert workload.rank_of(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
+    assert membership.find_rank(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999

@@ -26,7 +26,7 @@ class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
     name: str
 
 
-def gang_of(pod: views.Pod, volcano_job: str = "") -> GangKey:
+def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
     """Return the gang of a pod: the first match of docs/interface.md 7.1.
 
     `volcano_job` is TaskInfo.Job ("namespace/podgroup").
@@ -46,12 +46,12 @@ def gang_of(pod: views.Pod, volcano_job: str = "") -> GangKey:
     return GangKey(f"{metadata.namespace}/{owner.kind}/{owner.name}/{owner.uid}") if owner else ALONE
 
 
-def group_of(key: GangKey) -> GangKey:
+def find_pod_group(key: GangKey) -> GangKey:
     """Return the pod group of a gang, which may have several gangs."""
     return in_tree.find_pod_group(key)
 
 
-def rank_of(pod: views.Pod) -> Rank:
+def find_rank(pod: views.Pod) -> Rank:
     """Return the rank of a pod, from its framework's index label or else the number at the end of its name."""
     metadata = pod.metadata
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
