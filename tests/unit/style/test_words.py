@@ -19,6 +19,9 @@ WORDS = yaml.safe_load((ROOT / "tests" / "data" / "style" / "words.yaml").read_t
 NAMES: dict[str, str] = WORDS["names"]
 TEXT = {re.compile(pattern): replacement for pattern, replacement in WORDS["text"].items()}
 CITATIONS = {re.compile(pattern): replacement for pattern, replacement in WORDS["citations"].items()}
+PAGE_TEXT = {re.compile(pattern): replacement for pattern, replacement in WORDS["pages"].items()}
+LINE_END = "\n"
+PAGE_ENDINGS = {".md", ".yaml", ".txt", ".tpl"}
 STARTS = tuple(WORDS["docstring_starts"])
 PAGE = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w-]+/)*[\w-]+\.md)\b")
 PACKAGES = ("railwright", "webhook", "extender", "certs", "fabric", "cluster", "serving", "dashboard", "cli",
@@ -129,6 +132,35 @@ def test_every_pending_folder_exists_and_has_something_to_rewrite():
     for folder in WORDS["pending"]:
         paths = [*ROOT.glob(folder if folder.endswith(".py") else f"{folder}/**/*.py")]
         assert any(check(path.read_text(), str(path)) for path in paths), f"{folder}: remove it from `pending`"
+
+
+def check_page(text: str, path: str) -> list[Finding]:
+    """Check a page or manifest as a whole, because it has no comments and strings to tell apart."""
+    return [
+        Finding(f"{path}:{text.count(LINE_END, 0, match.start()) + 1}", repr(match[0]), replacement)
+        for pattern, replacement in {**TEXT, **CITATIONS, **PAGE_TEXT}.items()
+        for match in pattern.finditer(text)
+    ]
+
+
+def pages() -> list[pathlib.PurePath]:
+    """List pages and manifests, without CONTRIBUTING.md, whose house style quotes retired words."""
+    listing = ["git", "ls-files", "*.md", "docs", "manifests"]
+    output = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    paths = map(pathlib.PurePath, output.splitlines())
+    left_out = {"CONTRIBUTING.md", "tests"}
+    return [path for path in paths if path.suffix in PAGE_ENDINGS and path.parts[0] not in left_out]
+
+
+def test_no_retired_word_is_used_on_a_page_or_in_a_manifest():
+    assert len(pages()) > 80
+    findings = [str(finding) for path in pages() for finding in check_page((ROOT / path).read_text(), str(path))]
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def test_the_line_of_a_retired_word_on_a_page_is_found():
+    (finding,) = check_page("# Title\n\nBetter than had been possible.\n", "docs/page.md")
+    assert finding == Finding("docs/page.md:3", "'had been possible'", "was possible")
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The name is unknown to NCCL",
     explanation=(
-        "NCCL does not know its own unknown names: a misspelt variable is silently inert. The name is in none of the "
-        "62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no plugin or framework that is "
-        "known."
+        "NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of "
+        "the 62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no known plugin or "
+        "framework."
     ),
     source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
     good=(

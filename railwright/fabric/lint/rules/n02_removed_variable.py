@@ -24,8 +24,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The variable was removed from NCCL",
     explanation=(
-        "An old release read this variable; newer ones ignore it without a word, so that the setting looks as if it "
-        "worked. Guides of NCCL 2.3 still circulate with NCCL_IB_GDR_LEVEL, which became NCCL_NET_GDR_LEVEL in 2.4."
+        "An old release read this variable. Newer ones silently ignore it. Guides for NCCL 2.3 still recommend "
+        "NCCL_IB_GDR_LEVEL, which became NCCL_NET_GDR_LEVEL in 2.4."
     ),
     source="release tags of NVIDIA/nccl",
     good=(

@@ -25,8 +25,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The variable never existed",
     explanation=(
-        "The name is copied from guide to guide and no release of NCCL reads it. The setting has no effect; the "
-        "variable that was meant has another name."
+        "The name is copied from guide to guide, but no release of NCCL reads it. The setting has no effect; the "
+        "intended variable has another name."
     ),
     source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
     good=(model.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),

@@ -25,8 +25,8 @@ RULE = model.Rule(
     severity=model.Severity.INFO,
     title="Only a plugin reads the variable",
     explanation=(
-        "The name belongs to a network or tuner plugin that is not part of NCCL. Without that plugin in the image it "
-        "has no effect, and the image cannot be looked into from here."
+        "The name belongs to a network or tuner plugin that is not part of NCCL. It has no effect if the image "
+        "lacks that plugin, which lint cannot see."
     ),
     source="the plugins' repositories",
     good=(

@@ -30,8 +30,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The image's NCCL does not read the variable yet",
     explanation=(
-        "A variable that came with a later release is silently ignored by an earlier one. Where the image's release "
-        "is not known, only names are reported that are newer than 2.30."
+        "NCCL silently ignores variables of later releases. If the image's release is not known, only names newer "
+        "than 2.30 are reported."
     ),
     source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
     good=(

@@ -42,9 +42,9 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="A number is not written in decimal digits",
     explanation=(
-        "NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in 2.32.3,"
-        " and anything behind the digits is dropped. NCCL_IB_DISABLE=true disables nothing in any release, and "
-        "NCCL_IB_MERGE_NICS=false means one thing before 2.32 and another after it."
+        "NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in "
+        "2.32.3, and text after the digits is dropped. NCCL_IB_DISABLE=true disables nothing in any release, and "
+        "NCCL_IB_MERGE_NICS=false changes its meaning with 2.32."
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
     good=(

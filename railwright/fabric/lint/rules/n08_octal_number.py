@@ -20,7 +20,7 @@ RULE = model.Rule(
     name="octal-number",
     severity=model.Severity.ERROR,
     title="A leading zero makes the number octal",
-    explanation="NCCL guesses the base as C does: 010 is 8, and 08 is 0 because 8 is no octal digit.",
+    explanation="NCCL determines the base as C does: 010 is 8, and 08 is 0 because 8 is not an octal digit.",
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7 to 2.32.3",
     good=(model.example("no zero in front", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0")),),
     bad=(

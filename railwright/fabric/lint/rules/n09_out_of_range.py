@@ -25,9 +25,9 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="The number is outside the variable's range",
     explanation=(
-        "Few numbers are checked by NCCL: timeouts, retry counts, queue pair counts and service levels go to the "
-        "driver or to fixed arrays as they are. NCCL_IB_RETRY_CNT is a field of 3 bits, so 15 (seen in the wild) is "
-        "not more than 7; NCCL_IB_TIMEOUT=0 or 32 waits for ever."
+        "NCCL checks few numbers: timeouts, retry counts, queue pair counts and service levels go to the driver "
+        "or to fixed arrays unchanged. NCCL_IB_RETRY_CNT is a field of 3 bits, so 15, which some manifests use, "
+        "has the effect of 7. NCCL_IB_TIMEOUT=0 or 32 waits forever."
     ),
     source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
     good=(

@@ -47,9 +47,9 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="The word is not one the variable takes",
     explanation=(
-        "A word NCCL does not know is ignored without a message; only the absence of the usual log line tells. "
-        "Distances (NCCL_NET_GDR_LEVEL, NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case "
-        "sensitive, and an unknown NCCL_NET_MERGE_LEVEL even means LOC."
+        "NCCL ignores an unknown word without a message; only the usual log line is missing. Distances "
+        "(NCCL_NET_GDR_LEVEL, NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case sensitive. An "
+        "unknown NCCL_NET_MERGE_LEVEL means LOC."
     ),
     source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
     good=(

@@ -29,8 +29,8 @@ RULE = model.Rule(
     title="An empty value, or quotes or blanks around one",
     explanation=(
         "Neither Kubernetes nor nccl.conf strips quotes or blanks: a quoted interface name matches nothing, and "
-        "start-up fails. An empty value counts as unset for numbers and as set for NCCL_NET, which then matches no "
-        "network. Mind YAML: \"'eth0'\" arrives with its inner quotes."
+        "NCCL does not start. An empty value counts as unset for numbers and as set for NCCL_NET, which then "
+        "matches no network. In YAML, \"'eth0'\" keeps its inner quotes."
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed",
     good=(

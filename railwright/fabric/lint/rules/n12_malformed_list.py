@@ -44,8 +44,8 @@ RULE = model.Rule(
     title="An entry of a device or interface list matches nothing",
     explanation=(
         "The grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without "
-        "blanks. ^ comes before =, both once and at the very start. A list that matches nothing is no error for "
-        "NCCL_IB_HCA: NCCL goes on over TCP."
+        "blanks. ^ comes before =, both once and at the very start. If NCCL_IB_HCA matches nothing, NCCL reports "
+        "no error and continues over TCP."
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
     good=(

@@ -46,7 +46,7 @@ RULE = model.Rule(
     name="prefix-takes-more",
     severity=model.Severity.WARNING,
     title="A device name without = also matches longer names",
-    explanation="Without = each entry of NCCL_IB_HCA is a prefix: mlx5_1 also takes mlx5_10 to mlx5_19.",
+    explanation="Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19.",
     source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
     good=(
         model.example(

@@ -34,8 +34,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="More devices are named than the pod has",
     explanation=(
-        "Where a device plugin hands devices out one by one (SR-IOV, eRDMA, EFA), a pod holds as many as it requests."
-        " NCCL reads at most 32 entries of the list."
+        "If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. "
+        "NCCL reads at most 32 entries of the list."
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
     good=(

@@ -44,8 +44,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="The list names devices that the nodes do not have",
     explanation=(
-        "A list that selects nothing is no error for NCCL: it says that there is no device and continues over TCP. "
-        "The devices are those the policy gives the rails of the fabric, for every node type the pod can go to."
+        "If a list selects nothing, NCCL reports no error and continues over TCP. The known devices are those "
+        "that the policy gives the rails of the fabric, for every node type on which the pod can run."
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc",
     good=(

@@ -37,8 +37,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="Exact device names for virtual functions",
     explanation=(
-        "A pod with SR-IOV gets whatever functions are free, under names that differ from pod to pod. A list of "
-        "physical functions matches nothing inside it, and NCCL silently continues over TCP."
+        "A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical "
+        "functions matches nothing inside it, and NCCL silently continues over TCP."
     ),
     source="oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape",
     good=(

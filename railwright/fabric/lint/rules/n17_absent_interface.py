@@ -28,8 +28,9 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="NCCL_SOCKET_IFNAME selects no interface the pod has",
     explanation=(
-        "Set and matching nothing, start-up fails with 'Bootstrap : no socket interface found'. A pod has eth0 and "
-        "the interfaces of its secondary networks, not the names of its node, unless it uses the host's network."
+        "If the variable is set and matches nothing, NCCL fails at start with 'Bootstrap : no socket interface "
+        "found'. A pod has eth0 and the interfaces of its secondary networks, not those of its node, unless it "
+        "uses the host's network."
     ),
     source="NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7",
     good=(

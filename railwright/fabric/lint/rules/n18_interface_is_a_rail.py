@@ -28,9 +28,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_SOCKET_IFNAME selects a rail",
     explanation=(
-        "The interface carries bootstrap, the out-of-band handshake of RDMA and, with the TCP transport, the data. On"
-        " a rail that is rail-only or lossless, that traffic may not reach the other pods, or disturb what the rail "
-        "is for."
+        "The interface carries NCCL's bootstrap, the out-of-band handshake of RDMA and, with the TCP transport, "
+        "the data. On a rail that is rail-only or lossless, this traffic may not reach the other pods, or may "
+        "disturb the rail's own traffic."
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(

@@ -23,8 +23,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_SOCKET_IFNAME is unset in a pod with secondary networks",
     explanation=(
-        "Unset, NCCL takes interfaces whose names begin with ib first, then all but docker, lo and virbr: every "
-        "secondary network of the pod is a candidate for bootstrap, and a data device of the TCP transport."
+        "If the variable is unset, NCCL prefers interfaces whose names begin with ib, then all but docker, lo and "
+        "virbr. So every secondary network of the pod may be used for bootstrap, and for data by the TCP "
+        "transport."
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(

@@ -21,8 +21,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME take plain names only",
     explanation=(
-        "Gloo and TensorPipe look the text up as an interface's name. The marks of NCCL's grammar, copied from "
-        "NCCL_SOCKET_IFNAME, make a name no interface has, and process groups on CPU fail to start."
+        "Gloo and TensorPipe use the text as the name of an interface. The marks of NCCL's grammar, copied from "
+        "NCCL_SOCKET_IFNAME, match no interface, and process groups on CPU fail to start."
     ),
     source="PyTorch torch.distributed, common environment variables; facebookincubator/gloo",
     good=(model.example("a plain name", settings.env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0")),),

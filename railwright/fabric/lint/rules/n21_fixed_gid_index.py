@@ -36,9 +36,10 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="A fixed GID index on RoCE",
     explanation=(
-        "The index is a property of the pod: the order in which addresses came up decides, and one value is used for "
-        "every HCA, unchecked. Since 2.21 NCCL chooses the entry itself, and its guide says not to set this. Where "
-        "NCCL's release is not known, it is taken for a newer one; a policy that says gidIndex is believed."
+        "The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL "
+        "uses one value for every HCA, unchecked. Since 2.21 NCCL chooses the entry itself, and its guide advises "
+        "against setting this. An unknown release of NCCL counts as a newer one. The value of gidIndex in the "
+        "policy is not reported."
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(

@@ -38,8 +38,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="No GID index on RoCE with NCCL before 2.21",
     explanation=(
-        "Before 2.21 the default is entry 0 of the table, a link-local address that is not routed: connections fail "
-        "or time out. Only an image whose release is known to be that old is reported."
+        "Before 2.21 the default is entry 0 of the table, a link-local address that is not routed: connections "
+        "fail or time out. Only images with a known release before 2.21 are reported."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(

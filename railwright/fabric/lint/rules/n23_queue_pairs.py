@@ -33,9 +33,10 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="More queue pairs than a connection can hold",
     explanation=(
-        "Each connection opens NCCL_IB_QPS_PER_CONNECTION queue pairs on every device of a fused NIC. Their product "
-        "must stay within 128: NCCL keeps them in an array of that size and does not check, so that more overwrite "
-        "other memory. Only devices fused by NCCL_NET_FORCE_MERGE are known here; what NCCL fuses itself is not."
+        "Each connection opens NCCL_IB_QPS_PER_CONNECTION queue pairs on every device of a fused NIC. Their "
+        "product must not exceed 128: NCCL stores them in an array of that size without a check, so more would "
+        "overwrite other memory. Only devices in NCCL_NET_FORCE_MERGE are counted; lint cannot see what NCCL "
+        "fuses itself."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(

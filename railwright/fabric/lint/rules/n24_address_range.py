@@ -30,11 +30,11 @@ RULE = model.Rule(
     code="N24",
     name="address-range-unusable",
     severity=model.Severity.ERROR,
-    title="NCCL_IB_ADDR_RANGE is no prefix, or of the other family",
+    title="NCCL_IB_ADDR_RANGE is not a prefix, or has the wrong address family",
     explanation=(
-        "The range is one prefix in CIDR form, and NCCL picks GIDs of NCCL_IB_ADDR_FAMILY (AF_INET unless set) that "
-        "lie in it. What is no prefix is ignored with only an INFO line; a prefix of the other family matches no GID, "
-        "and every HCA falls to entry 0, which is link-local."
+        "The range is one prefix in CIDR form, and NCCL picks GIDs of NCCL_IB_ADDR_FAMILY (default AF_INET) "
+        "inside it. NCCL ignores other text, with only an INFO line. A prefix of the wrong family matches no GID, "
+        "and every HCA uses entry 0, which is link-local."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(

@@ -37,11 +37,11 @@ RULE = model.Rule(
     code="N25",
     name="address-range-misses-rails",
     severity=model.Severity.ERROR,
-    title="NCCL_IB_ADDR_RANGE does not hold the rails",
+    title="NCCL_IB_ADDR_RANGE does not contain the rails",
     explanation=(
-        "There is one range for all rails. An HCA with no address in it gets GID 0, a link-local one: a wrong range is "
-        "worse than none. Rails in subnets of their own need the common supernet. A range that holds a part of a "
-        "rail's subnet is not reported: it may be there to tell pods from hosts."
+        "There is one range for all rails. An HCA without an address in it gets GID 0, a link-local one, so a "
+        "wrong range is worse than none. Rails in separate subnets need the common supernet. A range that "
+        "contains a part of a rail's subnet is not reported: it may distinguish pods from hosts."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(

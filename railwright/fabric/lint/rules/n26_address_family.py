@@ -35,8 +35,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="IPv6-only rails without NCCL_IB_ADDR_FAMILY=AF_INET6",
     explanation=(
-        "NCCL looks for IPv4 GIDs unless told otherwise, and takes an unknown word for AF_INET. On rails that have "
-        "only IPv6 addresses it then finds none and uses entry 0, which is link-local."
+        "NCCL looks for IPv4 GIDs by default, and treats an unknown word as AF_INET. On rails that have only IPv6 "
+        "addresses it finds none and uses entry 0, which is link-local."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(

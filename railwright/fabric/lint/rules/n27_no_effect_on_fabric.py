@@ -39,9 +39,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The fabric's transport does not read this variable",
     explanation=(
-        "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range do nothing there "
-        "(the service level does). On AWS EFA NCCL uses the libfabric plugin, so that no NCCL_IB_ variable is read. "
-        "They hide what the job relies on; -1, the automatic choice, is not reported."
+        "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range have no "
+        "effect there; the service level has. On AWS EFA, NCCL uses the libfabric plugin and reads no NCCL_IB_ "
+        "variable. The automatic choice -1 is not reported."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(

@@ -35,11 +35,11 @@ RULE = model.Rule(
     code="N28",
     name="rdma-requested-and-disabled",
     severity=model.Severity.ERROR,
-    title="RDMA devices are requested and turned off",
+    title="RDMA devices are requested but disabled",
     explanation=(
-        "NCCL_IB_DISABLE turns off NCCL's own RDMA transport: the job holds RDMA devices that others wait for and "
-        "trains over TCP. On EFA, or where NCCL_NET names a plugin, the variable is not looked at, and this rule is "
-        "silent; so it is on a fabric that the policy holds to TCP."
+        "NCCL_IB_DISABLE turns off NCCL's own RDMA transport: the job holds RDMA devices that others wait for, "
+        "and uses TCP. Not reported on EFA or if NCCL_NET names a plugin, because the variable is not read then, "
+        "nor on a fabric that the policy restricts to TCP."
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
     good=(

@@ -26,8 +26,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="NCCL_NET=IB together with NCCL_IB_DISABLE",
     explanation=(
-        "NCCL_NET names the one network NCCL may use, in any letter case, and a network that is absent fails the "
-        "initialisation. With NCCL_IB_DISABLE=1 the network IB is absent."
+        "NCCL_NET names the only network that NCCL may use, in any letter case, and NCCL fails at start if it is "
+        "absent. With NCCL_IB_DISABLE=1 the network IB is absent."
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(

@@ -25,11 +25,11 @@ RULE = model.Rule(
     code="N30",
     name="disable-does-not-stop-plugins",
     severity=model.Severity.WARNING,
-    title="NCCL_IB_DISABLE alone does not hold NCCL to TCP",
+    title="NCCL_IB_DISABLE alone does not restrict NCCL to TCP",
     explanation=(
-        "The variable turns off NCCL's own RDMA transport only. Images with HPC-X (NGC) or another network plugin go "
-        "on with theirs: the one of HPC-X has a switch of its own, NCCL_IBEXT_DISABLE. NCCL_NET=Socket holds for all "
-        "of them."
+        "The variable turns off NCCL's own RDMA transport only. Images with HPC-X (NGC) or another network plugin "
+        "still use the plugin; that of HPC-X has its own switch, NCCL_IBEXT_DISABLE. NCCL_NET=Socket works for "
+        "all of them."
     ),
     source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
     good=(

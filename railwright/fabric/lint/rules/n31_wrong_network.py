@@ -50,11 +50,11 @@ RULE = model.Rule(
     code="N31",
     name="wrong-network",
     severity=model.Severity.ERROR,
-    title="NCCL_NET names a network that is not there, or not the fabric's",
+    title="NCCL_NET names a missing network, or not the fabric's",
     explanation=(
-        "NCCL_NET names the one network NCCL may use. Socket on an RDMA fabric trains over TCP beside idle RDMA "
-        "devices; IB on EFA finds nothing and fails, as does the network of a plugin that NCCL_NET_PLUGIN=none keeps "
-        "out. Which plugins an image holds is not known, so their names are believed otherwise."
+        "NCCL_NET names the only network that NCCL may use. Socket on an RDMA fabric uses TCP and leaves RDMA "
+        "devices idle. IB on EFA finds nothing and fails, as does a plugin's network with NCCL_NET_PLUGIN=none. "
+        "The plugins of an image are not known, so other names are accepted."
     ),
     source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(

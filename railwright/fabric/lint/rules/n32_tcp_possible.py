@@ -28,11 +28,11 @@ RULE = model.Rule(
     code="N32",
     name="tcp-fallback-possible",
     severity=model.Severity.WARNING,
-    title="A silent fall to TCP is possible where the policy forbids it",
+    title="NCCL may silently fall back to TCP although the policy forbids it",
     explanation=(
-        "When no RDMA device works, NCCL goes on over TCP and says so only in its log. NCCL_NET is the one built-in "
-        "way to make that a failure. railwright sets it where the policy says forbidTcpFallback; it is missing where "
-        "a pod leaves out railwright's environment."
+        "If no RDMA device works, NCCL continues over TCP and reports it only in its log. Only NCCL_NET makes "
+        "that a failure. railwright sets it if the policy has forbidTcpFallback; it is missing if a pod skips "
+        "railwright's environment."
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(

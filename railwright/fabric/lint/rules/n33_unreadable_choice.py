@@ -26,9 +26,9 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="NCCL_ALGO or NCCL_PROTO does not follow the grammar",
     explanation=(
-        "Entries are separated by semicolons; each is a list, or a function, a colon and a list, and only the first "
-        "may lack its function. A leading ^ inverts a list. Letter case does not matter, blanks do. An unknown word or "
-        "function fails the initialisation since 2.24; older releases ignore it, and this rule is silent on them."
+        "Entries are separated by semicolons. Each is a list, or a function, a colon and a list; only the first "
+        "may lack its function. A leading ^ inverts a list. Letter case does not matter, blanks do. An unknown "
+        "word or function fails at start since 2.24; older releases ignore it, and are not reported."
     ),
     source="NVIDIA/nccl src/graph/tuning.cc",
     good=(

@@ -23,11 +23,11 @@ RULE = model.Rule(
     code="N34",
     name="choice-blocks-tuning",
     severity=model.Severity.WARNING,
-    title="NCCL_ALGO or NCCL_PROTO takes the choice from NCCL",
+    title="NCCL_ALGO or NCCL_PROTO overrides NCCL's own choice",
     explanation=(
-        "NCCL chooses algorithm and protocol for each function and size from what it knows of the machine. A fixed "
-        "choice outlives the measurement it came from, LL128 can corrupt data on machines that do not support it, and "
-        "on EFA either variable turns off the vendor's tuner."
+        "NCCL chooses algorithm and protocol for each function and size by the hardware. A fixed choice becomes "
+        "outdated, LL128 can corrupt data on machines that do not support it, and on EFA either variable turns "
+        "off the vendor's tuner."
     ),
     source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
     good=(model.example("left to NCCL", settings.env(NCCL_DEBUG="WARN")),),

@@ -31,9 +31,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_ALGO leaves a function without an algorithm",
     explanation=(
-        "Broadcast and Reduce exist with Ring only, AllGather and ReduceScatter with Ring, PAT, NVLS and CollNetDirect,"
-        " AllReduce with all but PAT. A list without Ring that holds for all functions leaves some with none, and "
-        "their first call fails. Releases before 2.24 keep Ring for them."
+        "Broadcast and Reduce exist with Ring only, AllGather and ReduceScatter with Ring, PAT, NVLS and "
+        "CollNetDirect, AllReduce with all but PAT. A list for all functions that lacks Ring leaves some without "
+        "an algorithm, and their first call fails. Releases before 2.24 keep Ring for them."
     ),
     source="NVIDIA/nccl src/graph/tuning.cc; user guide, NCCL_ALGO",
     good=(

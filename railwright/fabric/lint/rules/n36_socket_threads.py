@@ -33,9 +33,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="More socket threads or connections than NCCL supports",
     explanation=(
-        "NCCL_SOCKET_NTHREADS is limited to 16, and its product with NCCL_NSOCKS_PERTHREAD to 64. More is cut down "
-        "with a warning, so that the numbers in the manifest are not those of the run. Where only one of the two is "
-        "set, the other counts as 1, the least it can be."
+        "NCCL_SOCKET_NTHREADS is limited to 16, and its product with NCCL_NSOCKS_PERTHREAD to 64. NCCL reduces "
+        "higher values with a warning. If only one of the two is set, the other counts as 1, its minimum."
     ),
     source="NVIDIA/nccl user guide, NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD",
     good=(

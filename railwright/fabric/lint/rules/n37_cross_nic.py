@@ -40,9 +40,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_CROSS_NIC differs from the fabric's policy",
     explanation=(
-        "NCCL cannot see whether rails reach each other; the policy's railOnly says it. Where they do not, 1 and 2 let "
-        "a ring leave a node on another rail than it came in on, and connections time out. Where they do, 0 caps what "
-        "the fabric could carry."
+        "NCCL cannot see whether rails can reach each other; railOnly in the policy states it. If they cannot, 1 "
+        "and 2 let a ring leave a node on another rail than it arrived on, and connections time out. If they can, "
+        "0 limits the bandwidth."
     ),
     source="NVIDIA/nccl src/graph/search.cc; user guide, NCCL_CROSS_NIC",
     good=(

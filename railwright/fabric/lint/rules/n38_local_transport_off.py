@@ -21,11 +21,11 @@ RULE = model.Rule(
     code="N38",
     name="local-transport-off",
     severity=model.Severity.WARNING,
-    title="GPUs of one container may not talk over NVLink or shared memory",
+    title="GPUs of one container cannot use NVLink or shared memory",
     explanation=(
-        "These variables force traffic onto the network to measure it, and leak from benchmarks into training "
-        "manifests. With several GPUs in a container they send what NVLink or shared memory would carry through the "
-        "NICs. With one GPU in a pod they change nothing and are not reported."
+        "These variables force traffic onto the network, to measure it, and are often copied from benchmarks into "
+        "training manifests. With several GPUs in a container, traffic then uses the NICs instead of NVLink or "
+        "shared memory. With one GPU per pod they change nothing and are not reported."
     ),
     source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
     good=(

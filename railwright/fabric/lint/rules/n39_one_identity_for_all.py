@@ -29,11 +29,11 @@ RULE = model.Rule(
     code="N39",
     name="one-identity-for-all",
     severity=model.Severity.ERROR,
-    title="NCCL_COMM_ID or NCCL_HOSTID in a template that several ranks share",
+    title="NCCL_COMM_ID or NCCL_HOSTID is the same for several ranks",
     explanation=(
-        "NCCL_HOSTID tells which ranks share a machine, NCCL_COMM_ID fixes the address at which a communicator is "
-        "made. A pod template gives one value to all of its pods, so that every rank becomes the same. A value that "
-        "comes from the pod itself (valueFrom) differs and is not reported, nor is a template of one pod."
+        "NCCL_HOSTID says which ranks share a machine, and NCCL_COMM_ID sets the address at which a communicator "
+        "is created. A pod template gives all of its pods the same value, so all ranks appear identical. Values "
+        "from the pod itself (valueFrom) and templates of one pod are not reported."
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/bootstrap.cc",
     good=(

@@ -40,9 +40,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not on a mounted path",
     explanation=(
-        "Both must be readable inside the container and belong to the node type. A missing topology file is only an "
-        "INFO line, and the tuning it stands for is gone; a missing graph file fails the start. What the policy gives "
-        "as topologyFile, and files in places of known images, are believed."
+        "Both files must be readable inside the container and match the node type. A missing topology file causes "
+        "only an INFO line, and its tuning is lost; a missing graph file fails the start. The policy's "
+        "topologyFile, and files in the directories of known images, are not reported."
     ),
     source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
     good=(

@@ -45,8 +45,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="A group of NCCL_NET_FORCE_MERGE is empty or names a device that is missing",
     explanation=(
-        "Groups are separated by semicolons, the exact names in a group by commas. A name that matches no device fails "
-        "the initialisation, and NCCL never gets past a group in which it finds no name at all."
+        "Groups are separated by semicolons, and the exact names in a group by commas. A name that matches no "
+        "device fails at start, and NCCL hangs on a group without a name."
     ),
     source="NVIDIA/nccl src/graph/topo.cc",
     good=(

@@ -36,11 +36,11 @@ RULE = model.Rule(
     code="N42",
     name="unknown-debug-word",
     severity=model.Severity.WARNING,
-    title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS holds a word NCCL does not know",
+    title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS contains an unknown word",
     explanation=(
-        "An unknown NCCL_DEBUG means silence, not the default: errors are not printed either. In NCCL_DEBUG_SUBSYS one "
-        "unknown word drops the whole list, and the default (INIT,BOOTSTRAP,ENV) stays. Letter case does not matter; ^ "
-        "counts in front of the whole list only."
+        "An unknown NCCL_DEBUG disables all messages, also errors, instead of selecting the default. One unknown "
+        "word in NCCL_DEBUG_SUBSYS drops the whole list, and the default (INIT,BOOTSTRAP,ENV) stays. Letter case "
+        "does not matter; ^ counts only in front of the whole list."
     ),
     source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
     good=(

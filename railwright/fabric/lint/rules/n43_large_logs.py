@@ -20,8 +20,9 @@ RULE = model.Rule(
     severity=model.Severity.INFO,
     title="NCCL_DEBUG is at a level for debugging",
     explanation=(
-        "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, where it is "
-        "built in, one for each call. Right for finding out, too much for a large job in production."
+        "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, if it is "
+        "built in, prints a line for each call. This helps to debug, but is too much for a large job in "
+        "production."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG",
     good=(model.example("warnings", settings.env(NCCL_DEBUG="WARN")),),

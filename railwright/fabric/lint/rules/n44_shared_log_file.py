@@ -42,8 +42,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="Several ranks write one log file",
     explanation=(
-        "Every process opens and truncates the file. Without %p the processes of a container overwrite each other; on "
-        "a shared volume process ids repeat from pod to pod, so that %h is needed as well."
+        "Every process opens and truncates the file. Without %p the processes of a container overwrite each "
+        "other. On a shared volume, pods have equal process IDs, so %h is needed as well."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
     good=(

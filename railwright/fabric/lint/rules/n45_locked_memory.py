@@ -36,11 +36,12 @@ RULE = model.Rule(
     code="N45",
     name="locked-memory",
     severity=model.Severity.WARNING,
-    title="RDMA without the right to lock memory",
+    title="RDMA without permission to lock memory",
     explanation=(
-        "An RDMA device pins the memory it reads and writes. That needs an unlimited memlock, which is a setting of "
-        "the container runtime and not of the pod, or the capability IPC_LOCK. For a user other than root the "
-        "capability alone does not work. A policy that grants neither is taken to know that its nodes allow it."
+        "An RDMA device pins the memory that it reads and writes. That needs an unlimited memlock, which is a "
+        "setting of the container runtime and not of the pod, or the capability IPC_LOCK. For a user other than "
+        "root the capability alone does not work. If the policy grants neither, lint assumes that its nodes allow "
+        "it."
     ),
     source="NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206",
     good=(

@@ -36,9 +36,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="Several GPUs without at least 1 GiB of shared memory",
     explanation=(
-        "Ranks of a container exchange data through /dev/shm, as do PyTorch's data loaders. Container runtimes give 64 "
-        "MiB, and NCCL fails with an error about shared memory or a bus error. A memory-backed emptyDir at /dev/shm "
-        "of 1 GiB or more fixes it."
+        "Ranks of a container exchange data through /dev/shm, as do PyTorch's data loaders. The default of "
+        "container runtimes is 64 MiB, and NCCL fails with an error about shared memory or a bus error. A memory- "
+        "backed emptyDir at /dev/shm of 1 GiB or more fixes it."
     ),
     source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
     good=(

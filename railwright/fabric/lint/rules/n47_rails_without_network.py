@@ -47,8 +47,8 @@ RULE = model.Rule(
     title="More RoCE devices than secondary networks",
     explanation=(
         "A RoCE device takes its GIDs from the interfaces in the pod's network namespace. With macvlan and shared "
-        "devices every device of the node is visible, but only those whose interface a secondary network brings into "
-        "the pod have a usable address. More networks than devices are not reported: one may be for storage."
+        "devices every device of the node is visible, but only those with a secondary network in the pod have a "
+        "usable address. More networks than devices are not reported: one may be for storage."
     ),
     source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
     good=(

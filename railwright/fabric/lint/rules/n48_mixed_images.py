@@ -24,8 +24,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="The ranks of one job run different images",
     explanation=(
-        "All ranks of a communicator must run the same NCCL; otherwise the initialisation stops. Different images "
-        "often hold different NCCLs, or will after the next update of one of them."
+        "All ranks of a communicator must run the same release of NCCL; otherwise NCCL fails at start. Different "
+        "images often contain different releases, or will after an update."
     ),
     source="NVIDIA/nccl src/init.cc",
     good=(

@@ -33,11 +33,11 @@ RULE = model.Rule(
     code="N49",
     name="slow-failure",
     severity=model.Severity.WARNING,
-    title="A dead link is noticed after many minutes",
+    title="A dead link is detected after many minutes",
     explanation=(
-        "The timeout of one try is 4.096 microseconds times two to the power of NCCL_IB_TIMEOUT, and a link counts as "
-        "dead after 7 more tries: 34 seconds at 20, 137 at 22, nine minutes at 24 and twice as long with each step. "
-        "All GPUs of the job wait. A policy that says timeout is believed."
+        "The timeout of one attempt is 4.096 microseconds times two to the power of NCCL_IB_TIMEOUT, and a link "
+        "counts as dead after 7 more attempts: 34 seconds at 20, 137 at 22, nine minutes at 24, doubling with "
+        "each step. All GPUs of the job wait. The value of timeout in the policy is not reported."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
     good=(

@@ -36,11 +36,11 @@ RULE = model.Rule(
     code="N50",
     name="wins-over-a-file",
     severity=model.Severity.INFO,
-    title="The variable wins over the image's nccl.conf",
+    title="The variable overrides the image's nccl.conf",
     explanation=(
-        "NCCL puts a line of /etc/nccl.conf into effect only where the environment lacks the name, so a pod's variable "
-        "silently undoes the tuning an image brings. What is in the file is known where railwright mounts it, and for "
-        "Azure's HPC images, whose scripts are published; other images' files cannot be seen in a manifest."
+        "NCCL uses a line of /etc/nccl.conf only if the environment lacks the name, so a variable of the pod "
+        "silently overrides the image's tuning. The file's content is known if railwright mounts it, and for "
+        "Azure's HPC images, whose scripts are published. Lint cannot see the files of other images."
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
     good=(

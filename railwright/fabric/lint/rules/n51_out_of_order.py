@@ -32,8 +32,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_IB_OOO_RQ without adaptive routing",
     explanation=(
-        "Consuming receive requests out of order serves packets that adaptive routing reorders; NCCL asks for both "
-        "together. NCCL_IB_ADAPTIVE_ROUTING is on by default on InfiniBand and off on RoCE."
+        "Receiving out of order handles packets that adaptive routing reorders; NCCL requires both together. "
+        "NCCL_IB_ADAPTIVE_ROUTING is on by default on InfiniBand and off on RoCE."
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_OOO_RQ",
     good=(

@@ -22,8 +22,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="UCX_IB_ROCE_SUBNETS together with UCX_IB_GID_INDEX",
     explanation=(
-        "UCX chooses the GID either by subnet or by index. It refuses an interface for which both are given; an index "
-        "of auto, its default, leaves the choice to the subnets."
+        "UCX chooses the GID either by subnet or by index, and rejects an interface if both are set. With the "
+        "default index, auto, the subnets decide."
     ),
     source="openucx/ucx src/uct/ib",
     good=(

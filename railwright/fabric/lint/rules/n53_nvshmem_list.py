@@ -22,8 +22,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NVSHMEM_HCA_LIST without NVSHMEM_ENABLE_NIC_PE_MAPPING=1",
     explanation=(
-        "NVSHMEM takes its device list only where the mapping of NICs to processing elements is enabled. Without it, "
-        "it takes the nearest devices, which may be those of storage or management."
+        "NVSHMEM uses its device list only if the mapping of NICs to processing elements is enabled. Otherwise it "
+        "uses the nearest devices, which may be those of storage or management."
     ),
     source="NVIDIA/nvshmem src/include/host/env",
     good=(

@@ -23,8 +23,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="Open MPI's interface lists, include and exclude, are both set",
     explanation=(
-        "The two lists of a component are mutually exclusive, wherever each was set: one in the environment and one on "
-        "the command line of mpirun count as both."
+        "The two lists of a component are mutually exclusive, wherever they are set: one in the environment and "
+        "one on the command line of mpirun count as both."
     ),
     source="NVIDIA/nccl networking troubleshooting guide; Open MPI documentation, TCP",
     good=(

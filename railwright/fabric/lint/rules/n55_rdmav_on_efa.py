@@ -23,8 +23,9 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="RDMAV_ variables on EFA",
     explanation=(
-        "RDMAV_FORK_SAFE and its like make the verbs library protect registered memory over a fork. Kernels that do "
-        "so themselves do not need them, and with EFA they break; the plugin's documentation says never to set them."
+        "RDMAV_FORK_SAFE and similar variables make the verbs library protect registered memory during a fork. "
+        "Kernels that do this themselves do not need them, and they break EFA; the plugin's documentation says "
+        "never to set them."
     ),
     source="aws-ofi-nccl doc/efa-env-var.md",
     good=(

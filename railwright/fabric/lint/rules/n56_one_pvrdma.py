@@ -47,8 +47,8 @@ RULE = model.Rule(
     severity=model.Severity.ERROR,
     title="More than one PVRDMA device, or PVRDMA beside other HCAs",
     explanation=(
-        "VMware gives a virtual machine one paravirtual RDMA device, and it connects to other PVRDMA devices only. "
-        "Several rails, or a mix with mlx5 devices, cannot work; passthrough devices are the way to several rails."
+        "VMware gives a virtual machine one paravirtual RDMA device, which connects to other PVRDMA devices only. "
+        "Several rails, or a mix with mlx5 devices, cannot work; use passthrough devices for several rails."
     ),
     source="Broadcom knowledge base 328676; linux-rdma/rdma-core providers/vmw_pvrdma",
     good=(

@@ -44,11 +44,11 @@ RULE = model.Rule(
     code="N57",
     name="fused-virtual-functions",
     severity=model.Severity.WARNING,
-    title="Several virtual functions of a card, and NCCL fuses them",
+    title="Several virtual functions of a card, which NCCL merges",
     explanation=(
-        "Functions of one PCI device look like ports of one NIC, and NCCL makes them one logical device by default. "
-        "Several functions of one pool in a pod may be of one card; then the bandwidth of a port is counted twice. "
-        "What the policy itself gives a pod is not reported. Concluded from the source, not measured."
+        "NCCL treats functions of one PCI device as ports of one NIC and merges them by default. Several "
+        "functions of one pool in a pod may be of one card; then the bandwidth of a port is counted twice. "
+        "Functions that the policy requests are not reported. This is concluded from the source, not measured."
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
     good=(

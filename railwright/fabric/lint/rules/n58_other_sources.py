@@ -25,10 +25,11 @@ RULE = model.Rule(
     code="N58",
     name="other-sources-of-values",
     severity=model.Severity.WARNING,
-    title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE brings values of its own",
+    title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE may override values",
     explanation=(
         "NCCL asks an environment plugin for every value, and reads the file that NCCL_CONF_FILE names before "
-        "/etc/nccl.conf. Either may replace what railwright puts there, and nothing outside the container can see it."
+        "/etc/nccl.conf. Either may override railwright's values, and this is not visible outside of the "
+        "container."
     ),
     source="NVIDIA/nccl src/misc/param.cc",
     good=(

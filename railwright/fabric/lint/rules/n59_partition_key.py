@@ -24,8 +24,8 @@ RULE = model.Rule(
     severity=model.Severity.WARNING,
     title="NCCL_IB_PKEY looks like a key, not an index",
     explanation=(
-        "The variable is an index into the partition table of the port, which differs from port to port. A key, such "
-        "as 0x8001 or 32769, is beyond the table, and the queue pair cannot be set up."
+        "The variable is an index into the partition table of the port, which differs from port to port. A key, "
+        "such as 0x8001 or 32769, is outside of the table, and the queue pair cannot be created."
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(

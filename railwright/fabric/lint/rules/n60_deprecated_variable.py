@@ -24,8 +24,8 @@ RULE = model.Rule(
     severity=model.Severity.INFO,
     title="The variable is deprecated",
     explanation=(
-        "Rings and channels became thread blocks (CTAs), and NCCL_CHECK_POINTERS became NCCL_CHECK_MODE. The old names "
-        "are still read, for as long as NCCL keeps them."
+        "Rings and channels became thread blocks (CTAs), and NCCL_CHECK_POINTERS became NCCL_CHECK_MODE. NCCL "
+        "still reads the old names, but may remove them."
     ),
     source="NVIDIA/nccl user guide and its release tags",
     good=(model.example("the names of today", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
