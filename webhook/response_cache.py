@@ -6,7 +6,7 @@ A response is reused for the same policy, the same networks and nodes, and an eq
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import bounded_cache, views
 from railwright.fabric.injection import facts, plan_cache_key
 from railwright.fabric.policy import model as policies
 
@@ -25,13 +25,11 @@ class CachedResponse(msgspec.Struct, frozen=True):
 
 
 class ResponseCache:
-    """Holds the responses under the current policy and cluster facts. Not thread-safe: used by one event loop."""
+    """Holds the responses under one version of the policy and of the cluster facts. Used by one event loop."""
 
     def __init__(self) -> None:
-        self._policy: policies.Policy | None = None
-        self._version: int | None = None
-        self._rank_names: frozenset[str] = frozenset()
-        self._responses: dict[bytes, CachedResponse] = {}
+        self._version: tuple[str, int] | None = None
+        self._responses: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
     def build_key(self, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.Facts) -> bytes | None:
         """Return the pod's cache key, or None if its response must not be cached.
@@ -40,18 +38,17 @@ class ResponseCache:
         """
         if cluster_facts.version is None:
             return None
-        if policy is not self._policy or cluster_facts.version != self._version:
+        version = (policy.digest, cluster_facts.version)
+        if version != self._version:
             self._responses.clear()
-            self._policy, self._version = policy, cluster_facts.version
-            self._rank_names = plan_cache_key.find_rank_variables(policy.document)
-        return plan_cache_key.build_key(pod, cluster_facts, self._rank_names)
+            self._version = version
+        rank_variables = policy.compile_once(plan_cache_key.find_rank_variables)
+        return plan_cache_key.build_key(pod, cluster_facts, rank_variables)
 
     def find(self, key: bytes) -> CachedResponse | None:
         """Return the response to an earlier pod with this key."""
         return self._responses.get(key)
 
     def add(self, key: bytes, response: CachedResponse) -> None:
-        """Add a response. Clears a full cache first."""
-        if len(self._responses) >= _MAX_RESPONSES:
-            self._responses.clear()
-        self._responses[key] = response
+        """Add a response."""
+        self._responses.add(key, response)

@@ -11,6 +11,7 @@ import msgspec
 
 from railwright.fabric import admission, names
 from railwright.fabric.injection import facts, keys, model, opt_in, stored_templates, template_plan, templates
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import kinds, registry
 from webhook import answer, patch, wire
@@ -209,10 +210,9 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.Facts) ->
     """Return the resources that railwright adds to templates under the policy. Never includes accelerators."""
     if policy is None:
         return frozenset()
-    document = policy.document
-    rail_resources = {rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource}
     network_resources = {resource for resource in (cluster_facts.networks or {}).values() if resource}
-    return (rail_resources | network_resources) - set(document.accelerators)
+    rail_resources = policy.compile_once(compiled.compile_policy).resources
+    return (rail_resources | network_resources) - set(policy.document.accelerators)
 
 
 def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.Facts) -> bool:

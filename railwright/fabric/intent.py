@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, resources, views
-from railwright.fabric.policy import model
+from railwright.fabric.policy import compiled, model
 
 Networks = Mapping[tuple[str, str], str | None]
 """(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses, None if it uses none."""
@@ -206,17 +206,9 @@ def format_rails(rail_names: Sequence[str]) -> str:
     return rail_names[0] if len(rail_names) == 1 else f"{rail_names[0]}..{rail_names[-1]}"
 
 
-def get_network(rail: model.Rail) -> tuple[str, str] | None:
-    """Return (namespace, name) of a rail's NetworkAttachmentDefinition, None if it has none."""
-    if rail.network is None:
-        return None
-    namespace, _, name = rail.network.partition("/")
-    return (namespace, name)
-
-
 def find_resource(rail: model.Rail, networks: Networks | None) -> str | None:
     """Return the resource of a rail: the policy's, otherwise that of its network. None if it is unknown."""
-    network = get_network(rail)
+    network = compiled.get_network(rail)
     if rail.resource is None and network is not None and networks is not None:
         return networks.get(network)
     return rail.resource

@@ -51,6 +51,7 @@ def parse(text: str | float) -> Fraction:
     return -value if sign == "-" else value
 
 
+@functools.lru_cache(maxsize=4096, typed=True)  # pods request few different amounts
 def whole(text: str | float) -> int:
     """Return the value in units, rounded up as Kubernetes' Value() does."""
     return _ceil(parse(text))

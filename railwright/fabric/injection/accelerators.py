@@ -3,7 +3,6 @@
 Knows no fabrics.
 """
 
-import functools
 from collections.abc import Collection
 
 from railwright.fabric import quantity, views
@@ -39,7 +38,7 @@ def read_amount(container: views.Container, resource: str) -> int:
 def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
     """Return request and limit of a resource in units. Both must be set. Return (-1, -1) if one of them is invalid."""
     try:
-        return _parse_units(resources.requests[resource]), _parse_units(resources.limits[resource])
+        return quantity.whole(resources.requests[resource]), quantity.whole(resources.limits[resource])
     except quantity.InvalidQuantityError:
         return -1, -1
 
@@ -70,12 +69,6 @@ def list_requested(container: views.Container) -> frozenset[str]:
 
 def _parse_amount(text: views.Written, container: views.Container, resource: str) -> int:
     try:
-        return _parse_units(text)
+        return quantity.whole(text)
     except quantity.InvalidQuantityError as error:
         raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
-
-
-# Pods use few different quantities. Long texts raise an error and are not cached.
-@functools.lru_cache(maxsize=1024, typed=True)
-def _parse_units(text: views.Written) -> int:
-    return quantity.whole(text)

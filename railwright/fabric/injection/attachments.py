@@ -6,8 +6,9 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names
-from railwright.fabric.injection import applied_pod, context, model, rails
+from railwright.fabric.injection import applied_pod, context, model
 from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.policy import compiled
 
 
 def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
@@ -51,7 +52,7 @@ def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
 
 
-def _build_selection(rail: rails.Chosen) -> network_selection.Selection:
+def _build_selection(rail: compiled.ResolvedRail) -> network_selection.Selection:
     namespace, name = rail.network or ("", "")
     return network_selection.Selection(namespace, name, rail.rail.interface or "")
 

@@ -17,13 +17,11 @@ from railwright.fabric.injection import (
     model,
     mutators,
     opt_in,
-    rails,
     record,
     user_options,
 )
-from railwright.fabric.nccl import conf
+from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import presets, selectors
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -104,7 +102,7 @@ def _find_domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[s
     return tuple(domains)
 
 
-def _select_allocatable(selected: Sequence[rails.Chosen], node: views.Node) -> Sequence[rails.Chosen]:
+def _select_allocatable(selected: Sequence[compiled.ResolvedRail], node: views.Node) -> Sequence[compiled.ResolvedRail]:
     """Return the rails of which the node has allocatable devices, free or used. Return all rails if it has none.
 
     With an empty device list, NCCL uses every device of the node.
@@ -131,11 +129,11 @@ def _format_node_file(
     if not route.per_node:
         return None
     devices = device_names.resolve_on_node(ctx.document, policy_rails, labels)
-    settings = env_tables.get_tables(ctx.document).get_rank_settings(
+    settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, policy_rails, devices, host_network=bool(pod.spec.host_network)
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
-    return conf.emit((setting.name, setting.value) for setting in lines) if len(lines) > len(route.in_file) else None
+    return env_tables.format_file(lines) if len(lines) > len(route.in_file) else None
 
 
 def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:

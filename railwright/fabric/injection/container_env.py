@@ -36,7 +36,7 @@ def has_conflict(
     existing: EntriesByName, setting: env_tables.Setting, own_settings: Mapping[str, env_tables.Setting]
 ) -> bool:
     """True if the user set a variable that conflicts with this one."""
-    for twin in libraries.TWINS.get(setting.name, ()):
-        if twin in existing and (twin not in own_settings or is_overridden(existing, own_settings[twin])):
+    for other in libraries.CONFLICTING_VARIABLES.get(setting.name, ()):
+        if other in existing and (other not in own_settings or is_overridden(existing, own_settings[other])):
             return True
     return False

@@ -16,6 +16,7 @@ from railwright.fabric.injection import (
     targets,
     user_options,
 )
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 
 
@@ -28,7 +29,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     fabric: policies.Fabric
     role: roles.Role
     targets: tuple[int, ...]
-    rails: tuple[rails.Chosen, ...]
+    rails: tuple[compiled.ResolvedRail, ...]
     options: user_options.UserOptions
 
     @property
@@ -42,10 +43,13 @@ def build(
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
+    compiled_policy = policy.compile_once(compiled.compile_policy)
     fabric = document.fabrics[name]
     accelerated = accelerators.find_containers(pod, document.accelerators)
-    selected = rails.select_rails(pod, fabric, document, cluster)  # rejects an invalid annotation for every role
-    measure_injection = injection_score.build_scorer(name, document, selected)
+    selected = rails.select_rails(
+        pod, compiled_policy.fabrics[name], document, cluster
+    )  # rejects an invalid annotation for every role
+    measure_injection = injection_score.build_scorer(name, policy, selected)
 
     def has_injection() -> bool:
         """True if a container has devices or mounts of the fabric, which it got as a rank of its template."""

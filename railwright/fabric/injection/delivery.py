@@ -31,7 +31,7 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = [rail.rail for rail in ctx.rails]
     devices = device_names.resolve_before_binding(pod, ctx.document, rails)
-    settings = env_tables.get_tables(ctx.document).get_rank_settings(
+    settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, rails, devices.devices, host_network=bool(pod.spec.host_network)
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
@@ -55,7 +55,7 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
         settings=settings,
         in_env=settings.env_only_vars if mode == "file" else settings.all,
         in_file=in_file,
-        text=settings.file_text if in_file is settings.file_vars else env_tables.format_file(in_file),
+        text=settings.file_text if in_file == settings.file_vars else env_tables.format_file(in_file),
         mounted=mounted,
         unreachable=tuple([index for index in receivers if index not in mounted]),
         per_node=per_node and bool(mounted),
@@ -124,7 +124,7 @@ def _depends_on_node(
     """
     if _has_device_list(settings):
         return False
-    example = env_tables.get_tables(ctx.document).get_rank_settings(
+    example = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, rails, ("any",), host_network=bool(pod.spec.host_network)
     )
     forced = env_tables.HCA in ctx.fabric.force_env

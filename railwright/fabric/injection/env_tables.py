@@ -3,10 +3,11 @@
 Literals of the policy take precedence over derived values (docs/interface.md 2.3).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric import bounded_cache
 from railwright.fabric.injection import model
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.nccl import model as nccl
@@ -16,14 +17,10 @@ HCA = "NCCL_IB_HCA"
 # Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 _MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
-_MAX_DOCUMENTS = 2  # the current one, and the one that it is compared with
 
 
-class Setting(msgspec.Struct, frozen=True, eq=False):
-    """A variable with its record entry and reason.
-
-    Compared by identity: built once per table and shared by all pods.
-    """
+class Setting(msgspec.Struct, frozen=True):
+    """A variable with its record entry and reason. Built once per table and shared by all pods."""
 
     name: str
     value: str
@@ -46,11 +43,14 @@ _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
 
 
 class Tables:
-    """The variables of the pods under one policy document."""
+    """The variables of the pods under one version of the policy. Get them by `Policy.compile_once`."""
 
     def __init__(self, document: policies.FabricPolicy) -> None:
-        self.document = document
-        self._ranks: dict[_Key, Settings] = {}
+        self._document = document
+        self._ranks: bounded_cache.BoundedCache[_Key, Settings] = bounded_cache.BoundedCache(_MAX_RESULTS)
+        self._literals: bounded_cache.BoundedCache[_Key, frozenset[tuple[str, str]]] = bounded_cache.BoundedCache(
+            _MAX_RESULTS
+        )
 
     def get_rank_settings(
         self, name: str, rails: Sequence[policies.Rail], devices: tuple[str, ...] | None, *, host_network: bool
@@ -59,22 +59,39 @@ class Tables:
         key = (name, tuple([rail.name for rail in rails]), devices, host_network)
         settings = self._ranks.get(key)
         if settings is None:
-            if len(self._ranks) >= _MAX_RESULTS:
-                self._ranks.clear()
-            fabric, interface = self.document.fabrics[name], self.document.primary_interface
+            fabric, interface = self._document.fabrics[name], self._document.primary_interface
             derived = derive.derive(fabric, rails, devices, interface, host_network)
-            library_variables = derive.beside(fabric, rails, devices, interface, host_network)
-            settings = _build_settings(
-                _build_literals(fabric, name, host_network=host_network), derived, library_variables, fabric.env
-            )
-            self._ranks[key] = settings
+            library_variables = derive.derive_library_variables(fabric, rails, devices, interface, host_network)
+            literals = _build_literals(fabric, name, host_network=host_network)
+            settings = _build_settings(literals, derived, library_variables, fabric.env)
+            self._ranks.add(key, settings)
         return settings
+
+    def list_known_literals(self, name: str, rails: Sequence[policies.Rail]) -> frozenset[tuple[str, str]]:
+        """Return names and values as railwright writes them for any role, without the device list."""
+        key = (name, tuple([rail.name for rail in rails]), None, False)
+        literals = self._literals.get(key)
+        if literals is None:
+            rank_settings = self.get_rank_settings(name, rails, None, host_network=False)
+            fabric, interface = self._document.fabrics[name], self._document.primary_interface
+            launcher_settings = derive.derive_launcher_settings(fabric, interface, host_network=False)
+            literals = frozenset(
+                [(setting.name, setting.value) for setting in rank_settings.all]
+                + [(variable.name, variable.value) for variable in launcher_settings]
+            )
+            self._literals.add(key, literals)
+        return literals
 
 
 def build_setting(variable: nccl.Variable) -> Setting:
     """Return a variable with its record entry and the reason of its change."""
     reason = f"{variable.reason} ({variable.source})"
     return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
+
+
+def encode_reasons(settings: Iterable[Setting]) -> model.Reasons:
+    """Return the reason of each record entry as a member of the record's object `reasons`."""
+    return {setting.entry: msgspec.json.encode({setting.entry: setting.reason})[1:-1] for setting in settings}
 
 
 def _build_settings(
@@ -88,20 +105,20 @@ def _build_settings(
     `env` are the literals of the policy. They take precedence over derived values. A literal of a library shows that
     every rank uses the library.
     """
-    used_libraries = libraries.shown(env)
+    used_libraries = libraries.detect(env)
     available = [
         variable
         for variable in library_variables
-        if env.keys().isdisjoint({variable.name, *libraries.TWINS.get(variable.name, ())})
+        if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
-    always_set = [variable for variable in available if libraries.library_of(variable.name) in used_libraries]
+    always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
     variables = [
         build_setting(variable)
         for variable in (*literals, *(variable for variable in derived if variable.name not in env), *always_set)
     ]
     optional = [build_setting(variable) for variable in available if variable not in always_set]
     file_vars = [
-        variable for variable in variables if conf.carries(variable.name) and conf.fits(variable.name, variable.value)
+        variable for variable in variables if conf.can_carry(variable.name) and conf.fits(variable.name, variable.value)
     ]
     return Settings(
         all=tuple(variables),
@@ -109,13 +126,13 @@ def _build_settings(
         env_only_vars=tuple(variable for variable in variables if variable not in file_vars),
         file_text=format_file(file_vars),
         optional_library_vars=tuple(optional),
-        reasons=model.Reasons({variable.entry: variable.reason for variable in (*variables, *optional)}),
+        reasons=encode_reasons([*variables, *optional]),
     )
 
 
 def format_file(file_vars: Sequence[Setting]) -> str:
     """Return the content of the file with these variables."""
-    return conf.emit((setting.name, setting.value) for setting in file_vars)
+    return conf.format_file((setting.name, setting.value) for setting in file_vars)
 
 
 def _build_literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
@@ -126,17 +143,3 @@ def _build_literals(fabric: policies.Fabric, name: str, *, host_network: bool) -
         for key, value in fabric.env.items()
         if not (host_network and key in _INTERFACES)
     ]
-
-
-_cache: list[Tables] = []
-
-
-def get_tables(document: policies.FabricPolicy) -> Tables:
-    """Return the tables of a document. They are cached for the last documents, compared by identity."""
-    for tables in _cache:
-        if tables.document is document:
-            return tables
-    tables = Tables(document)
-    _cache.insert(0, tables)
-    del _cache[_MAX_DOCUMENTS:]
-    return tables

@@ -4,7 +4,6 @@ The user's entry takes precedence, also with valueFrom, unless the policy forces
 `env_tables` owns the variables, `delivery` owns their delivery.
 """
 
-import functools
 from collections.abc import Collection, Sequence
 
 from railwright.fabric import names
@@ -54,16 +53,16 @@ def _set_container_variables(
     existing = container_env.index_entries(container)
     candidates, additions = route.settings.all, route.in_env
     used_libraries = (
-        libraries.shown(existing) | libraries.OPEN_MPI
+        libraries.detect(existing) | libraries.OPEN_MPI
         if ctx.role.needs_launcher_settings
-        else libraries.shown(existing)
+        else libraries.detect(existing)
     )
     if used_libraries:
         by_name = {setting.name: setting for setting in (*candidates, *route.settings.optional_library_vars)}
         library_settings = [
             setting
             for setting in route.settings.optional_library_vars
-            if libraries.library_of(setting.name) in used_libraries
+            if libraries.get_library(setting.name) in used_libraries
         ]
         candidates = tuple(
             [
@@ -97,7 +96,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     for setting in candidates:
         match = existing.get(setting.name)
         if match is None:
-            if additions is candidates or setting in additions:
+            if setting in additions:
                 changes.append(_build_change(index, setting))
                 record_entries.append(setting.entry)
         elif match[1].value == setting.value:
@@ -192,7 +191,7 @@ def _remove_overridden(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
 def _set_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[model.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
     settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
-    reasons = model.Reasons({setting.entry: setting.reason for setting in settings.values()})
+    reasons = env_tables.encode_reasons(settings.values())
     contributions = []
     for index in targets.select_launchers(pod.view, ctx.targets):
         container = pod.container(index)
@@ -209,10 +208,9 @@ def _set_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionCo
 
 
 def _derive_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
-    return derive.pins(ctx.fabric, ctx.document.primary_interface, pod.host_network)
+    return derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, pod.host_network)
 
 
-@functools.lru_cache(maxsize=4096)  # all pods of a fabric share a few changes
 def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> model.SetEnv:
     return model.SetEnv(
         entry=setting.entry,

@@ -110,13 +110,8 @@ AnyChange = (
 )
 
 
-class Reasons(msgspec.Struct, frozen=True, eq=False):
-    """The reason and source of each record entry, also of entries that a pod lacks.
-
-    Compared by identity: built once per table.
-    """
-
-    reason_by_entry: Mapping[str, str]
+Reasons = Mapping[str, bytes]
+"""Record entry -> a member of the record's object `reasons`, encoded once per table. A pod may lack the entry."""
 
 
 class Contribution(msgspec.Struct, frozen=True):
@@ -146,7 +141,7 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
     warnings: dict[str, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, str] = {}
-    reasons: dict[Reasons, None] = {}
+    reasons: list[Reasons] = []
     for contribution in contributions:
         if contribution is EMPTY:  # only saves time: merging it changes nothing
             continue
@@ -154,8 +149,7 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
         entries.update(dict.fromkeys(contribution.entries))
         warnings.update(dict.fromkeys(contribution.warnings))
         skipped.update(contribution.skipped)
-        if contribution.reasons:
-            reasons.update(dict.fromkeys(contribution.reasons))
+        reasons += [table for table in contribution.reasons if table not in reasons]
         for container, variables in contribution.user_values.items():
             user_values[container] = user_values.get(container, ()) + variables
     return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(reasons))

@@ -6,32 +6,19 @@ annotation of its network.
 
 from collections.abc import Sequence
 
-import msgspec
-
 from railwright.fabric import intent, names, views
 from railwright.fabric.injection import accelerators, facts, model
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 
 _VALUES = "a count, names or a range such as rail0-rail3"
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """A rail of the pod with its resource and network."""
-
-    rail: policies.Rail
-    resource: str | None
-    network: tuple[str, str] | None  # namespace, name
-
-    @property
-    def name(self) -> str:
-        """Return the rail's name."""
-        return self.rail.name
-
-
 def select_rails(
-    pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy, cluster: facts.Facts
-) -> tuple[Chosen, ...]:
+    pod: views.Pod, compiled_fabric: compiled.CompiledFabric, document: policies.FabricPolicy, cluster: facts.Facts
+) -> tuple[compiled.ResolvedRail, ...]:
     """Return the pod's rails in the fabric's order. Raises RefusedError."""
+    fabric = compiled_fabric.fabric
     if fabric.transport is policies.Transport.TCP:
         return ()
     annotation = pod.metadata.annotations.get(names.RAILS)
@@ -41,18 +28,14 @@ def select_rails(
         policy_rails = _select_proportional(pod, fabric, document)
     else:
         policy_rails = fabric.rails
-    resolved = (_resolve_rail(rail, cluster) for rail in policy_rails)
-    return tuple(rail for rail in resolved if rail.resource is None or not is_opted_out(pod, rail.resource))
+    resolved = [compiled_fabric.rails[rail.name].with_resource(cluster.networks) for rail in policy_rails]
+    return tuple([rail for rail in resolved if rail.resource is None or not is_opted_out(pod, rail.resource)])
 
 
 def is_opted_out(pod: views.Pod, resource: str) -> bool:
     """True if the pod names the resource and requests none of it."""
     containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
-
-
-def _resolve_rail(rail: policies.Rail, cluster: facts.Facts) -> Chosen:
-    return Chosen(rail, intent.find_resource(rail, cluster.networks), intent.get_network(rail))
 
 
 def _select_proportional(

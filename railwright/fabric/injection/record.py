@@ -4,8 +4,7 @@ The record depends only on the injected pod, so that planning it again gives the
 there is ignored.
 """
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -70,12 +69,10 @@ def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: 
     return msgspec.json.encode(record).decode()
 
 
-@functools.lru_cache(maxsize=512)  # all pods of a job share the text, about 1 KB to encode
-def _encode_reasons(entries: tuple[str, ...], reason_tables: tuple[model.Reasons, ...]) -> msgspec.Raw:
-    reason_by_entry = {entry: reason for table in reason_tables for entry, reason in table.reason_by_entry.items()}
-    return msgspec.Raw(
-        msgspec.json.encode({entry: reason_by_entry[entry] for entry in entries if entry in reason_by_entry})
-    )
+def _encode_reasons(entries: Sequence[str], tables: Sequence[model.Reasons]) -> msgspec.Raw:
+    member_by_entry = {entry: member for table in tables for entry, member in table.items()}
+    members = [member_by_entry[entry] for entry in entries if entry in member_by_entry]
+    return msgspec.Raw(b"{" + b",".join(members) + b"}")
 
 
 def _may_exceed(annotations: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ _SUPPORTED_PREFIXES = ("NCCL_", "FI_")
 _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the file
 
 
-def carries(name: str) -> bool:
+def can_carry(name: str) -> bool:
     """True if the file can set the variable: NCCL reads it, or the libfabric plugin that NCCL loads."""
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
@@ -29,7 +29,7 @@ def fits(name: str, value: str) -> bool:
     )
 
 
-def emit(values: Iterable[tuple[str, str]]) -> str:
+def format_file(values: Iterable[tuple[str, str]]) -> str:
     """Return the text of the file. Raises ValueError for a variable that does not fit a line."""
     lines = []
     for name, value in values:

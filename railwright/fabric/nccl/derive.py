@@ -35,7 +35,7 @@ def derive(
     return _evaluate(common.ROWS + _TABLES[fabric.transport], case) if fabric.nccl.derive else ()
 
 
-def beside(
+def derive_library_variables(
     fabric: Fabric,
     rails: Sequence[Rail],
     devices: Sequence[str] | None,
@@ -47,7 +47,7 @@ def beside(
     return _evaluate(libraries.list_rows(fabric.transport), case) if fabric.nccl.derive else ()
 
 
-def pins(fabric: Fabric, primary_interface: str, host_network: bool) -> tuple[model.Variable, ...]:  # noqa: FBT001 - as above
+def derive_launcher_settings(fabric: Fabric, primary_interface: str, host_network: bool) -> tuple[model.Variable, ...]:  # noqa: FBT001 - as above
     """Return the variables that keep mpirun's own traffic on a launcher off the rails."""
     case = _build_case(fabric, (), None, primary_interface, host_network)
     return _evaluate(common.LAUNCHER_ROWS, case) if fabric.nccl.derive else ()

@@ -64,7 +64,7 @@ _TABLES: Mapping[Transport, tuple[Row, ...]] = {Transport.ROCE: _ROCE, Transport
 
 # A variable is left out if the user has set one of these to another value. NVSHMEM reads NVSHMEM_HCA_LIST only with
 # the mapping on, and an explicit mapping or a prefix replaces the list.
-TWINS: Mapping[str, tuple[str, ...]] = {
+CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
     **common.CONFLICTING_VARIABLES,
     "NVSHMEM_HCA_LIST": ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_ENABLE_NIC_PE_MAPPING": ("NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
@@ -77,13 +77,13 @@ def list_rows(transport: Transport) -> tuple[Row, ...]:
     return (_BOOTSTRAP, *_TABLES.get(transport, ()), *common.LAUNCHER_ROWS)
 
 
-def shown(names: Iterable[str]) -> frozenset[str]:
+def detect(names: Iterable[str]) -> frozenset[str]:
     """Return the libraries that at least one of the variables `names` belongs to."""
     text = "\n" + "\n".join(names)  # one search per library is faster than a look-up per name
     libraries = [library for prefix, library in _PREFIXES if prefix in text]
     return frozenset(libraries) if libraries else _NONE
 
 
-def library_of(name: str) -> str:
+def get_library(name: str) -> str:
     """Return the library of a variable of these rows. Raises KeyError for other variables."""
     return _LIBRARIES[name.partition("_")[0]]

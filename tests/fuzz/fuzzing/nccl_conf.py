@@ -31,10 +31,10 @@ def check(data: bytes) -> None:
     found = conf.parse(text)
     assert dict(found) == _letters(text)
     sound = {name: value for name, value in found.items() if conf.fits(name, value)}
-    assert dict(conf.parse(conf.emit(sound.items()))) == sound
+    assert dict(conf.parse(conf.format_file(sound.items()))) == sound
     for name, value in found.items() - sound.items():
         try:
-            conf.emit([(name, value)])
+            conf.format_file([(name, value)])
         except ValueError as error:
             assert len(str(error)) < 600
         else:

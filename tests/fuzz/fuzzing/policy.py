@@ -76,4 +76,4 @@ def check(data: bytes) -> None:
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
     for name, fabric in result.document.fabrics.items():
-        env_tables.get_tables(result.document).get_rank_settings(name, fabric.rails, None, host_network=False)
+        result.compile_once(env_tables.Tables).get_rank_settings(name, fabric.rails, None, host_network=False)

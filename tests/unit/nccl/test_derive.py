@@ -214,9 +214,9 @@ def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabr
 
 def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
     fabric = model.Fabric(transport=model.Transport.ROCE, rails=RAILS, nccl=ALL_FACTS)
-    assert [(v.name, v.value) for v in derive.pins(fabric, "eth0", False)] == [
+    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", False)] == [
         ("OMPI_MCA_oob_tcp_if_include", "eth0"),
         ("OMPI_MCA_btl_tcp_if_include", "eth0"),
         ("PRTE_MCA_prte_if_include", "eth0"),
     ]
-    assert derive.pins(fabric, "eth0", True) == ()
+    assert derive.derive_launcher_settings(fabric, "eth0", True) == ()

@@ -72,7 +72,7 @@ def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variable, valu
 
 def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    return {each.name: each.value for each in derive.beside(fabric, ONE, devices, "eth0", False)}
+    return {each.name: each.value for each in derive.derive_library_variables(fabric, ONE, devices, "eth0", False)}
 
 
 PINS = {
@@ -115,8 +115,8 @@ def test_ucx_is_never_held_to_tcp(transport):
 
 
 def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
-    assert libraries.shown(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
-    assert libraries.shown(["UCX_TLS", "PRTE_MCA_x"]) == {"UCX", "Open MPI"}
-    assert libraries.shown(["OMPI_MCA_pml"]) == {"Open MPI"}
-    assert libraries.shown(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
-    assert libraries.shown([]) == frozenset()
+    assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
+    assert libraries.detect(["UCX_TLS", "PRTE_MCA_x"]) == {"UCX", "Open MPI"}
+    assert libraries.detect(["OMPI_MCA_pml"]) == {"Open MPI"}
+    assert libraries.detect(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.detect([]) == frozenset()

@@ -1,0 +1,76 @@
+"""What follows from a policy document alone, computed once for each version of the policy.
+
+Get it by `policy.compile_once(compiled.compile_policy)`. Tables of upper packages, such as the environment of ranks,
+are kept with the policy in the same way.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from railwright.fabric.policy import model, presets
+
+Network = tuple[str, str]
+"""Namespace and name of a NetworkAttachmentDefinition."""
+
+
+class ResolvedRail(msgspec.Struct, frozen=True):
+    """A rail with its resource and network. The resource is None until its network's resource is known."""
+
+    rail: model.Rail
+    resource: str | None
+    network: Network | None
+
+    @property
+    def name(self) -> str:
+        """Return the rail's name."""
+        return self.rail.name
+
+    def with_resource(self, resource_by_network: Mapping[Network, str | None] | None) -> "ResolvedRail":
+        """Return the rail with the resource of its network, unless the policy names one."""
+        if self.resource is not None or self.network is None or resource_by_network is None:
+            return self
+        return ResolvedRail(self.rail, resource_by_network.get(self.network), self.network)
+
+
+class CompiledFabric(msgspec.Struct, frozen=True):
+    """A fabric with what follows from it."""
+
+    fabric: model.Fabric
+    rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
+    domains: tuple[str, ...]  # keys of the domains, closest first
+
+
+class CompiledPolicy(msgspec.Struct, frozen=True):
+    """A policy document with what follows from it."""
+
+    document: model.FabricPolicy
+    fabrics: Mapping[str, CompiledFabric]
+    resources: frozenset[str]  # that the policy names for the rails of all fabrics
+
+
+def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
+    """Compile a valid document."""
+    return CompiledPolicy(
+        document=document,
+        fabrics={name: _compile_fabric(fabric) for name, fabric in document.fabrics.items()},
+        resources=frozenset(
+            rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource
+        ),
+    )
+
+
+def get_network(rail: model.Rail) -> Network | None:
+    """Return (namespace, name) of a rail's NetworkAttachmentDefinition, or None if it has none."""
+    if rail.network is None:
+        return None
+    namespace, _, name = rail.network.partition("/")
+    return (namespace, name)
+
+
+def _compile_fabric(fabric: model.Fabric) -> CompiledFabric:
+    return CompiledFabric(
+        fabric=fabric,
+        rails={rail.name: ResolvedRail(rail, rail.resource, get_network(rail)) for rail in fabric.rails},
+        domains=presets.domains(fabric.placement),
+    )
