@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from urllib import parse
 
 import msgspec
-from aiohttp import http, streams, web
+from aiohttp import web
 
 from railwright.dashboard import assets, feed
 from railwright.fabric.overview import deltas
@@ -215,27 +215,6 @@ def _is_loopback_host(header: str) -> bool:
 # --- the open port ------------------------------------------------------------------------------------------------
 
 
-class _NoFastPath:
-    """Disables the fast path of connections.Connections."""
-
-    closing = False
-
-    def at_once(self, _message: http.RawRequestMessage, _payload: streams.StreamReader, _peer: str) -> bytes | None:
-        return None
-
-    def awaits(self, _message: http.RawRequestMessage) -> int | None:
-        return None
-
-    def promise(self, length: int) -> None:
-        raise LookupError(f"no body is awaited: {length} bytes")
-
-    def completed(self, message: http.RawRequestMessage, _body: bytes, _peer: str) -> bytes:
-        raise LookupError(f"no body was awaited for {message.path}")
-
-    def late(self) -> bytes:
-        raise LookupError("no body is awaited")
-
-
 _TIMES = Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
 
@@ -252,7 +231,7 @@ async def opened(
     """Open the port at `at`; yields the actual address. Raises listeners.ListenError."""
     with contextlib.closing(listeners.bind(at)) as bound:
         port = Port(source, guard, times, loopback=at.is_loopback)
-        accepted = connections.Connections(port.handle, _NoFastPath(), _BOUNDS, lambda _status: None)
+        accepted = connections.Connections(web.Server(port.handle, access_log=None), _BOUNDS, lambda _status: None)
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import cast
 
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
-_SPARE = 32 << 20  # bytes; buffers up to this size are reused, because fresh pages cost as much as the copy
+_MAX_SPARE = 32 << 20  # bytes; buffers up to this size are reused, because fresh pages cost as much as the copy
 
 
-class Rooms:
+class BufferPool:
     """Buffers for bodies. Memory is used only as a body fills it; the last buffer is reused."""
 
     def __init__(self) -> None:
@@ -30,35 +30,35 @@ class Rooms:
         # mmap, because a client may announce 256 MiB and send nothing: untouched pages cost no memory
         return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def give(self, room: bytearray | mmap.mmap) -> None:
-        """Return a buffer for reuse. A buffer that is still referenced is left to its reader."""
-        if not isinstance(room, mmap.mmap) or len(room) > _SPARE:
+    def give_back(self, buffer: bytearray | mmap.mmap) -> None:
+        """Keep a buffer for reuse. A buffer that is still referenced is left to its reader."""
+        if not isinstance(buffer, mmap.mmap) or len(buffer) > _MAX_SPARE:
             return
         with contextlib.suppress(BufferError, OSError, ValueError, SystemError):
-            room.resize(len(room))  # BufferError if a part is referenced; the others if resizing is not supported
-            self._spare = room
+            buffer.resize(len(buffer))  # BufferError if a part is referenced; the others if resizing is not supported
+            self._spare = buffer
 
 
-class Rest(asyncio.BufferedProtocol):
+class BodyReceiver(asyncio.BufferedProtocol):
     """Receives a connection's bytes in place of its protocol until a body is complete."""
 
     def __init__(
         self,
         connection: asyncio.Protocol,
-        rooms: Rooms,
-        begun: bytes,
+        pool: BufferPool,
+        beginning: bytes,
         length: int,
-        whole: Callable[[bytes], None],
+        on_body: Callable[[bytes], None],
     ) -> None:
-        """`begun` are the bytes received so far. Raises OSError if there is no memory.
+        """`beginning` are the bytes received so far. Raises OSError if there is no memory.
 
-        `whole` is called once with the body. A body over SMALL is a view that is invalid after the call.
+        `on_body` is called once with the body. A body over SMALL is a view that is invalid after the call.
         """
-        self._connection, self._rooms, self._whole = connection, rooms, whole
-        self._room = rooms.take(length)
-        self._body = memoryview(self._room)[:length]
-        self._filled = len(begun)
-        self._body[: self._filled] = begun
+        self._connection, self._pool, self._on_body = connection, pool, on_body
+        self._buffer = pool.take(length)
+        self._body = memoryview(self._buffer)[:length]
+        self._filled = len(beginning)
+        self._body[: self._filled] = beginning
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the unfilled part of the buffer, so that no byte of the next request is read."""
@@ -71,25 +71,25 @@ class Rest(asyncio.BufferedProtocol):
         if self._filled < len(self._body):
             return
         if len(self._body) <= SMALL:
-            self._whole(bytes(self._body))
+            self._on_body(bytes(self._body))
             return
-        self._whole(cast("bytes", self._body))  # handlers pass bodies to msgspec, which reads any buffer
+        self._on_body(cast("bytes", self._body))  # handlers pass bodies to msgspec, which reads any buffer
         with contextlib.suppress(BufferError):
             self._body.release()
         # later, because the event loop still references a part of it
-        asyncio.get_running_loop().call_soon(self._rooms.give, self._room)
+        asyncio.get_running_loop().call_soon(self._pool.give_back, self._buffer)
 
     def eof_received(self) -> None:
-        """Ignore the end of input: the body stays incomplete, and its deadline ends the connection."""
+        """Let the transport close: the body stays incomplete."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward to the wrapped protocol."""
+        """Forward to the connection."""
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Forward to the wrapped protocol."""
+        """Forward to the connection."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward to the wrapped protocol."""
+        """Forward to the connection."""
         self._connection.resume_writing()

@@ -1,326 +1,389 @@
-"""Connections of a port: their limit, their deadlines, the fast path, and the response to an unreadable request.
+"""Connections of a port: their limit, their deadlines, and who answers their requests.
 
-Adds to aiohttp's low-level `web.Server` deadlines for clients that send nothing or too slowly, and a limit on the
-number of connections.
+A connection answers plain requests itself (fast_path.py). From the first other request on, all of its bytes go to the
+protocol of an aiohttp server, which knows all of HTTP. aiohttp needs two task switches and three objects per request,
+which is half of the cost of a small one. It has no deadline for headers, so the connection watches those too.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import cast
 
-from aiohttp import http, streams, web
+from aiohttp import http, web
 
-from railwright.serving import bodies, extents, routes
+from railwright.serving import bodies, fast_path, heads, responses, routes, slow_path
 from railwright.serving import limits as bounds
 
-_LOG = logging.getLogger(__name__)
+_AIOHTTP_LOG = logging.getLogger("railwright.serving.aiohttp")
+# a client's error is no reason for a traceback
+_AIOHTTP_LOG.addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], http.HttpProcessingError))
+)
 
-Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-Rejected = Callable[[int], None]
-"""Called with the status of every error response that no handler produced."""
-Admits = Callable[[asyncio.BaseTransport], bool]
+IsAdmitted = Callable[[asyncio.BaseTransport], bool]
 """False for a client that must not use the port; called once, after the TLS handshake."""
 
 
-class ShortWay(Protocol):
-    """Complete responses to requests that wait for nothing but their body (answers.Answers)."""
-
-    closing: bool
-
-    def at_once(self, message: http.RawRequestMessage, payload: streams.StreamReader, peer: str) -> bytes | None:
-        """Return the response to a completely received request, or None if the slow path must handle it."""
-
-    def awaits(self, message: http.RawRequestMessage) -> int | None:
-        """Return the length of a body to collect for `completed`, or None if the slow path must handle it."""
-
-    def promise(self, length: int) -> None:
-        """Reserve memory for `length` more bytes of bodies; a negative `length` releases it."""
-
-    def completed(self, message: http.RawRequestMessage, body: bytes, peer: str) -> bytes:
-        """Return the response to a request whose body was awaited."""
-
-    def late(self) -> bytes:
-        """Return the response to a request whose body did not arrive in time."""
-
-
-class Connections(web.Server):
+class Connections:
     """The connections of one port, created by the event loop's server and closed by `finish`."""
 
     def __init__(
         self,
-        handle: Handle,
-        short: ShortWay,
+        server: web.Server,
         limits: bounds.Limits,
-        rejected: Rejected,
-        admits: Admits = lambda _transport: True,
+        count_rejected: Callable[[int], None],
+        *,
+        fast: fast_path.FastPath | None = None,
+        is_admitted: IsAdmitted = lambda _transport: True,
     ) -> None:
-        super().__init__(self._start_request)
-        self.admits = admits
-        self._handle = handle
-        self.short = short
-        self.rooms = bodies.Rooms()
-        self.limits = limits
-        self.rejected = rejected
+        """`count_rejected` is called with the status of each request that is rejected here.
 
-    def __call__(self) -> web.RequestHandler:
+        Without `fast`, aiohttp's `server` answers everything.
+        """
+        self.server, self.limits, self.count_rejected = server, limits, count_rejected
+        self.fast, self.is_admitted = fast, is_admitted
+        self.buffers = bodies.BufferPool()
+        self.connections: set[Connection] = set()
+
+    def __call__(self) -> "Connection":
         """Return the protocol of a new connection."""
-        return _Connection(self)
+        return Connection(self)
 
     async def finish(self, seconds: float) -> None:
         """Close idle connections, let requests in flight end within `seconds`, then close the rest."""
-        self.pre_shutdown()
-        await self.shutdown(seconds)
+        self.server.pre_shutdown()
+        requests = [request for connection in self.connections if (request := connection.finish()) is not None]
+        await asyncio.gather(self.server.shutdown(seconds), _wait(requests, seconds))
+        self.close()
 
-    def cut(self) -> None:
+    def close(self) -> None:
         """Close every connection now, with requests in flight."""
-        for connection in self.connections:
-            connection.force_close()
-
-    async def _start_request(self, request: web.BaseRequest) -> web.StreamResponse:
-        protocol = request.protocol
-        if isinstance(protocol, _Connection):
-            protocol.headers_arrived()
-        return await self._handle(request)
+        for connection in tuple(self.connections):
+            connection.close()
 
 
-class _Connection(web.RequestHandler):
-    """aiohttp's protocol with deadlines for the first byte and for the headers of each request, and with a fast path.
-
-    The fast path handles plain requests. aiohttp itself needs two task switches and three objects per request, which
-    is half of its cost.
-    """
-
-    __slots__ = ("_awaited", "_deadline", "_extent", "_idle", "_owner", "_peer", "_rest")
+class Connection(asyncio.Protocol):
+    """One connection. Its `_request` is a future while a plain request waits for its body or for its handler."""
 
     def __init__(self, owner: Connections) -> None:
-        super().__init__(
-            owner,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=owner.limits.keepalive_seconds,
-            lingering_time=owner.limits.lingering_seconds,
-            access_log=None,  # type: ignore[arg-type]  # documented: None disables it
-            auto_decompress=False,  # a small compressed body can expand to gigabytes
-        )
         self._owner = owner
-        self._deadline: asyncio.TimerHandle | None = None
-        self._idle = True  # True if no request of this connection is being read or answered
-        self._extent = extents.Extent()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
         self._peer = ""
-        self._awaited = 0  # length of the awaited body
-        self._rest: asyncio.Future[None] | None = None  # set while a body is awaited; done when it has arrived
+        self._parser = heads.HeadParser()
+        self._pending = b""  # received bytes that nobody has handled
+        self._parsed = 0  # bytes of `_pending` that the parser has seen
+        self._request: asyncio.Future[None] | None = None
+        self._awaited_bytes = 0  # length of the awaited body, for which memory is reserved
+        self._handler: web.RequestHandler | None = None  # aiohttp's protocol, once it has taken over
+        self._observer: heads.HeadObserver | None = None  # of the bytes that aiohttp gets
+        self._shutdown: asyncio.Task[None] | None = None  # ends aiohttp's protocol; referenced until it is done
+        self._is_idle = self._is_finishing = self._is_closed = self._is_writing_paused = False
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- the event loop's calls ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        """Admit the client, or close the connection."""
+        owner = self._owner
+        self._transport = cast("asyncio.Transport", transport)
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
-        if len(self._owner.connections) > self._owner.limits.connections:
-            self._owner.rejected(503)
-            self.force_close()
+        owner.connections.add(self)
+        status = 503 if len(owner.connections) > owner.limits.connections else 403
+        if status == 503 or not owner.is_admitted(transport):
+            owner.count_rejected(status)
+            self.close()
             return
-        if not self._owner.admits(transport):
-            self._owner.rejected(403)
-            self.force_close()
-            return
-        self._arm(self._owner.limits.first_byte_seconds)
+        self._set_deadline(owner.limits.first_byte_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Answer a completely received plain request here; leave any other to aiohttp's task."""
-        waiter = self._waiter
-        if not self._idle or waiter is None or waiter.done() or self._messages or self._paused:
-            self._parse(data)
+        """Answer the plain requests in `data`; leave anything else to aiohttp."""
+        if self._handler is not None:
+            self._forward(self._handler, data)
             return
-        self._extent.reset()
-        self._waiter = None  # nobody must be woken before the fast path has been tried
-        self._parse(data)
-        self._waiter = waiter
-        if self._messages and len(self._messages) == 1 and (self._answer_fast() or self._start_awaiting_body()):
-            return
-        if data:
-            self._idle = False
-            self._arm(self._owner.limits.header_seconds)
-        if self._messages:
-            waiter.set_result(None)
-
-    def _parse(self, data: bytes) -> None:
-        """Let aiohttp parse a chunk, and record whether it contained a part of another request."""
-        requests, size = self._request_count, self._extent.body_size()
-        super().data_received(data)
-        self._extent.add(data, size, self._request_count - requests, self._messages[-1] if self._messages else None)
-
-    def _await_headers(self) -> None:
-        """Start the deadline of a request whose first header bytes came with the previous request."""
-        self._extent.reset()
-        self._idle = False
-        self._arm(self._owner.limits.header_seconds)
-
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
-        """Resume only if reading is paused: aiohttp calls this for each body and parses nothing each time."""
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
-
-    def _answer_fast(self) -> bool:
-        """True if the single queued request has been answered."""
-        message, payload = self._messages[0]
-        if self.transport is None or not isinstance(message, http.RawRequestMessage):
-            return False
-        answer = self._owner.short.at_once(message, payload, self._peer)
-        if answer is None:
-            return False
-        self._messages.popleft()
-        if self._parser is not None:
-            self._parser.message_consumed()
-        self.transport.write(answer)
-        self._disarm()
-        self._keep_alive()
-        if self._extent.exceeded:
-            self._await_headers()
-        return True
-
-    def _start_awaiting_body(self) -> bool:
-        """True if the single queued request will be answered when the rest of its body has arrived."""
-        message, payload = self._messages[0]
-        if self.transport is None or not isinstance(message, http.RawRequestMessage) or self._reading_paused:
-            return False
-        length = None if payload.is_eof() or payload.exception() else self._owner.short.awaits(message)
-        if length is None:
-            return False
-
-        def whole(body: bytes) -> None:
-            self._switch_reader(self)
-            self._complete(message, body)
-
-        try:
-            rest = bodies.Rest(self, self._owner.rooms, payload.read_nowait(), length, whole)
-        except OSError:  # no memory for the body
-            self.force_close()
-            return True
-        self._messages.popleft()
-        self._parser = self._build_parser()  # the current parser waits for bytes that it will not receive
-        self._rest, self._idle, self._awaited = self._loop.create_future(), False, length
-        self._owner.short.promise(length)
-        if self._keepalive_handle is not None:
-            self._keepalive_handle.cancel()
-            self._keepalive_handle = None
-        self._arm(self._owner.limits.body_seconds)
-        self._switch_reader(rest)
-        return True
-
-    def _complete(self, message: http.RawRequestMessage, body: bytes) -> None:
-        """Answer the request whose body has arrived."""
-        self._disarm()
-        if self._rest is None or self.transport is None:
-            return
-        self.transport.write(self._owner.short.completed(message, body, self._peer))
-        self._end_wait(self._rest)
-        self._idle = True
-        if self._owner.short.closing or self._close or self._force_close:
-            self.force_close()
+        self._pending = self._pending + data if self._pending else data
+        if self._request is not None or self._is_writing_paused:
+            self._transport.pause_reading()  # the next request waits for this one
         else:
-            self._keep_alive()
+            self._answer_pending()
 
-    def _end_wait(self, rest: asyncio.Future[None]) -> None:
-        """End the wait for a body."""
-        rest.set_result(None)
-        self._rest = None
-        self._owner.short.promise(-self._awaited)
+    def pause_writing(self) -> None:
+        """Answer nothing more until the client has received what was sent."""
+        self._is_writing_paused = True
+        if self._handler is not None:
+            self._handler.pause_writing()
 
-    def _switch_reader(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let `protocol` read; uvloop checks the type of protocol only when reading starts."""
-        if self.transport is not None:
-            self.transport.pause_reading()
-            self.transport.set_protocol(protocol)
-            self.transport.resume_reading()
-
-    def _build_parser(self) -> http.HttpRequestParser:
-        """Return a new parser, configured as aiohttp does for a connection."""
-        return http.HttpRequestParser(
-            self,
-            self._loop,
-            self._read_bufsize,
-            max_line_size=self.max_line_size,
-            max_field_size=self.max_field_size,
-            max_headers=self.max_headers,
-            payload_exception=web.RequestPayloadError,
-            auto_decompress=False,
-            max_msg_queue_size=self._max_msg_queue_size,
-        )
-
-    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - aiohttp's signature
-        """Let requests in flight end within `timeout` seconds, then close."""
-        if self._rest is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await asyncio.shield(self._rest)
-        await super().shutdown(timeout)
-
-    def _keep_alive(self) -> None:
-        """Keep the connection open for the next request, until the keep-alive timeout."""
-        self._keepalive = True
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if self._keepalive_handle is None:
-            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
-
-    def headers_arrived(self) -> None:
-        """Stop the deadline of the headers; the body has its own."""
-        self._disarm()
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        try:
-            return await super().finish_response(request, resp, start_time)
-        finally:
-            self._idle = True
-            if self._extent.exceeded and not self._messages and self.transport is not None:
-                self._await_headers()
+    def resume_writing(self) -> None:
+        """Continue."""
+        self._is_writing_paused = False
+        if self._handler is not None:
+            self._handler.resume_writing()
+        elif self._request is None:
+            self._resume()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._disarm()
-        if self._rest is not None:
-            self._end_wait(self._rest)
-        super().connection_lost(exc)
+        """Release everything. A handler that waits runs on; nobody receives its reply."""
+        self._is_closed = True
+        self._owner.connections.discard(self)
+        self._stop_timer()
+        if self._request is not None:
+            self._end_request()
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Return JSON instead of aiohttp's text, and log no traceback for a client's error.
+    # --- plain requests -----------------------------------------------------------------------------------
 
-        Raises ConnectionError if the client has disconnected: that ends the connection without a log line.
-        """
-        del message  # quotes bytes that the client sent
-        if self.transport is None or isinstance(exc, ConnectionError):
-            raise ConnectionError("the client has disconnected") from exc
-        self._owner.rejected(status)
-        if status == 500:
-            _LOG.error("request failed outside its handler", exc_info=exc)
-        elif request.writer.output_size > 0:
-            raise ConnectionError("the response has started, no other can be sent")
-        reason = f"not valid HTTP/1.1: {type(exc).__name__}" if status == 400 else "internal error"
-        answer = web.Response(body=routes.error_body(status, reason), status=status, content_type=routes.JSON)
-        answer.force_close()
-        return answer
+    def _answer_pending(self) -> None:
+        while self._pending and self._request is None and not (self._is_closed or self._is_writing_paused):
+            size = self._find_head()
+            if size:
+                self._start_request(size)
+            if not size or self._handler is not None:
+                return
 
-    def _arm(self, seconds: float) -> None:
-        self._disarm()
-        self._deadline = self._loop.call_later(seconds, self._expire)
+    def _find_head(self) -> int:
+        """Return the size of the head at the start of `_pending` once it has been parsed, or 0 if it is incomplete."""
+        if not self._parsed and self._pending[0] in b"\r\n":
+            self._pending = self._pending.lstrip(b"\r\n")  # RFC 9112 2.2: ignore empty lines before a request
+            if not self._pending:
+                return 0
+        pending = self._pending
+        size = pending.find(heads.END, max(self._parsed - len(heads.END) + 1, 0)) + len(heads.END)
+        is_complete = size >= len(heads.END)
+        end = size if is_complete else len(pending)
+        try:
+            self._parser.feed(pending[self._parsed : end])
+        except heads.HeadError as error:
+            self._reject(str(error))
+            return 0
+        if end > heads.MAX_BYTES:
+            self._reject(f"the headers are longer than {heads.MAX_BYTES} bytes")
+            return 0
+        if is_complete:
+            self._parsed = 0
+            return size
+        if not self._parsed:
+            self._is_idle = False
+            self._set_deadline(self._owner.limits.header_seconds)
+        self._parsed = end
+        return 0
 
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _start_request(self, size: int) -> None:
+        """Answer the request whose head of `size` bytes was parsed, await its body, or let aiohttp take over."""
+        try:
+            head = self._parser.build_head(size)
+        except heads.HeadError as error:
+            self._reject(str(error))
+            return
+        fast, end = self._owner.fast, size
+        match = fast.match(head) if fast is not None else None
+        if match is None:
+            self._hand_over()
+            return
+        end += match.length
+        if len(self._pending) < end:
+            self._await_body(match, self._pending[size:])
+            return
+        body, self._pending = self._pending[size:end], self._pending[end:]
+        self._parser.feed(body)  # the parser expects the next head after it
+        self._answer(match, body)
 
-    def _expire(self) -> None:
-        self._deadline = None
-        if self._rest is not None and self.transport is not None:
-            self.transport.write(self._owner.short.late())
+    def _answer(self, match: fast_path.Match, body: bytes) -> None:
+        answer = self._fast.answer(match, body, self._peer)
+        if isinstance(answer, bytes):
+            self._send(answer)
+            return
+        self._deadline = math.inf
+        self._request = self._loop.create_task(self._answer_later(answer))
+
+    async def _answer_later(self, answer: Awaitable[bytes]) -> None:
+        data = await answer
+        self._request = None
+        if not self._is_closed:
+            self._send(data)
+            self._resume()
+
+    def _send(self, answer: bytes) -> None:
+        self._transport.write(answer)
+        if self._is_finishing or self._fast.closing:
+            self.close()
         else:
-            self._owner.rejected(408)
-        self.force_close()
+            self._is_idle = True
+            self._set_deadline(self._owner.limits.keepalive_seconds)
 
-    def log_debug(self, *args: Any, **kw: Any) -> None:
-        """Log nothing: disconnecting clients are normal."""
+    def _resume(self) -> None:
+        """Answer what arrived while a request was in flight, and read on."""
+        self._answer_pending()
+        if not self._is_closed:
+            self._transport.resume_reading()
+
+    def _reject(self, reason: str) -> None:
+        self._send_error(400, f"not valid HTTP/1.1: {reason}")
+        self.close()
+
+    def _send_error(self, status: int, reason: str) -> None:
+        self._owner.count_rejected(status)
+        reply = responses.build_error_reply(routes.HttpError(status, reason))
+        self._transport.write(responses.serialize(reply, close=True))
+
+    @property
+    def _fast(self) -> fast_path.FastPath:
+        if self._owner.fast is None:
+            raise LookupError("this port has no fast path")
+        return self._owner.fast
+
+    # --- bodies in parts ----------------------------------------------------------------------------------
+
+    def _await_body(self, match: fast_path.Match, beginning: bytes) -> None:
+        """Receive the rest of a body. aiohttp answers if there is no memory for it."""
+        if not self._fast.reserve(match.length):
+            self._hand_over()
+            return
+
+        def answer(body: bytes) -> None:
+            self._read_into(self)
+            if self._request is not None and not self._is_closed:
+                self._end_request()
+                self._answer(match, body if match.route.immediate else bytes(body))
+
+        self._awaited_bytes, self._request = match.length, self._loop.create_future()
+        try:
+            receiver = bodies.BodyReceiver(self, self._owner.buffers, beginning, match.length, answer)
+        except OSError:  # no memory for the body
+            self.close()
+            return
+        self._pending, self._parser = b"", heads.HeadParser()  # the old one expects bytes that it will not see
+        self._is_idle = False
+        self._set_deadline(self._owner.limits.body_seconds)
+        self._read_into(receiver)
+
+    def _read_into(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let `protocol` read; uvloop checks the type of protocol only when reading starts."""
+        if not self._is_closed:
+            self._transport.pause_reading()
+            self._transport.set_protocol(protocol)
+            self._transport.resume_reading()
+
+    def _end_request(self) -> None:
+        """End the wait for a body or a handler."""
+        request, self._request = self._request, None
+        if self._awaited_bytes:
+            self._fast.release(self._awaited_bytes)
+            self._awaited_bytes = 0
+        if request is not None and not isinstance(request, asyncio.Task) and not request.done():
+            request.set_result(None)
+
+    # --- aiohttp ------------------------------------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        """Let aiohttp answer the request at the start of `_pending`, and all that follow."""
+        data, self._pending = self._pending, b""
+        observer = heads.HeadObserver(self._begin_head, self._end_head)
+        try:
+            observer.feed(data)
+        except heads.HeadError as error:
+            self._reject(str(error))
+            return
+        self._observer, self._handler = observer, self._owner.server()
+        self._handler.connection_made(self._transport)
+        if self._is_writing_paused:
+            self._handler.pause_writing()
+        self._handler.data_received(data)
+
+    def _forward(self, handler: web.RequestHandler, data: bytes) -> None:
+        """Give aiohttp further bytes."""
+        observer = self._observer
+        if observer is None:
+            return  # the connection ends
+        is_in_body = observer.is_in_body
+        try:
+            observer.feed(data)
+        except heads.HeadError:
+            self._owner.count_rejected(400)
+            if is_in_body:
+                handler.data_received(data)  # a part of it belongs to the request in flight
+            self._shut_down(handler)
+            return
+        handler.data_received(data)
+
+    def _shut_down(self, handler: web.RequestHandler) -> None:
+        """Let aiohttp end the request in flight, then close the connection."""
+        self._observer, self._deadline = None, math.inf
+        handler.close()
+        self._shutdown = self._loop.create_task(handler.shutdown(self._owner.limits.body_seconds))
+
+    def _begin_head(self) -> None:
+        self._set_deadline(self._owner.limits.header_seconds)
+
+    def _end_head(self) -> None:
+        self._deadline = math.inf
+
+    # --- deadlines and the end ----------------------------------------------------------------------------
+
+    def finish(self) -> asyncio.Future[None] | None:
+        """Close the connection after the request in flight, which is returned; now if there is none."""
+        self._is_finishing = True
+        if self._request is None and self._handler is None:
+            self.close()
+        return self._request
+
+    def close(self) -> None:
+        """Close the connection once the client has received what was sent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._stop_timer()
+            self._transport.close()
+
+    def _set_deadline(self, seconds: float) -> None:
+        """Replace the deadline. One timer serves all of them: it is set again if it fires too early."""
+        self._deadline = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._stop_timer()
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._deadline == math.inf:
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+            return
+        if self._request is not None:
+            self._send_error(408, bounds.describe_late_body(self._owner.limits))
+        elif not self._is_idle:
+            self._owner.count_rejected(408)
+        if self._is_writing_paused:
+            self._transport.abort()  # the client receives nothing, so that closing would wait for ever
+        elif self._handler is not None:
+            self._shut_down(self._handler)
+        else:
+            self.close()
+
+
+def build_server(slow: slow_path.SlowPath, limits: bounds.Limits) -> web.Server:
+    """Return the aiohttp server to which connections are handed over."""
+    return web.Server(
+        slow,
+        keepalive_timeout=limits.keepalive_seconds,
+        lingering_time=limits.lingering_seconds,
+        max_line_size=heads.MAX_BYTES,  # HeadObserver has stricter limits
+        max_field_size=heads.MAX_BYTES,
+        access_log=None,
+        logger=_AIOHTTP_LOG,
+        auto_decompress=False,  # a small compressed body can expand to gigabytes
+    )
+
+
+async def _wait(requests: list[asyncio.Future[None]], seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*requests)

@@ -47,11 +47,13 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
     """Return the body. Raises HttpError: 413 once it is too long, 408 if it does not arrive in time, 400 if it is
     malformed.
 
-    429 if there is not enough memory; the API server retries after Retry-After within its own timeout.
+    429 if there is not enough memory; the API server retries after Retry-After within its own timeout. Raises
+    ConnectionError if the client has disconnected.
     """
     if "Expect" in request.headers and request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # as aiohttp's own expect handler does: the response has not started
+        if request.transport is None:
+            raise ConnectionResetError("the client has disconnected")
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
         return request.content.read_nowait()  # most bodies arrive with their headers, so no timer is needed
     declared_length = request.content_length or 0
@@ -62,14 +64,14 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
         async with asyncio.timeout(limits.body_seconds):
             return await _collect_body(request, limits.max_body, memory)
     except TimeoutError:
-        raise routes.HttpError(408, late(limits)) from None
+        raise routes.HttpError(408, describe_late_body(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
         raise routes.HttpError(400, f"the body does not match its headers: {type(error).__name__}") from None
     finally:
         memory.promised -= declared_length
 
 
-def late(limits: Limits) -> str:
+def describe_late_body(limits: Limits) -> str:
     """Return the reason of status 408."""
     return f"the body did not arrive within {limits.body_seconds:g} s"
 

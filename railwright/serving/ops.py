@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from railwright.serving import answers, connections, limits, listeners, routes, settings
+from railwright.serving import connections, dispatch, limits, listeners, routes, settings, slow_path
 
 _BODY = 1 << 16  # bytes; no request to this port has a body
 
 
 @contextlib.asynccontextmanager
-async def opened(at: settings.Address, table: Sequence[routes.Route]) -> AsyncIterator[settings.Address]:
+async def open_port(at: settings.Address, table: Sequence[routes.Route]) -> AsyncIterator[settings.Address]:
     """Serve these routes during a `with` block; yields the actual address. Raises listeners.ListenError."""
     bounds = limits.Limits(max_body=_BODY)
-    answering = answers.Answers(table, bounds, None)
-    accepted = connections.Connections(answering, answering, bounds, answering.rejected)
+    dispatcher = dispatch.Dispatcher(table, bounds, None)
+    server = connections.build_server(slow_path.SlowPath(dispatcher), bounds)
+    accepted = connections.Connections(server, bounds, dispatcher.count_rejected)
     with contextlib.closing(listeners.bind(at)) as bound:
         listener = await asyncio.get_running_loop().create_server(accepted, sock=bound, backlog=bounds.backlog)
         try:

@@ -18,18 +18,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any
 
 from railwright.serving import (
-    answers,
     connections,
+    dispatch,
+    fast_path,
     limits,
     listeners,
-    memory,
     metrics,
     probes,
     routes,
     settings,
+    slow_path,
     tls,
     tuning,
 )
+from railwright.serving import memory as memories
 
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
@@ -45,14 +47,14 @@ class Server:
     def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
         self,
         options: settings.Settings,
-        offered: Sequence[routes.Route],
+        table: Sequence[routes.Route],
         checks: probes.Probes,
         counters: metrics.Metrics,
         *,
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
-        room: memory.Memory | None = None,
+        memory: memories.Memory | None = None,
     ) -> None:
         """`refresh` runs before metrics are read, for gauges that are computed on demand.
 
@@ -60,7 +62,7 @@ class Server:
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
-        self._answers = answers.Answers(offered, self._bounds, counters, room)
+        self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory)
         self._service: connections.Connections | None = None
         self._certificate = _load_certificate(options)
         if self._certificate is not None:
@@ -75,7 +77,7 @@ class Server:
 
     def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
         """Set whether every response asks the client to reconnect elsewhere; while draining it always does."""
-        self._answers.closing = away or self._stopping.is_set()
+        self._dispatcher.closing = away or self._stopping.is_set()
 
     async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
         """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
@@ -114,17 +116,23 @@ class Server:
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_signals(self.stop))
-            table = answers.Answers(self._ops_routes(), self._bounds, None)
-            await stack.enter_async_context(self._port(ops, table, None))
-            self._service = await stack.enter_async_context(self._port(service, self._answers, context))
+            ops_dispatcher = dispatch.Dispatcher(self._ops_routes(), self._bounds, None)
+            await stack.enter_async_context(self._open_port(ops, ops_dispatcher, None))
+            self._service = await stack.enter_async_context(self._open_port(service, self._dispatcher, context))
             yield
 
     @contextlib.asynccontextmanager
-    async def _port(
-        self, bound: socket.socket, table: answers.Answers, context: ssl.SSLContext | None
+    async def _open_port(
+        self, bound: socket.socket, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
         names = self._options.client_names if context else frozenset()
-        accepted = connections.Connections(table, table, self._bounds, table.rejected, tls.admitting(names))
+        accepted = connections.Connections(
+            connections.build_server(slow_path.SlowPath(dispatcher), self._bounds),
+            self._bounds,
+            dispatcher.count_rejected,
+            fast=fast_path.FastPath(dispatcher),
+            is_admitted=tls.admitting(names),
+        )
         listener = await asyncio.get_running_loop().create_server(
             accepted,
             sock=bound,
@@ -142,7 +150,7 @@ class Server:
     async def _drain(self) -> None:
         await self._stopping.wait()
         unknown = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
-        self._checks.draining = self._answers.closing = True
+        self._checks.draining = self._dispatcher.closing = True
         self._on_stopping()
         if unknown:
             _LOG.info("stopping; never became ready")
@@ -157,7 +165,7 @@ class Server:
         finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
         hurrying = asyncio.ensure_future(self._stop_at_once.wait())
         await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
-        accepted.cut()
+        accepted.close()
         for waiting in (finishing, hurrying):
             waiting.cancel()
         await asyncio.gather(finishing, hurrying, return_exceptions=True)

@@ -15,7 +15,7 @@ def select(options: settings.Settings) -> tracing.Tracing:
         return tracing.OFF
     try:
         from railwright.serving import spans  # noqa: PLC0415 - an extra: 60 modules, loaded on demand only
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise MissingError(
             f"--otlp-endpoint requires the extra `tracing`, but {error.name} is not installed: pip install '{EXTRA}'"
         ) from None

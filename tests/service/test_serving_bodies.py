@@ -37,8 +37,8 @@ def text(length: int) -> bytes:
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 
-def taken_long(server) -> int:
-    return server.shell._service.requests_count
+def count_slow(server) -> int:
+    return server.shell._service.server.requests_count
 
 
 @on_every_loop
@@ -54,7 +54,7 @@ async def test_a_body_in_parts_is_whole_for_the_handler_and_takes_no_task_of_its
             await caller.send(body[length // 2 :])
             answer = await caller.answer()
             assert (answer.status, answer.body == body) == (200, True)
-        assert taken_long(server) == 0
+        assert count_slow(server) == 0
         await caller.close()
 
 
@@ -65,14 +65,14 @@ async def test_over_tls_too(folder):
     async with shell.running(shell.ECHO, f"--tls-cert={certificate}", f"--tls-key={key}") as server:
         caller = await server.open(authority.context())
         await caller.ask(b"1")  # the first one may come before its connection is ready for the short way
-        long = taken_long(server)
+        long = count_slow(server)
         for length in (9300, LARGE, 100, LARGE + 7):
             await caller.send(head(length))
             await caller.send(text(length)[:50])
             await asyncio.sleep(0.02)
             await caller.send(text(length)[50:])
             assert (await caller.answer()).body == text(length)
-        assert taken_long(server) == long
+        assert count_slow(server) == long
         await caller.close()
 
 
@@ -100,7 +100,7 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
             await two.send(second[1000:])
             assert (await two.answer()).body == second
         await asyncio.sleep(0)
-        assert server.shell._service.rooms._spare is not None  # so the second time was into the room of the first
+        assert server.shell._service.buffers._spare is not None  # so the second time was into the room of the first
         await one.close()
         await two.close()
 
@@ -174,7 +174,7 @@ async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_
         await caller.send(head(LARGE) + text(LARGE)[:10])
         await asyncio.sleep(0.05)
         server.shell.stop()
-        await shell.until(lambda: server.shell._answers.closing)
+        await shell.until(lambda: server.shell._dispatcher.closing)
         await asyncio.sleep(0.1)
         await caller.send(text(LARGE)[10:])
         answer = await caller.answer()
@@ -194,7 +194,7 @@ async def test_a_path_with_parameters_goes_the_short_way_with_them(folder):
         for path, expected, long in (("/volcano/a/allocate", b"a", 0), ("/volcano/a%62/allocate", b"ab", 1)):
             await caller.send(head(2, path) + b"{}")
             assert (await caller.answer()).body == expected
-            assert taken_long(server) == long
+            assert count_slow(server) == long
         await caller.close()
 
 
@@ -206,7 +206,7 @@ def resident() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_room_that_was_announced_and_not_filled_takes_no_memory():
-    rooms, before = bodies.Rooms(), resident()
-    held = [rooms.take(256 << 20) for _ in range(8)]
+    pool, before = bodies.BufferPool(), resident()
+    held = [pool.take(256 << 20) for _ in range(8)]
     assert resident() - before < 16 << 10
     assert len(held) == 8

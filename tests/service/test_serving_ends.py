@@ -42,7 +42,7 @@ async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_w
         kept = await server.open()
         assert (await kept.ask(b"1")).headers.get("connection") is None
         server.shell.stop()
-        await shell.until(lambda: server.shell._answers.closing)
+        await shell.until(lambda: server.shell._dispatcher.closing)
         answer = await server.ops("/readyz")
         assert answer.status == 503
         assert "draining" in json.loads(answer.body)["checks"]

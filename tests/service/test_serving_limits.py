@@ -35,6 +35,11 @@ async def patient(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body * 100_000)
 
 
+async def waiting(call: routes.Call) -> routes.Reply:
+    await asyncio.sleep(0.03)
+    return routes.Reply(call.body)
+
+
 async def asked(call: routes.Call) -> routes.Reply:
     await asyncio.sleep(0)
     if call.parameters["pod"] == "none":
@@ -49,6 +54,7 @@ TABLE = (
     routes.Route("/slow/long", slow, sheds=True),
     routes.Route("/slow/patient", slow, immediate=True),
     routes.Route("/patient", patient),
+    routes.Route("/waiting", waiting),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
     routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
     routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
@@ -233,7 +239,8 @@ async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_id
 
 HALF = b"POST /echo HTT"
 SHORT = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n\r\n\r\n"
-LONG = SHORT.replace(b"/echo", b"/long")
+LONG = SHORT.replace(b"application/json", b"application/json; charset=utf-8")  # aiohttp answers
+WAITING = SHORT.replace(b"/echo", b"/waiting")  # the handler waits
 CHUNKED = LONG[: LONG.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
 WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\n"
 
@@ -243,7 +250,9 @@ def pieces(sent: bytes) -> list[list[bytes]]:
     return [[sent], [sent[:-1], sent[-1:]], [sent[:30], sent[30:]], [sent[:-2], sent[-2:]]]
 
 
-@pytest.mark.parametrize("whole", [SHORT, LONG, CHUNKED, WITHOUT_BODY, LONG + LONG, SHORT + LONG])
+@pytest.mark.parametrize(
+    "whole", [SHORT, LONG, WAITING, CHUNKED, WITHOUT_BODY, LONG + LONG, SHORT + LONG, WAITING + SHORT + WAITING]
+)
 async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(plain, whole):
     arriving = [*pieces(whole + HALF), [whole, HALF], [whole[:40], whole[40:] + HALF[:3], HALF[3:]]]
     callers = [await plain.open() for _ in arriving]
@@ -262,7 +271,7 @@ async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(pla
         await caller.close()
 
 
-@pytest.mark.parametrize("whole", [SHORT, LONG, CHUNKED, WITHOUT_BODY])
+@pytest.mark.parametrize("whole", [SHORT, LONG, WAITING, CHUNKED, WITHOUT_BODY])
 async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
     callers = [(await plain.open(), parts) for parts in pieces(whole)]
     for _ in range(2):
@@ -287,7 +296,9 @@ async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_b
         CHUNKED[:-7],
         LONG + HALF,
         WITHOUT_BODY,
-        LONG.replace(b"/long", b"/patient"),
+        LONG.replace(b"/echo", b"/patient"),
+        WAITING,
+        WAITING + HALF,
     ],
 )
 async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, sent, hard):
@@ -325,11 +336,16 @@ async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, s
     assert await still_answers(plain)
 
 
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
 @pytest.mark.parametrize(("path", "shed"), [("/slow", True), ("/slow/long", True), ("/slow/patient", False)])
-async def test_of_too_many_requests_at_one_moment_the_last_are_to_try_again_and_then_are_answered(counters, path, shed):
+async def test_of_too_many_requests_at_one_moment_the_last_are_to_try_again_and_then_are_answered(
+    counters, path, shed, content_type
+):
     async with shell.running(TABLE, counters=counters, turn_seconds=0.1) as server:
         callers = [await server.open() for _ in range(12)]
-        answers = await asyncio.gather(*(caller.ask(b"[1]", path=path) for caller in callers))
+        answers = await asyncio.gather(
+            *(caller.ask(b"[1]", path=path, Content_Type=content_type) for caller in callers)
+        )
         given = sorted(answer.status for answer in answers)
         refused = [answer for answer in answers if answer.status == 429]
         assert given[0] == 200

@@ -104,7 +104,7 @@ async def running(
         counters or metrics.Metrics("webhook"),
         refresh=refresh,
         bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
-        room=room,
+        memory=room,
     )
     opened: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 import yaml.constructor
 import yaml.resolver
-from aiohttp import http, web
 from packaging import requirements, version
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -32,17 +31,6 @@ class Internals(NamedTuple):
 
 TABLE = (
     Internals(
-        "aiohttp",
-        "3.14",
-        "3.15",
-        "railwright/serving/connections.py: subclass of web.RequestHandler that answers before its loop is "
-        "woken (the names are "
-        "HANDLER below; compare data_received, start, keep-alive, _waiter and _messages); "
-        "railwright/serving/answers.py: "
-        "RawRequestMessage and message_consumed; railwright/serving/limits.py: request.writer.output_size "
-        "after 100-continue",
-    ),
-    Internals(
         "kubernetes-asyncio",
         "36",
         "37",
@@ -58,12 +46,7 @@ TABLE = (
         "Resolver().resolve",
     ),
 )
-# The names of aiohttp's web.RequestHandler that railwright/serving/connections.py reads or writes.
-HANDLER = {
-    *("_close", "_force_close", "_keepalive", "_keepalive_handle", "_keepalive_timeout", "_loop"),
-    *("_max_msg_queue_size", "_messages", "_next_keepalive_close_time", "_parser", "_paused", "_process_keepalive"),
-    *("_read_bufsize", "_reading_paused", "_request_count", "_waiter"),
-}
+PACKAGES = ("railwright", "webhook", "extender", "certs")
 PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 
 
@@ -83,15 +66,48 @@ def test_no_release_that_nobody_has_read_can_be_installed(row):
     assert version.Version(row.ceiling) not in wanted.specifier, f"{row.library} needs <{row.ceiling}: {row.used}"
 
 
-def test_the_internals_of_aiohttps_connections_are_listed_and_there():
-    tree = ast.parse((ROOT / "railwright" / "serving" / "connections.py").read_text())
-    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
-    slots = {name for each in web.RequestHandler.__mro__ for name in getattr(each, "__slots__", ())}
-    theirs = {name for name in {*slots, *dir(web.RequestHandler)} if not name.startswith("__")}
-    assert names & theirs == HANDLER, "HANDLER lists what railwright/serving/connections.py uses of web.RequestHandler"
-    methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    assert methods & theirs >= {"connection_lost", "connection_made", "data_received", "finish_response", "shutdown"}
-    assert callable(http.HttpRequestParser.message_consumed)
+def list_private_uses(tree: ast.Module, library: str) -> list[str]:
+    """Return what a module uses of a library's private state, or could use by deriving from one of its classes."""
+    names, uses = set(), []
+    for node in ast.walk(tree):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == library:
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        for module in modules:
+            if module.split(".")[0] == library:
+                names.add(module.split(".")[-1])
+                uses += [module for part in module.split(".") if part.startswith("_")]
+    if not names:
+        return uses
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}):
+                uses.append(ast.unparse(node))
+        elif isinstance(node, ast.ClassDef):
+            uses += [ast.unparse(base) for base in node.bases if ast.unparse(base).split(".")[0] in names]
+    return uses
+
+
+def test_nothing_private_of_aiohttp_is_used_and_none_of_its_classes_is_derived_from():
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+    assert "railwright/serving/connections.py" in trees
+    assert {path: uses for path, tree in trees.items() if (uses := list_private_uses(tree, "aiohttp"))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from aiohttp import web\nclass A(web.RequestHandler): pass",
+        "import aiohttp\nclass A(aiohttp.web.Server): pass",
+        "from aiohttp import web\nweb.Server(print)._connections",
+        "from aiohttp import web\ndef close(handler): handler._close = True",
+        "from aiohttp.web import _run_app",
+        "import aiohttp._http_parser",
+    ],
+)
+def test_every_use_of_something_private_is_seen(text):
+    assert list_private_uses(ast.parse(text), "aiohttp")
 
 
 def test_the_other_internals_are_there():

@@ -75,7 +75,7 @@ class Watcher:
             routes.Route("/readyz", self._checks.ready, "GET"),
             routes.Route("/metrics", self._serve_metrics, "GET"),
         )
-        async with ops.opened(listen, table) as address:
+        async with ops.open_port(listen, table) as address:
             sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
             tasks = [asyncio.create_task(task) for task in (self._election.run(), self._rotate(), self._stop.wait())]
