@@ -12,7 +12,7 @@ from typing import Any
 from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
-from railwright.dashboard import feed, port
+from railwright.dashboard import application, feed, port
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.policy import model
 from railwright.serving import server, settings, tls
@@ -51,10 +51,11 @@ class Dashboard:
         certificate = _load_certificate(self._options, address)
 
         async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
-            return await access.check_path_access(authorization, port.PATH, peer, post)
+            return await access.check_path_access(authorization, application.PATH, peer, post)
 
         async def serve() -> None:
-            async with port.opened(address, source, guard, certificate.front if certificate else None) as bound_address:
+            context = certificate.front if certificate else None
+            async with port.open_port(address, source, guard, context) as bound_address:
                 sys.stderr.write(f"dashboard listening on {bound_address}\n")
                 sys.stderr.flush()
                 await asyncio.Event().wait()  # until the server cancels it at shutdown

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import http, web
 
@@ -371,16 +371,20 @@ class Connection(asyncio.Protocol):
 
 def build_server(slow: slow_path.SlowPath, limits: bounds.Limits) -> web.Server:
     """Return the aiohttp server to which connections are handed over."""
-    return web.Server(
-        slow,
-        keepalive_timeout=limits.keepalive_seconds,
-        lingering_time=limits.lingering_seconds,
-        max_line_size=heads.MAX_BYTES,  # HeadObserver has stricter limits
-        max_field_size=heads.MAX_BYTES,
-        access_log=None,
-        logger=_AIOHTTP_LOG,
-        auto_decompress=False,  # a small compressed body can expand to gigabytes
-    )
+    return web.Server(slow, **list_server_options(limits))
+
+
+def list_server_options(limits: bounds.Limits) -> dict[str, Any]:
+    """Return the options of an aiohttp server behind `Connections`."""
+    return {
+        "keepalive_timeout": limits.keepalive_seconds,
+        "lingering_time": limits.lingering_seconds,
+        "max_line_size": heads.MAX_BYTES,  # HeadObserver has stricter limits
+        "max_field_size": heads.MAX_BYTES,
+        "access_log": None,
+        "logger": _AIOHTTP_LOG,
+        "auto_decompress": False,  # a small compressed body can expand to gigabytes
+    }
 
 
 async def _wait(requests: list[asyncio.Future[None]], seconds: float) -> None:

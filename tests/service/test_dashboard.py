@@ -12,10 +12,10 @@ import pytest_asyncio
 import showing
 import vistas
 
-from railwright.dashboard import feed, port
+from railwright.dashboard import feed, port, stream
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.serving import settings
+from railwright.serving import limits, settings
 
 HERE = settings.Address("127.0.0.1", 0)
 
@@ -239,7 +239,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
 async def test_readers_are_bounded_and_the_next_is_told_so(session):
     source = quiet_feed()
     running = asyncio.create_task(source.run())
-    async with port.opened(HERE, source, everybody) as where:
+    async with port.open_port(HERE, source, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -263,7 +263,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(sessio
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
     running = asyncio.create_task(source.run())
-    async with port.opened(HERE, source, everybody, times=port.Times(slow=0.3)) as where:
+    async with port.open_port(HERE, source, everybody, times=stream.Times(slow=0.3)) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -286,7 +286,7 @@ async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(ses
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with port.opened(HERE, source, guard, times=port.Times(renew=0.2, beat=0.05)) as where:
+    async with port.open_port(HERE, source, guard, times=stream.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert b"event: again" in await asyncio.wait_for(response.read(), 10)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
@@ -295,7 +295,7 @@ async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(ses
 
 async def test_questions_are_bounded(session):
     source = quiet_feed()
-    async with port.opened(HERE, source, everybody) as where:
+    async with port.open_port(HERE, source, everybody) as where:
         seen = set()
         for _ in range(30):
             async with session.get(f"http://{where}/api/why?gang=a&node=b") as response:
@@ -306,7 +306,37 @@ async def test_questions_are_bounded(session):
 async def test_the_end_of_the_server_ends_the_streams(session):
     source = quiet_feed()
     running = asyncio.create_task(source.run())
-    async with port.opened(HERE, source, everybody) as where:
+    async with port.open_port(HERE, source, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
     assert b"event: again" in await asyncio.wait_for(response.read(), 10)
     running.cancel()
+
+
+async def test_headers_that_do_not_end_and_connections_beyond_the_limit_are_closed(monkeypatch, session):
+    """The limits of every port of ours, in front of aiohttp's application."""
+    monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
+    async with port.open_port(HERE, quiet_feed(), everybody) as where:
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT")
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert answer.count(b"HTTP/1.1") == 1
+        writer.close()
+        callers = [await asyncio.open_connection(where.host, where.port) for _ in range(3)]
+        async with asyncio.timeout(10):
+            assert await callers[2][0].read() == b""
+        for _, writer in callers:
+            writer.close()
+
+
+async def test_a_bug_of_a_handler_is_answered_as_json_with_the_security_headers_and_logged_once(session, caplog):
+    source = quiet_feed()
+    source.builder.explain = None
+    async with (
+        port.open_port(HERE, source, everybody) as where,
+        session.get(f"http://{where}/api/why?gang=a&node=b") as response,
+    ):
+        assert (response.status, response.headers["X-Content-Type-Options"]) == (500, "nosniff")
+        assert "a bug in railwright" in (await response.json())["error"]["reason"]
+    assert [record.getMessage() for record in caplog.records] == ["a request of the dashboard failed"]

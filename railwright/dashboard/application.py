@@ -1,0 +1,98 @@
+"""The dashboard's aiohttp application: the page for anybody, its data for authorised readers.
+
+The application is read-only: GET and HEAD. The page itself contains nothing about the cluster; data needs the guard's
+permission, again each time a stream reconnects. On loopback the Host header must be loopback too, so that no web site
+can reach the port under its own name (DNS rebinding).
+"""
+
+import asyncio
+import pathlib
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from railwright.dashboard import feed, protection, stream
+from railwright.serving import routes
+
+PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
+_PAGE = pathlib.Path(__file__).with_name("page")  # plain HTML, CSS and ES modules, which need no other network
+_MAX_REVIEWS = 4  # concurrent token reviews: unauthenticated clients must not keep the API server busy through us
+_EXPLAIN_RATE, _EXPLAIN_BURST = 5, 10  # each is a decision over all nodes, which takes milliseconds of the event loop
+_MAX_QUERY = 2048
+
+Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
+"""(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
+
+
+def build(source: feed.Feed, guard: Guard, streams: stream.Streams, *, loopback: bool) -> web.Application:
+    """Return the application. `loopback`: refuse requests whose Host header is another machine's."""
+    data = _Data(source, guard, streams)
+    application = web.Application(middlewares=[protection.answer_errors, protection.build_filter(loopback=loopback)])
+    application.on_response_prepare.append(protection.add_headers)
+    application.router.add_get("/", _send_page)
+    application.router.add_static("/page", _PAGE)
+    application.router.add_get("/api/stream", data.send_stream, allow_head=False)
+    application.router.add_get("/api/why", data.explain, allow_head=False)
+    return application
+
+
+async def _send_page(_request: web.Request) -> web.FileResponse:
+    return web.FileResponse(_PAGE / "index.html")
+
+
+class _Data:
+    """The handlers that need permission."""
+
+    def __init__(self, source: feed.Feed, guard: Guard, streams: stream.Streams) -> None:
+        self._feed, self._guard, self._streams = source, guard, streams
+        self._reviews = asyncio.Semaphore(_MAX_REVIEWS)
+        self._explain_bucket = _TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
+
+    async def send_stream(self, request: web.Request) -> web.StreamResponse:
+        """Handle GET /api/stream."""
+        await self._check_permission(request)
+        try:
+            with self._feed.reading():
+                return await self._streams.send(request)
+        except feed.CrowdedError as error:
+            raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """Handle GET /api/why: why a gang or a pod is, or is not, on a node."""
+        await self._check_permission(request)
+        if len(request.query_string) > _MAX_QUERY:
+            raise routes.HttpError(414, f"the query has more than {_MAX_QUERY} characters")
+        if not self._explain_bucket.take():
+            raise routes.HttpError(429, "too many requests at once: retry in a second", {"Retry-After": "1"})
+        query = request.query
+        explanation = self._feed.builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
+        if explanation is None:
+            raise routes.HttpError(404, "no such gang, pod or node: it may have been deleted")
+        return web.Response(body=msgspec.json.encode(explanation), content_type=routes.JSON)
+
+    async def _check_permission(self, request: web.Request) -> None:
+        """Raise HttpError if the client may not read."""
+        async with self._reviews:
+            denial = await self._guard(request.headers.get("Authorization", ""), request.remote or "")
+        if denial is not None:
+            status, reason = denial
+            raise routes.HttpError(status, reason, {"WWW-Authenticate": "Bearer"} if status == 401 else None)
+
+
+class _TokenBucket:
+    """Limits a rate: at most `burst` tokens, refilled by `rate` per second."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst, self._tokens, self._updated = rate, burst, burst, time.monotonic()
+
+    def take(self) -> bool:
+        """Take one token; True if there was one."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._rate)
+        self._updated = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
