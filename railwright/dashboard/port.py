@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from railwright.dashboard import application, feed, stream
-from railwright.serving import connections, limits, listeners, settings
+from railwright.serving import connections, handover, limits, listeners, settings
 
 _TIMES = stream.Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
@@ -26,7 +26,7 @@ async def open_port(
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
     streams = stream.Streams(source, times)
     page = application.build(source, guard, streams, loopback=at.is_loopback)
-    runner = web.AppRunner(page, shutdown_timeout=0.0, **connections.list_server_options(_BOUNDS))
+    runner = web.AppRunner(page, shutdown_timeout=0.0, **handover.list_server_options(_BOUNDS))
     await runner.setup()
     try:
         with contextlib.closing(listeners.bind(at)) as bound:

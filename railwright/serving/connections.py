@@ -7,21 +7,13 @@ which is half of the cost of a small one. It has no deadline for headers, so the
 
 import asyncio
 import contextlib
-import logging
-import math
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import cast
 
-from aiohttp import http, web
+from aiohttp import web
 
-from railwright.serving import bodies, fast_path, heads, responses, routes, slow_path
+from railwright.serving import bodies, deadlines, fast_path, handover, heads, responses, routes
 from railwright.serving import limits as bounds
-
-_AIOHTTP_LOG = logging.getLogger("railwright.serving.aiohttp")
-# a client's error is no reason for a traceback
-_AIOHTTP_LOG.addFilter(
-    lambda record: not (record.exc_info and isinstance(record.exc_info[1], http.HttpProcessingError))
-)
 
 IsAdmitted = Callable[[asyncio.BaseTransport], bool]
 """False for a client that must not use the port; called once, after the TLS handshake."""
@@ -55,9 +47,16 @@ class Connections:
     async def finish(self, seconds: float) -> None:
         """Close idle connections, let requests in flight end within `seconds`, then close the rest."""
         self.server.pre_shutdown()
-        requests = [request for connection in self.connections if (request := connection.finish()) is not None]
-        await asyncio.gather(self.server.shutdown(seconds), _wait(requests, seconds))
+        for connection in tuple(self.connections):
+            connection.finish()
+        await asyncio.gather(self.server.shutdown(seconds), self._wait_for_requests(seconds))
         self.close()
+
+    async def _wait_for_requests(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while requests := [connection.request for connection in self.connections if connection.request]:
+                    await asyncio.gather(*requests, return_exceptions=True)
 
     def close(self) -> None:
         """Close every connection now, with requests in flight."""
@@ -66,7 +65,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Its `_request` is a future while a plain request waits for its body or for its handler."""
+    """One connection. Its `request` is a future while a plain request waits for its body or for its handler."""
 
     def __init__(self, owner: Connections) -> None:
         self._owner = owner
@@ -76,14 +75,11 @@ class Connection(asyncio.Protocol):
         self._parser = heads.HeadParser()
         self._pending = b""  # received bytes that nobody has handled
         self._parsed = 0  # bytes of `_pending` that the parser has seen
-        self._request: asyncio.Future[None] | None = None
+        self.request: asyncio.Future[None] | None = None
         self._awaited_bytes = 0  # length of the awaited body, for which memory is reserved
-        self._handler: web.RequestHandler | None = None  # aiohttp's protocol, once it has taken over
-        self._observer: heads.HeadObserver | None = None  # of the bytes that aiohttp gets
-        self._shutdown: asyncio.Task[None] | None = None  # ends aiohttp's protocol; referenced until it is done
+        self._handover: handover.Handover | None = None  # once aiohttp answers
         self._is_idle = self._is_finishing = self._is_closed = self._is_writing_paused = False
-        self._deadline = math.inf
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = deadlines.Deadline(self._expire)
 
     # --- the event loop's calls ---------------------------------------------------------------------------
 
@@ -98,15 +94,18 @@ class Connection(asyncio.Protocol):
             owner.count_rejected(status)
             self.close()
             return
-        self._set_deadline(owner.limits.first_byte_seconds)
+        self._deadline.set(owner.limits.first_byte_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Answer the plain requests in `data`; leave anything else to aiohttp."""
-        if self._handler is not None:
-            self._forward(self._handler, data)
+        if self._handover is not None:
+            try:
+                self._handover.feed(data)
+            except heads.HeadError:
+                self._owner.count_rejected(400)
             return
         self._pending = self._pending + data if self._pending else data
-        if self._request is not None or self._is_writing_paused:
+        if self.request is not None or self._is_writing_paused:
             self._transport.pause_reading()  # the next request waits for this one
         else:
             self._answer_pending()
@@ -114,35 +113,35 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Answer nothing more until the client has received what was sent."""
         self._is_writing_paused = True
-        if self._handler is not None:
-            self._handler.pause_writing()
+        if self._handover is not None:
+            self._handover.pause_writing()
 
     def resume_writing(self) -> None:
         """Continue."""
         self._is_writing_paused = False
-        if self._handler is not None:
-            self._handler.resume_writing()
-        elif self._request is None:
+        if self._handover is not None:
+            self._handover.resume_writing()
+        elif self.request is None:
             self._resume()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release everything. A handler that waits runs on; nobody receives its reply."""
         self._is_closed = True
         self._owner.connections.discard(self)
-        self._stop_timer()
-        if self._request is not None:
+        self._deadline.stop()
+        if self.request is not None:
             self._end_request()
-        if self._handler is not None:
-            self._handler.connection_lost(exc)
+        if self._handover is not None:
+            self._handover.connection_lost(exc)
 
     # --- plain requests -----------------------------------------------------------------------------------
 
     def _answer_pending(self) -> None:
-        while self._pending and self._request is None and not (self._is_closed or self._is_writing_paused):
+        while self._pending and self.request is None and not (self._is_closed or self._is_writing_paused):
             size = self._find_head()
             if size:
                 self._start_request(size)
-            if not size or self._handler is not None:
+            if not size or self._handover is not None:
                 return
 
     def _find_head(self) -> int:
@@ -168,7 +167,7 @@ class Connection(asyncio.Protocol):
             return size
         if not self._parsed:
             self._is_idle = False
-            self._set_deadline(self._owner.limits.header_seconds)
+            self._deadline.set(self._owner.limits.header_seconds)
         self._parsed = end
         return 0
 
@@ -197,12 +196,12 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, bytes):
             self._send(answer)
             return
-        self._deadline = math.inf
-        self._request = self._loop.create_task(self._answer_later(answer))
+        self._deadline.clear()
+        self.request = self._loop.create_task(self._answer_later(answer))
 
     async def _answer_later(self, answer: Awaitable[bytes]) -> None:
         data = await answer
-        self._request = None
+        self.request = None
         if not self._is_closed:
             self._send(data)
             self._resume()
@@ -213,7 +212,7 @@ class Connection(asyncio.Protocol):
             self.close()
         else:
             self._is_idle = True
-            self._set_deadline(self._owner.limits.keepalive_seconds)
+            self._deadline.set(self._owner.limits.keepalive_seconds)
 
     def _resume(self) -> None:
         """Answer what arrived while a request was in flight, and read on."""
@@ -224,6 +223,17 @@ class Connection(asyncio.Protocol):
     def _reject(self, reason: str) -> None:
         self._send_error(400, f"not valid HTTP/1.1: {reason}")
         self.close()
+
+    def _hand_over(self) -> None:
+        """Let aiohttp answer the request at the start of `_pending`, and all that follow."""
+        data, self._pending = self._pending, b""
+        aiohttp = handover.Handover(self._transport, self._deadline, self._owner.limits)
+        try:
+            aiohttp.start(self._owner.server, data)
+        except heads.HeadError as error:
+            self._reject(str(error))
+            return
+        self._handover = aiohttp
 
     def _send_error(self, status: int, reason: str) -> None:
         self._owner.count_rejected(status)
@@ -246,11 +256,11 @@ class Connection(asyncio.Protocol):
 
         def answer(body: bytes) -> None:
             self._read_into(self)
-            if self._request is not None and not self._is_closed:
+            if self.request is not None and not self._is_closed:
                 self._end_request()
                 self._answer(match, body if match.route.immediate else bytes(body))
 
-        self._awaited_bytes, self._request = match.length, self._loop.create_future()
+        self._awaited_bytes, self.request = match.length, self._loop.create_future()
         try:
             receiver = bodies.BodyReceiver(self, self._owner.buffers, beginning, match.length, answer)
         except OSError:  # no memory for the body
@@ -258,7 +268,7 @@ class Connection(asyncio.Protocol):
             return
         self._pending, self._parser = b"", heads.HeadParser()  # the old one expects bytes that it will not see
         self._is_idle = False
-        self._set_deadline(self._owner.limits.body_seconds)
+        self._deadline.set(self._owner.limits.body_seconds)
         self._read_into(receiver)
 
     def _read_into(self, protocol: asyncio.BaseProtocol) -> None:
@@ -270,124 +280,36 @@ class Connection(asyncio.Protocol):
 
     def _end_request(self) -> None:
         """End the wait for a body or a handler."""
-        request, self._request = self._request, None
+        request, self.request = self.request, None
         if self._awaited_bytes:
             self._fast.release(self._awaited_bytes)
             self._awaited_bytes = 0
         if request is not None and not isinstance(request, asyncio.Task) and not request.done():
             request.set_result(None)
 
-    # --- aiohttp ------------------------------------------------------------------------------------------
-
-    def _hand_over(self) -> None:
-        """Let aiohttp answer the request at the start of `_pending`, and all that follow."""
-        data, self._pending = self._pending, b""
-        observer = heads.HeadObserver(self._begin_head, self._end_head)
-        try:
-            observer.feed(data)
-        except heads.HeadError as error:
-            self._reject(str(error))
-            return
-        self._observer, self._handler = observer, self._owner.server()
-        self._handler.connection_made(self._transport)
-        if self._is_writing_paused:
-            self._handler.pause_writing()
-        self._handler.data_received(data)
-
-    def _forward(self, handler: web.RequestHandler, data: bytes) -> None:
-        """Give aiohttp further bytes."""
-        observer = self._observer
-        if observer is None:
-            return  # the connection ends
-        is_in_body = observer.is_in_body
-        try:
-            observer.feed(data)
-        except heads.HeadError:
-            self._owner.count_rejected(400)
-            if is_in_body:
-                handler.data_received(data)  # a part of it belongs to the request in flight
-            self._shut_down(handler)
-            return
-        handler.data_received(data)
-
-    def _shut_down(self, handler: web.RequestHandler) -> None:
-        """Let aiohttp end the request in flight, then close the connection."""
-        self._observer, self._deadline = None, math.inf
-        handler.close()
-        self._shutdown = self._loop.create_task(handler.shutdown(self._owner.limits.body_seconds))
-
-    def _begin_head(self) -> None:
-        self._set_deadline(self._owner.limits.header_seconds)
-
-    def _end_head(self) -> None:
-        self._deadline = math.inf
-
     # --- deadlines and the end ----------------------------------------------------------------------------
 
-    def finish(self) -> asyncio.Future[None] | None:
-        """Close the connection after the request in flight, which is returned; now if there is none."""
+    def finish(self) -> None:
+        """Close the connection after the request in flight, now if there is none."""
         self._is_finishing = True
-        if self._request is None and self._handler is None:
+        if self.request is None and self._handover is None:
             self.close()
-        return self._request
 
     def close(self) -> None:
         """Close the connection once the client has received what was sent."""
         if not self._is_closed:
             self._is_closed = True
-            self._stop_timer()
+            self._deadline.stop()
             self._transport.close()
 
-    def _set_deadline(self, seconds: float) -> None:
-        """Replace the deadline. One timer serves all of them: it is set again if it fires too early."""
-        self._deadline = self._loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._deadline:
-            self._stop_timer()
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check_deadline(self) -> None:
-        self._timer = None
-        if self._deadline == math.inf:
-            return
-        if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-            return
-        if self._request is not None:
+    def _expire(self) -> None:
+        if self.request is not None:
             self._send_error(408, bounds.describe_late_body(self._owner.limits))
         elif not self._is_idle:
             self._owner.count_rejected(408)
         if self._is_writing_paused:
             self._transport.abort()  # the client receives nothing, so that closing would wait for ever
-        elif self._handler is not None:
-            self._shut_down(self._handler)
+        elif self._handover is not None:
+            self._handover.shut_down()
         else:
             self.close()
-
-
-def build_server(slow: slow_path.SlowPath, limits: bounds.Limits) -> web.Server:
-    """Return the aiohttp server to which connections are handed over."""
-    return web.Server(slow, **list_server_options(limits))
-
-
-def list_server_options(limits: bounds.Limits) -> dict[str, Any]:
-    """Return the options of an aiohttp server behind `Connections`."""
-    return {
-        "keepalive_timeout": limits.keepalive_seconds,
-        "lingering_time": limits.lingering_seconds,
-        "max_line_size": heads.MAX_BYTES,  # HeadObserver has stricter limits
-        "max_field_size": heads.MAX_BYTES,
-        "access_log": None,
-        "logger": _AIOHTTP_LOG,
-        "auto_decompress": False,  # a small compressed body can expand to gigabytes
-    }
-
-
-async def _wait(requests: list[asyncio.Future[None]], seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*requests)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from railwright.serving import connections, dispatch, limits, listeners, routes, settings, slow_path
+from railwright.serving import connections, dispatch, handover, limits, listeners, routes, settings, slow_path
 
 _BODY = 1 << 16  # bytes; no request to this port has a body
 
@@ -14,7 +14,7 @@ async def open_port(at: settings.Address, table: Sequence[routes.Route]) -> Asyn
     """Serve these routes during a `with` block; yields the actual address. Raises listeners.ListenError."""
     bounds = limits.Limits(max_body=_BODY)
     dispatcher = dispatch.Dispatcher(table, bounds, None)
-    server = connections.build_server(slow_path.SlowPath(dispatcher), bounds)
+    server = handover.build_server(slow_path.SlowPath(dispatcher), bounds)
     accepted = connections.Connections(server, bounds, dispatcher.count_rejected)
     with contextlib.closing(listeners.bind(at)) as bound:
         listener = await asyncio.get_running_loop().create_server(accepted, sock=bound, backlog=bounds.backlog)

@@ -21,6 +21,7 @@ from railwright.serving import (
     connections,
     dispatch,
     fast_path,
+    handover,
     limits,
     listeners,
     metrics,
@@ -127,7 +128,7 @@ class Server:
     ) -> AsyncIterator[connections.Connections]:
         names = self._options.client_names if context else frozenset()
         accepted = connections.Connections(
-            connections.build_server(slow_path.SlowPath(dispatcher), self._bounds),
+            handover.build_server(slow_path.SlowPath(dispatcher), self._bounds),
             self._bounds,
             dispatcher.count_rejected,
             fast=fast_path.FastPath(dispatcher),

@@ -80,6 +80,27 @@ async def test_a_request_in_flight_at_the_end_of_the_drain_is_finished_and_nobod
         await idle.close()
 
 
+async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are_both_waited_for():
+    gate = Gate()
+    async with shell.running(gate.table) as server:
+        caller = await server.open()
+        await caller.send(
+            b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{"
+        )
+        await shell.until(lambda: any(connection.request for connection in server.shell._service.connections))
+        server.shell.stop()
+        await shell.until(lambda: server.shell._dispatcher.closing)
+        await asyncio.sleep(0.05)  # so that the port is closing
+        await caller.send(b"}")
+        await gate.entered.wait()
+        await asyncio.sleep(0.05)  # the body is no longer waited for
+        gate.opened.set()
+        answer = await caller.answer()
+        assert (answer.body, answer.headers["connection"]) == (b'"late"', "close")
+        assert await server.ended == 0
+        await caller.close()
+
+
 async def test_a_second_signal_cuts_what_is_in_flight():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "600", finish_seconds=600) as server:

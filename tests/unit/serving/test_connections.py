@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from hypothesis import strategies
 
-from railwright.serving import connections, dispatch, fast_path, limits, memory, routes, slow_path
+from railwright.serving import connections, dispatch, fast_path, handover, limits, memory, routes, slow_path
 
 LIMITS = limits.Limits(max_body=2000, lingering_seconds=5.0)
 
@@ -84,7 +84,7 @@ TABLE = (
 
 def build() -> connections.Connections:
     dispatcher = dispatch.Dispatcher(TABLE, LIMITS, None, memory.Memory())
-    server = connections.build_server(slow_path.SlowPath(dispatcher), LIMITS)
+    server = handover.build_server(slow_path.SlowPath(dispatcher), LIMITS)
     return connections.Connections(server, LIMITS, lambda _status: None, fast=fast_path.FastPath(dispatcher))
 
 
