@@ -46,7 +46,7 @@ class Explanation(msgspec.Struct, frozen=True):
     why: Sequence[rendering.Message]  # why the plan is not better or the gang does not fit
     leaves_planned: Sequence[str]
     leaves_used: int
-    leaves_least: int
+    min_leaves: int
     bandwidth: float
     bound: float
     exact: bool
@@ -98,7 +98,7 @@ class Explanations:
         ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
-        rejected = {name for rejection in result.rejections for name in rejection.nodes}
+        rejected = result.rejected
         if rejected and record.is_scored:  # older scores of rejected nodes are outdated
             record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
             record.is_scored = bool(record.scored_rows)
@@ -166,7 +166,7 @@ def _build_explanation(
         why=rendering.describe_all(_list_reasons(record, tracked)),
         leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
         leaves_used=len(leaves),
-        leaves_least=plan.min_leaves_with_placed,
+        min_leaves=plan.min_leaves_with_placed,
         bandwidth=round(plan.bandwidth, 3),
         bound=round(plan.upper_bound, 3),
         exact=plan.is_exact,

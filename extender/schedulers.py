@@ -103,8 +103,7 @@ class Schedulers:
         self._inferred_bindings.record_feasible(msgspec.structs.replace(filter_call, feasible=feasible))
         self._observe("filter", len(nodes), result.unknown_nodes)
         self._record_filter_result("kube-scheduler", request, result)
-        unschedulable, unresolvable = (_render_rejections(result, is_unresolvable=each) for each in (False, True))
-        answer = kube_wire.encode_filter_result(result.feasible, unschedulable, unresolvable)
+        answer = kube_wire.encode_filter_result(result.feasible, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
     def prioritize(self, body: bytes) -> bytes:
@@ -143,7 +142,7 @@ class Schedulers:
         result = self._steps.filter(request)
         self._observe("predicate", 1, result.unknown_nodes)
         self._record_filter_result(_format_scheduler(scope), request, result)
-        for rejection in result.rejections:  # at most one, of the one node
+        for rejection in result.rejections.values():  # at most one, of the one node
             message = rendering.render_for_scheduler(rejection.reason)
             return volcano_wire.encode_predicate_result(message, unresolvable=rejection.is_unresolvable)
         return volcano_wire.encode_predicate_result("", unresolvable=False)
@@ -240,19 +239,25 @@ class Schedulers:
         self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
     ) -> None:
         self.explanations.record_filter_result(scheduler, request, result)
-        for rejection in result.rejections:
-            self._count_rejected(rejection.reason.code, len(rejection.nodes))
+        for rejection in result.rejections.values():
+            self._count_rejected(rejection.reason.code, rejection.nodes)
         if not result.feasible:
             self.gangs.record_rejection(request, self._clock())
 
 
-def _render_rejections(result: engine.FilterResult, *, is_unresolvable: bool) -> dict[str, str]:
-    """Return node -> message of the rejected nodes, as kube-scheduler shows it."""
-    messages: dict[str, str] = {}
-    for rejection in result.rejections:
-        if rejection.is_unresolvable == is_unresolvable:
-            messages |= dict.fromkeys(rejection.nodes, rendering.render_for_scheduler(rejection.reason))
-    return messages
+def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the messages of nodes that are filtered now, and of those that would be without any other pod."""
+    messages = {
+        node_class: rendering.render_for_scheduler(rejection.reason)
+        for node_class, rejection in result.rejections.items()
+    }
+    unresolvable = {node_class for node_class, rejection in result.rejections.items() if rejection.is_unresolvable}
+    if not unresolvable:
+        return {name: messages[node_class] for name, node_class in result.rejected.items()}, {}
+    by_finality: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for name, node_class in result.rejected.items():
+        by_finality[node_class in unresolvable][name] = messages[node_class]
+    return by_finality
 
 
 def _format_scheduler(scope: str) -> str:

@@ -113,22 +113,25 @@ def _handle_without_policy(
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
         may_await_namespace = opt_in.may_await_namespace(pod, cluster_facts)
         return _reject_unknown_namespace(request, pod) if may_await_namespace else _allow(request)
-    title = plan.title(pod, request.namespace)
-    message = (
-        f"Pod {title}: railwright has no policy in force yet: it may still be starting, so try again in a moment; if "
-        "that does not help, the policy is missing or invalid: the administrator finds the cause with "
-        "`railwright check`"
+    problem = (
+        "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not "
+        "help, the policy is missing or invalid: the administrator finds the cause with `railwright check`"
     )
-    return _reject(request, pod, model.Refusal("", "no-policy", message))
+    return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
 
 
 def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
     """Reject a pod of a namespace that the cache does not have yet. The creator retries within moments."""
-    message = (
-        f"Pod {plan.title(pod, request.namespace)}: the labels of namespace {request.namespace} are not known yet, so "
-        f"label {names.FABRIC} there may or may not opt the pod in; try again, or set the label on the pod"
+    problem = (
+        f"the labels of namespace {request.namespace} are not known yet, so label {names.FABRIC} there may or may not "
+        "opt the pod in; try again, or set the label on the pod"
     )
-    return _reject(request, pod, model.Refusal("", "namespace-unknown", message))
+    return _reject(request, pod, _build_refusal(request, pod, "namespace-unknown", problem))
+
+
+def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> model.Refusal:
+    message = f"Pod {plan.title(pod, request.namespace)}: {problem}"
+    return model.Refusal("", reason, message, problem=problem)
 
 
 def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:
@@ -136,10 +139,11 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Ref
         allowed=False,
         code=_FORBIDDEN,
         message=model.bounded(refusal.message, _MAX_MESSAGE),
+        cause=refusal.reason,
         audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
     )
     # without the pod's name, so that all pods of one owner share one Event
-    event_message = refusal.message.removeprefix(f"Pod {plan.title(pod, request.namespace)}: ")
+    event_message = refusal.problem or refusal.message
     return answer.Answer(
         body=wire.write(request.uid, response),
         outcome=answer.REFUSED,

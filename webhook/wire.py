@@ -88,7 +88,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The response to a review. Without `operations` it has no patch. `code` and `message` are for rejections."""
+    """The response to a review. Without `operations` it has no patch. `code` to `cause` are for rejections."""
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()
@@ -96,6 +96,7 @@ class Response(msgspec.Struct, frozen=True):
     audit: Mapping[str, str] = {}
     code: int = 403
     message: str = ""
+    cause: str = ""  # code of a rejection
 
 
 class Reader(Generic[T]):
@@ -138,6 +139,8 @@ def encode_fields(response: Response) -> bytes:
     fields: dict[str, Any] = {"allowed": response.allowed}
     if not response.allowed:
         fields["status"] = {"code": response.code, "message": response.message}
+        if response.cause:  # a client of the API server gets it as a cause of the Status
+            fields["status"]["details"] = {"causes": [{"reason": response.cause, "message": response.message}]}
     elif response.operations:
         fields["patchType"] = "JSONPatch"
         fields["patch"] = base64.b64encode(msgspec.json.encode(response.operations)).decode()

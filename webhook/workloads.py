@@ -259,7 +259,7 @@ def _build_answer(
 def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: model.Refusal) -> answer.Answer:
     message = model.bounded(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
-    response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, audit=audit)
+    response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, cause=refusal.reason, audit=audit)
     return answer.Answer(
         body=wire.write(request.uid, response),
         outcome=answer.REFUSED,

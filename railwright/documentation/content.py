@@ -13,6 +13,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "lint-overview": rules.overview,
     "lint-rules": rules.all_rules,
     "reason-codes": reason_codes.list_codes,
+    "rejection-codes": reason_codes.list_rejections,
     "file": examples.include_file,
     "admission": examples.show_admission,
     "common-refusals": refusals.common,

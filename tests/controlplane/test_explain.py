@@ -207,7 +207,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
         told = json.loads(out)
-        assert (told["gang_size"], told["leaves_used"], told["leaves_least"]) == (2, 1, 1), told
+        assert (told["gang_size"], told["leaves_used"], told["min_leaves"]) == (2, 1, 1), told
         return True
 
     await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)

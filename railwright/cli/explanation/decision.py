@@ -65,7 +65,7 @@ class Explanation(msgspec.Struct, frozen=True):
     why: Sequence[Reason] = ()
     leaves_planned: Sequence[str] = ()
     leaves_used: int = 0
-    leaves_least: int = 0
+    min_leaves: int = 0
     bandwidth: float = 0.0
     bound: float = 0.0
     exact: bool = True
@@ -96,7 +96,7 @@ def render(told: Explanation) -> Group:
     if told.leaves_planned and told.outcome == "unplaceable":
         parts.append(_line(f"leaves with some room: {', '.join(told.leaves_planned)}"))
     elif told.leaves_planned and not told.placement:
-        least = f"{told.leaves_used}, least possible {told.leaves_least}"
+        least = f"{told.leaves_used}, least possible {told.min_leaves}"
         parts.append(_line(f"leaves planned ({least}): {', '.join(told.leaves_planned)}"))
         parts.append(_line(f"modelled bandwidth {told.bandwidth:.2f} of at most {told.bound:.2f}, {_exact(told)}"))
     when = "when it was planned" if told.placement else "because"

@@ -175,9 +175,10 @@ class Refusal(msgspec.Struct, frozen=True):
     """The outcome for a pod that is rejected. The message names object, key, value, cause and fix."""
 
     fabric: str  # "" if the fabric is unknown
-    reason: str  # label value of the metric: unknown-fabric, networks, missing-network, ...
+    reason: str  # one of rejection_codes.RejectionCode
     message: str
     role: str = ""  # "" if unknown
+    problem: str = ""  # the message without the pod's name; "" if the message names no pod
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ def plan(
         return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
     except model.RefusedError as error:
         message = f"{display_name or 'Pod ' + title(pod, cluster.namespace)}: {error.message}"
-        return model.Refusal(fabric, error.reason, message, _find_role(pod, policy))
+        return model.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
 
 
 def title(pod: views.Pod, namespace: str) -> str:

@@ -5,6 +5,7 @@ modules of the extender translate it into the scales and status codes of Volcano
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -95,30 +96,21 @@ class Decision:
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Nodes of one class that are filtered."""
+    """Why nodes of one class are filtered."""
 
     reason: reason.Reason
-    is_unresolvable: bool  # even if other pods leave
-    nodes: Sequence[str]
+    is_unresolvable: bool  # the pod would not fit even if all other pods left
+    nodes: int
 
 
 class FilterResult(msgspec.Struct, frozen=True):
     """The result of filtering."""
 
     feasible: Sequence[str]
-    rejections: Sequence[Rejection]
+    rejected: Mapping[str, int]  # filtered node -> its class
+    rejections: Mapping[int, Rejection]  # by class
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
-
-    @property
-    def unschedulable(self) -> Mapping[str, reason.Reason]:
-        """Node -> why it is filtered now."""
-        return {name: each.reason for each in self.rejections if not each.is_unresolvable for name in each.nodes}
-
-    @property
-    def unresolvable(self) -> Mapping[str, reason.Reason]:
-        """Node -> why it is filtered even if other pods leave."""
-        return {name: each.reason for each in self.rejections if each.is_unresolvable for name in each.nodes}
 
 
 class PlacementEngine:
@@ -179,7 +171,7 @@ class PlacementEngine:
         nodes, evaluations = request.nodes, view.index.evaluations
         refusals = [evaluation.refusal for evaluation in evaluations]
         if not any(refusals) and not view.overrides:
-            return FilterResult(feasible=nodes, rejections=(), unknown_nodes=view.count_unknown(), rows=())
+            return FilterResult(feasible=nodes, rejected={}, rejections={}, unknown_nodes=view.count_unknown(), rows=())
         class_of_node = view.map_classes()
         classes = [class_of_node.get(name, -1) for name in nodes]
         is_feasible = [
@@ -190,16 +182,14 @@ class PlacementEngine:
         infeasible = {
             name: node_class for name, node_class in zip(nodes, classes, strict=True) if not is_feasible[node_class]
         }
-        nodes_by_class: dict[int, list[str]] = {}
-        for name, node_class in infeasible.items():
-            nodes_by_class.setdefault(node_class, []).append(name)
         return FilterResult(
             feasible=feasible,
-            rejections=[
-                Rejection(refusal, evaluations[node_class].is_unresolvable, names)
-                for node_class, names in nodes_by_class.items()
+            rejected=infeasible,
+            rejections={
+                node_class: Rejection(refusal, evaluations[node_class].is_unresolvable, count)
+                for node_class, count in Counter(infeasible.values()).items()
                 if (refusal := refusals[node_class]) is not None
-            ],
+            },
             unknown_nodes=classes.count(-1),
             rows=[view.build_refused_row(name) for name in itertools.islice(infeasible, MAX_ROWS)],
         )

@@ -3,6 +3,7 @@
 A text names the object and its values. The fix of each code is in `codes`.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ def render_all(reasons: Iterable[reason_values.Reason]) -> str:
     return "; ".join(map(render, reasons))
 
 
+@functools.lru_cache(maxsize=4096)  # thousands of nodes are filtered for a few reasons
 def render_for_scheduler(reason: reason_values.Reason) -> str:
     """Return the text that a scheduler shows in the pod's status, with the name of the component."""
     return f"railwright: {render(reason)}"

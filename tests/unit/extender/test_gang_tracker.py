@@ -267,7 +267,7 @@ def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     told = site.told(3)
-    assert (told.leaves_used, told.leaves_least) == (2, 2)
+    assert (told.leaves_used, told.min_leaves) == (2, 2)
 
 
 def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_with_them():

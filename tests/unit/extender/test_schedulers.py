@@ -4,6 +4,7 @@ import gc
 import itertools
 import json
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,7 @@ class Door:
     def __init__(self, given=None, *, nodes=None):
         self.state = state.State(assume_seconds=30)
         self.now = 0.0
-        self.counted = []
+        self.counted, self.rejected = [], Counter()
         for each in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.cluster.upsert_node(each)
         self.policy = given or policy(required=True, domains=[LEAF])
@@ -36,6 +37,7 @@ class Door:
             lambda: self.policy,
             clock=lambda: self.now,
             observe=lambda *row: self.counted.append(row),
+            count_rejected=lambda code, nodes: self.rejected.update({code: nodes}),
         )
 
 
@@ -345,8 +347,18 @@ def test_a_decision_is_explained_with_its_numbers():
     told = door.verbs.explanations.explain("prod", name)
     assert told is not None
     refused = next(row for row in told.nodes if row["node"] == "gpu-1")
+    assert refused["rejection"].code == "RailBusy"
+    assert refused["rejection"].parameters["rail"] == "rail0"
     assert refused["rails"][0].message == "rail0 has 0 of 1 free, held by train/holder"
     assert door.verbs.explanations.explain("prod", "other") is None
+
+
+def test_filtered_nodes_are_counted_by_reason_code():
+    door = Door(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
+    for i in range(2):
+        door.state.cluster.upsert_pod(pod(f"holder-{i}", on=f"gpu-{i}"))
+    door.verbs.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
+    assert door.rejected == {"RailBusy": 2, "RailUnavailable": 1}
 
 
 def test_only_the_last_thousand_decisions_are_kept(door):

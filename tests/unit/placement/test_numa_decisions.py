@@ -94,7 +94,8 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
     screened = engine.PlacementEngine(state, accounts).filter(question)
     (verdict,) = engine.score_once(question, state, accounts).explanations.values()
     assert (verdict.refusal is not None) == ("n" not in screened.feasible)
-    return text(screened.unresolvable.get("n")), text(screened.unschedulable.get("n")), verdict
+    told = {rejection.is_unresolvable: text(rejection.reason) for rejection in screened.rejections.values()}
+    return told.get(True, ""), told.get(False, ""), verdict
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -172,7 +173,7 @@ def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing
         later = None if promised is None else amounts | {GPU: promised * 1000}
         offers = {"n": scheduling_request.NodeOffer(idle=amounts | {GPU: free * 1000}, future_idle=later)}
         return bool(
-            engine.PlacementEngine(state, book()).filter(msgspec.structs.replace(question, offers=offers)).unschedulable
+            engine.PlacementEngine(state, book()).filter(msgspec.structs.replace(question, offers=offers)).rejected
         )
 
     assert refused(4, None)

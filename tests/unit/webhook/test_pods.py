@@ -68,6 +68,8 @@ def test_a_refusal_is_an_answer_that_names_the_fix():
     assert not given["allowed"]
     assert given["status"]["code"] == 403
     assert "allowed are f, default, none" in given["status"]["message"]
+    (cause,) = given["status"]["details"]["causes"]
+    assert cause == {"reason": "unknown-fabric", "message": given["status"]["message"]}
     assert "patch" not in given
 
 
