@@ -18,7 +18,7 @@ from extender import (
     rail_gauges,
     schedulers,
     topology_labels,
-    watched,
+    watches,
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
@@ -48,7 +48,7 @@ async def serve(options: settings.Settings) -> int:
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=[pod_groups.add_recorder(watch) for watch in watched.wanted(state, pods=dashboard.pods)],
+            watches=[pod_groups.add_recorder(watch) for watch in watches.list_watches(state, pods=dashboard.pods)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )

@@ -33,7 +33,7 @@ async def serve(options: settings.Settings) -> int:
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=_list_watches(state),
+            watches=_list_watches(state),
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
@@ -71,13 +71,13 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _list_watches(state: states.State) -> list[sources.Wanted]:
+def _list_watches(state: states.State) -> list[sources.Watch]:
     return [
-        sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
-        sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
-        sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
+        sources.Watch(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
+        sources.Watch(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.Watch(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
+        sources.Watch(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
+        sources.Watch(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]
 
 

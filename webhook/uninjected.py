@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model
 
@@ -96,6 +96,5 @@ def _build_candidate(pod: views.Pod) -> _Candidate | None:
 def _get_fabric(label: str, document: model.FabricPolicy | None) -> str:
     if document is None:
         return UNKNOWN
-    if label == names.FABRIC_DEFAULT and label not in document.fabrics:
-        label = document.default_fabric or UNKNOWN
-    return label if label in document.fabrics else UNKNOWN
+    name = intent.resolve_default(label, document)
+    return name if name in document.fabrics else UNKNOWN

@@ -56,7 +56,7 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
     cluster_facts = get_facts(request.namespace)
     if request.operation == "UPDATE" and kind.is_frozen:
         return _handle_frozen(review, policy, cluster_facts)
-    changed_templates = templates.changed(review.workload, review.before)
+    changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
@@ -94,7 +94,7 @@ def _read(request: wire.WorkloadRequest, kind: kinds.WorkloadKind) -> _WorkloadR
         before, applied = None, _NO_TEMPLATES
         if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
             before = templates.read(kind, bytes(request.old_object))
-            applied = stored_templates.applied_templates(before) if kind.is_frozen else applied
+            applied = stored_templates.read_applied(before) if kind.is_frozen else applied
     except templates.UnreadableError as error:
         raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before, applied)
@@ -188,7 +188,7 @@ def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates
     if review.before is None:
         return
     old = {template.title: template for template in review.before.templates}
-    for template in templates.changed(review.workload, review.before)[:_MAX_TEMPLATES]:
+    for template in templates.find_changed(review.workload, review.before)[:_MAX_TEMPLATES]:
         if template.title in old:
             yield old[template.title], template
 
@@ -200,7 +200,7 @@ def _lacks_only_additions(
     devices: Collection[str],
     cluster_facts: facts.Facts,
 ) -> bool:
-    if not opt_in.may_opt_in(template_plan.future(stored), cluster_facts.namespace_labels):
+    if not opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels):
         return False
     applied = review.applied.get(template.title)
     return stored_templates.lacks_only_additions(template, stored, applied, devices)
@@ -216,7 +216,7 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.Facts) ->
 
 
 def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.Facts) -> bool:
-    outcome = template_plan.plan_for(template, policy, cluster_facts, "")
+    outcome = template_plan.plan_template(template, policy, cluster_facts, "")
     return isinstance(outcome, template_plan.Planned) and bool(outcome.changes)
 
 
@@ -227,10 +227,10 @@ def _handle_without_policy(
     operations = [
         operation
         for template in changed_templates
-        for operation in _build_operations(template, template_plan.copied(template))
+        for operation in _build_operations(template, template_plan.copy_label(template))
     ]
     may_opt_in = any(
-        opt_in.may_opt_in(template_plan.future(template), cluster_facts.namespace_labels)
+        opt_in.may_opt_in(template_plan.build_pod(template), cluster_facts.namespace_labels)
         for template in changed_templates
     )
     warnings = (_NO_POLICY,) if may_opt_in else ()

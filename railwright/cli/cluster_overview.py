@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from extender import state as states
-from extender import watched
+from extender import watches
 from railwright.cli import kubeconfig, output, policies, policy_sources, snapshot_files, waiting
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
@@ -37,12 +37,12 @@ def read(given: Sources) -> model.Overview:
     if given.snapshot and (given.kubeconfig or given.context):
         raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    wanted = watched.wanted(state, pods=known)
+    kinds = watches.list_watches(state, pods=known)
     if given.snapshot:
-        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, wanted)
+        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, kinds)
         source = f"snapshot {given.snapshot}"
     else:
-        policy, problems = asyncio.run(_from_cluster(given, wanted))
+        policy, problems = asyncio.run(_from_cluster(given, kinds))
         source = f"kubeconfig {given.kubeconfig}" if given.kubeconfig else "the cluster"
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
@@ -53,9 +53,9 @@ def read(given: Sources) -> model.Overview:
                 return builder.overview(source=source, problems=problems)
 
 
-def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
+def _from_file(path: str, kinds: Sequence[sources.Watch]) -> Sequence[str]:
     objects = snapshot_files.read(path, needs="Node")
-    for kind, sink in {kind.snapshot_kind: kind.sink for kind in wanted}.items():
+    for kind, sink in {kind.snapshot_kind: kind.sink for kind in kinds}.items():
         sink.replace(objects[kind])
     return ()
 
@@ -63,48 +63,48 @@ def _from_file(path: str, wanted: Sequence[sources.Wanted]) -> Sequence[str]:
 # --- the API server ---------------------------------------------------------------------------------------
 
 
-async def _from_cluster(given: Sources, wanted: Sequence[sources.Wanted]) -> tuple[policy_model.Policy, Sequence[str]]:
+async def _from_cluster(given: Sources, kinds: Sequence[sources.Watch]) -> tuple[policy_model.Policy, Sequence[str]]:
     account = kubeconfig.choose(given.kubeconfig, kubeconfig.SNAPSHOT)
     client = await clients.connect(account, context=given.context)
     try:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
-        with waiting.show_progress("reading the cluster", total=len(wanted)) as advance:
+        with waiting.show_progress("reading the cluster", total=len(kinds)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 
-            async def read(source: sources.Wanted) -> str:
+            async def read(source: sources.Watch) -> str:
                 async with semaphore:
                     problem = await _read_kind(client, source)
                 advance()
                 return problem
 
-            return policy, [problem for problem in await asyncio.gather(*map(read, wanted)) if problem]
+            return policy, [problem for problem in await asyncio.gather(*map(read, kinds)) if problem]
     finally:
         await client.close()
 
 
-async def _read_kind(client: clients.Client, wanted: sources.Wanted) -> str:
+async def _read_kind(client: clients.Client, watch: sources.Watch) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
-        wanted.sink.replace(await listing.listed(client, wanted.kind.path, wanted.kind.view))
+        watch.sink.replace(await listing.listed(client, watch.kind.path, watch.kind.view))
     except watch_wire.UNREADABLE as error:
-        plural = wanted.kind.path.rpartition("/")[2]
+        plural = watch.kind.path.rpartition("/")[2]
         cause = failures.quotable(str(error))
         raise output.UnreadableError(
             f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None
     except errors.ApiError as error:
-        if error.status == 404 and wanted.kind.optional:
-            wanted.sink.replace([])
+        if error.status == 404 and watch.kind.optional:
+            watch.sink.replace([])
             return ""
         if error.status != 403:
             raise
-        plural = wanted.kind.path.rpartition("/")[2]
-        if wanted.kind in _NEEDED:
+        plural = watch.kind.path.rpartition("/")[2]
+        if watch.kind in _NEEDED:
             cause = failures.quotable(error.message)
             raise output.UnreadableError(
                 f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
                 f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"
             ) from None
-        wanted.sink.replace([])
+        watch.sink.replace([])
         return f"you may not list {plural}: data from them is not shown"
     return ""

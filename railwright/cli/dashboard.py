@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable
 
 from extender import state as states
-from extender import watched
+from extender import watches
 from railwright.cli import kubeconfig, output, snapshot_files
 from railwright.cluster import pulse, resources, sources
 from railwright.dashboard import feed, port
@@ -56,15 +56,15 @@ def _address(text: str) -> settings.Address:
 
 async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    wanted = watched.wanted(state, pods=known)
+    kinds_to_watch = watches.list_watches(state, pods=known)
     admission_events = admissions.EventSink(known.admissions)
-    wanted.append(sources.Wanted(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
+    kinds_to_watch.append(sources.Watch(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
     account = None if arguments.snapshot else kubeconfig.choose(arguments.kubeconfig, kubeconfig.SNAPSHOT)
     origin = await sources.connected(
         kubeconfig=account,
         snapshot=arguments.snapshot,
         policy=arguments.policy,
-        wanted=wanted,
+        watches=kinds_to_watch,
         restarted=lambda _kind, _reason: None,
     )
     beat = pulse.Pulse(origin.client) if origin.client is not None else None

@@ -24,7 +24,7 @@ def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
 ) -> template_plan.Planned | model.Refusal:
     """Return the plan of a pod template, with the warnings of lint. `workload_name` is used in messages."""
-    outcome = template_plan.plan_for(template, policy, cluster, workload_name)
+    outcome = template_plan.plan_template(template, policy, cluster, workload_name)
     if isinstance(outcome, model.Refusal) or outcome.injection is None:
         return outcome
     warnings = lint_injected(outcome.injection, policy)

@@ -92,6 +92,11 @@ def find_label(
     return None if pod_label == names.FABRIC_NONE else pod_label
 
 
+def has_fabric_label(pod: views.Pod) -> bool:
+    """True if the pod's own label opts it in."""
+    return pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
+
+
 def is_opted_in(pod: views.Pod) -> bool:
     """True if a pod opted in, by its label or by its namespace: the webhook writes a record for the latter."""
     label = pod.metadata.labels.get(names.FABRIC, "")

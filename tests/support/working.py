@@ -52,7 +52,7 @@ def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
 def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
     """The plan of each template of a workload."""
     found = read(row, tree).templates
-    return [template_plan.plan_for(each, by, at or admitting.known(), "W prod/w") for each in found]
+    return [template_plan.plan_template(each, by, at or admitting.known(), "W prod/w") for each in found]
 
 
 def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:

@@ -8,7 +8,7 @@ import msgspec
 
 from railwright.cli.checking import expected_entries, model, snapshots, webhook_configurations
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
-from railwright.fabric import names
+from railwright.fabric import intent, names
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
 
@@ -31,13 +31,6 @@ class Plan(msgspec.Struct, frozen=True):
     fabric: str
     namespace: str = ""
     problem: str = ""
-
-
-class _Record(msgspec.Struct):
-    """The fields used here of the injection record (docs/interface.md 5)."""
-
-    policy: str = ""
-    fabric: str = ""
 
 
 def list_plans(snapshot: snapshots.ClusterSnapshot, namespace: str = "") -> tuple[Plan, ...]:
@@ -120,12 +113,13 @@ def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Asses
                 )
 
 
-def _parse_record(dry_run: snapshots.DryRun) -> _Record | None:
+def _parse_record(dry_run: snapshots.DryRun) -> intent.Record | None:
+    """Return the record of the pod of a dry run, an empty one if it is invalid, None if there is none."""
     annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
     try:
-        return msgspec.json.decode(annotation, type=_Record) if annotation else None
-    except (msgspec.MsgspecError, TypeError):
-        return _Record()
+        return intent.decode_record(str(annotation)) if annotation else None
+    except intent.InvalidRecordError:
+        return intent.Record()
 
 
 def _check_policies(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:

@@ -6,7 +6,7 @@ from railwright.cli.checking import model, snapshots
 from railwright.cli.checking.installation import CREATE_POLICY
 from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.cluster import policies
-from railwright.fabric import names
+from railwright.fabric import intent, names
 from railwright.fabric.policy import selectors
 
 _CONFIGMAP = f"ConfigMap {names.POLICY_CONFIGMAP}"
@@ -58,7 +58,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
         if label is None or label == names.FABRIC_NONE:
             continue
         count += 1
-        name = document.default_fabric if label == names.FABRIC_DEFAULT and label not in document.fabrics else label
+        name = intent.resolve_default(label, document)
         if name not in document.fabrics:
             problems.append(f"{snapshots.get_name(namespace)} names {label!r}, which is not a fabric of the policy")
         elif not selectors.matches(document.fabrics[name].namespaces, labels):

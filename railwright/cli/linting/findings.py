@@ -10,7 +10,7 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.linting import places
 from railwright.cluster import documents, nodes
-from railwright.fabric import admission, names, views
+from railwright.fabric import admission, intent, views
 from railwright.fabric.injection import facts, plan
 from railwright.fabric.injection import model as injection
 from railwright.fabric.lint import engine, fabric_context, model, rank_contexts, workloads
@@ -259,7 +259,7 @@ def _injected(
         return pod, fabric_context.FabricUse(document), ()
     if isinstance(outcome, injection.Refusal):
         notes.append(f"{workload.title} would be refused: {outcome.message}")
-        fabric = document.fabrics.get(pod.metadata.labels.get(names.FABRIC, ""))
+        _, fabric = intent.find_fabric(pod, document)
         use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
         return pod, use, ()
     return outcome.pod, admission.find_use(outcome, document), outcome.changes

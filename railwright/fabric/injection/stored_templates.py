@@ -47,7 +47,7 @@ def lacks_only_additions(
         return False
 
 
-def applied_templates(workload: templates.Workload) -> Mapping[str, templates.Template]:
+def read_applied(workload: templates.Workload) -> Mapping[str, templates.Template]:
     """Return the templates of the manifest that kubectl applied to a workload, by title. {} if it cannot be read."""
     manifest = workload.metadata.annotations.get(APPLIED)
     if manifest is None:

@@ -25,20 +25,22 @@ class Planned(msgspec.Struct, frozen=True):
     injection: model.Injection | None = None
 
 
-def plan_for(
+def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
 ) -> Planned | model.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
-    pod = future(template)
+    pod = build_pod(template)
     if roles.has_launcher_name(pod):
         accelerated = not template.requested.isdisjoint(policy.document.accelerators)
         cluster = msgspec.structs.replace(cluster, job_accelerated=accelerated)
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
     match outcome:
         case model.NotOptedIn(warnings=warnings):
-            return Planned(template, copied(template), tuple(f"{template.title}: {warning}" for warning in warnings))
+            return Planned(
+                template, copy_label(template), tuple(f"{template.title}: {warning}" for warning in warnings)
+            )
         case model.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            return Planned(template, copied(template), (f"{message}; its pods are rejected until then",))
+            return Planned(template, copy_label(template), (f"{message}; its pods are rejected until then",))
         case model.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -46,13 +48,13 @@ def plan_for(
         case model.Refusal():
             return outcome
         case model.Injection():
-            changes = copied(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
+            changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
             return Planned(
                 template, changes, tuple(f"{template.title}: {warning}" for warning in outcome.warnings), outcome
             )
 
 
-def copied(template: templates.Template) -> tuple[model.SetLabel, ...]:
+def copy_label(template: templates.Template) -> tuple[model.SetLabel, ...]:
     """Return the change that copies the inherited label into the template, unless it has its own. Needs no policy."""
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
@@ -60,7 +62,7 @@ def copied(template: templates.Template) -> tuple[model.SetLabel, ...]:
     return (model.SetLabel(entry="", reason=reason, key=names.FABRIC, value=template.inherited),)
 
 
-def future(template: templates.Template) -> views.Pod:
+def build_pod(template: templates.Template) -> views.Pod:
     """Return the pod that the controller will create from the template, as far as its plan reads it."""
     pod = template.pod
     labels = {**pod.metadata.labels, **template.added.labels}

@@ -109,7 +109,7 @@ def _read_spec(kind: kinds.WorkloadKind, raw: msgspec.Raw) -> Any:
     return (_decode(_SPECS[kind.spec_view], raw, "spec") if raw else None) or kind.spec_view()
 
 
-def changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
+def find_changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
     """Return the templates that an update changed: all of a new workload, and all if the workload's label changed."""
     if before is None or (workload.label is not None and workload.label != before.label):
         return workload.templates
@@ -143,7 +143,7 @@ class _WalkState(msgspec.Struct, frozen=True):
             self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{display_name}]", context=context
         )
 
-    def with_name(self, name: str) -> "_WalkState":
+    def set_name(self, name: str) -> "_WalkState":
         """Return the state in a map's member, whose key is the name of a replica or group."""
         return msgspec.structs.replace(self, context=msgspec.structs.replace(self.context, name=name))
 
@@ -181,7 +181,7 @@ def _list_members(
 ) -> Iterator[tuple[_WalkState, msgspec.Raw]]:
     if isinstance(members, Mapping):
         for key, member in members.items():
-            yield state.enter_member(key).with_name(key), member
+            yield state.enter_member(key).set_name(key), member
         return
     for index, member in enumerate(members):
         yield state.enter_entry(index, _read_name(member, state)), member

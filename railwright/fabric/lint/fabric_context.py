@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import device_names, names, views
+from railwright.fabric import device_names, intent, names, views
 from railwright.fabric.lint import hardware, model
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
@@ -68,7 +68,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> model.FabricContext:
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
     """True if the pod opted in to an unknown policy, so that its networks, mounts and privileges are unknown too."""
-    return use.document is None and pod.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
+    return use.document is None and intent.has_fabric_label(pod)
 
 
 def parse_networks(pod: views.Pod, namespace: str) -> Networks:

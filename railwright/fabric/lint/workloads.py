@@ -21,16 +21,16 @@ _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in regist
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One pod template: where it stands, what its pods are, how many there are."""
+    """One pod template of an object. `count` is None if the object does not state the number of pods."""
 
-    part: str  # "task master", "Worker"; "" where the object has one template
+    part: str  # "task master", "Worker"; "" if the object has one template
     path: Path  # of the template in the document
     containers: Path | None  # of the list of its containers; None: the template itself is the container
     pod: views.Pod
     count: int | None
 
     def container(self, index: int) -> Path:
-        """The path of a container."""
+        """Return the path of a container."""
         return self.path if self.containers is None else (*self.containers, index)
 
 
@@ -43,7 +43,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
-    """The workloads of a document, those of a List each by itself. Raises msgspec.ValidationError for a wrong type."""
+    """Yield the workloads of a document, also those in a List. Raises msgspec.ValidationError for a wrong type."""
     if not isinstance(tree, dict):
         return
     items = tree.get("items")
@@ -53,27 +53,27 @@ def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
         return
     row = _CONTAINERS.get(str(tree.get("kind")))
     templates = () if row is None else tuple(_read_container(row, tree, path))
-    templates += tuple(_templates(tree, path, (), tree))
+    templates += tuple(_find_templates(tree, path, (), tree))
     if templates:
-        yield Workload(_title(tree), _namespace(tree), templates)
+        yield Workload(_format_title(tree), _get_namespace(tree), templates)
 
 
-def _templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping[str, Any]) -> Iterator[Template]:
+def _find_templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping[str, Any]) -> Iterator[Template]:
     if isinstance(node, dict):
         spec = node.get("spec")
         if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
-            yield _template(node, path, above, root)
+            yield _build_template(node, path, above, root)
             return
         for key, value in node.items():
-            yield from _templates(value, (*path, str(key)), (*above, node), root)
+            yield from _find_templates(value, (*path, str(key)), (*above, node), root)
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _templates(value, (*path, index), (*above, node), root)
+            yield from _find_templates(value, (*path, index), (*above, node), root)
 
 
-def _template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
-    pod = _pod(node.get("metadata"), node["spec"], above)
-    return Template(_part(path, above), path, (*path, "spec", "containers"), pod, _count(path, above, root))
+def _build_template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
+    pod = _build_pod(node.get("metadata"), node["spec"], above)
+    return Template(_find_part(path, above), path, (*path, "spec", "containers"), pod, _count_pods(path, above, root))
 
 
 def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
@@ -82,43 +82,45 @@ def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path
     if isinstance(container, dict):
         count = container.get(row.count_field)
         container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
-        pod = _pod(None, {"containers": [container]}, (root,))
+        pod = _build_pod(None, {"containers": [container]}, (root,))
         yield Template(row.field, (*path, "spec", row.field), None, pod, count if isinstance(count, int) else None)
 
 
-def _pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
-    """The template as a pod; the opt-in label counts from above it too (contract, section 1), the nearest first."""
+def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
+    """Return the template as a pod, with the opt-in label of its closest parent (docs/interface.md 1.2)."""
     own = dict(metadata) if isinstance(metadata, dict) else {}
-    label = next((label for node in reversed(above) if (label := _labels(node).get(names.FABRIC)) is not None), None)
+    label = next(
+        (label for node in reversed(above) if (label := _get_labels(node).get(names.FABRIC)) is not None), None
+    )
     if label is not None:
         own["labels"] = {names.FABRIC: label, **(own.get("labels") or {})}
-    tree = {"metadata": own, "spec": {**spec, "containers": [_as_text(each) for each in spec["containers"]]}}
+    tree = {"metadata": own, "spec": {**spec, "containers": [_convert_values(each) for each in spec["containers"]]}}
     return msgspec.convert(tree, views.Pod)
 
 
-def _as_text(container: Any) -> Any:
-    """Numbers and booleans of env, command and args as text: the API server refuses them, what is meant counts."""
+def _convert_values(container: Any) -> Any:
+    """Return a container with numbers and booleans of env, command and args as text, as their author meant them."""
     if not isinstance(container, dict):
         return container
     changed = dict(container)
     for key in ("command", "args"):
         if isinstance(changed.get(key), list):
-            changed[key] = [_text(word) for word in changed[key]]
+            changed[key] = [_format_value(word) for word in changed[key]]
     if isinstance(changed.get("env"), list):
         changed["env"] = [
-            {**entry, "value": _text(entry["value"])} if isinstance(entry, dict) and "value" in entry else entry
+            {**entry, "value": _format_value(entry["value"])} if isinstance(entry, dict) and "value" in entry else entry
             for entry in changed["env"]
         ]
     return changed
 
 
-def _text(value: Any) -> Any:
+def _format_value(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-def _count(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:
+def _count_pods(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:
     count_pods = _COUNT_PODS.get(str(root.get("kind")))
     if count_pods is not None:
         return count_pods(path, root)
@@ -131,16 +133,16 @@ def _count(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | N
     return count
 
 
-def _part(path: Path, above: Sequence[Any]) -> str:
-    """The innermost name on the way: of a list's item, or of a key that says which pods these are."""
-    found = ""
+def _find_part(path: Path, above: Sequence[Any]) -> str:
+    """Return the name of the template: the innermost name of a list's entry or key of a replica type on its path."""
+    part = ""
     for at, step in enumerate(path[-len(above) :] if above else ()):
         node = above[at]
         if isinstance(step, int) and isinstance(node[step], dict):
-            found = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), found)
+            part = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), part)
         elif isinstance(step, str) and (_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
-            found = step
-    return found
+            part = step
+    return part
 
 
 def _under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
@@ -148,18 +150,18 @@ def _under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
     return at > 0 and str(steps[at - 1]).endswith(_SPECS)
 
 
-def _title(root: Mapping[str, Any]) -> str:
+def _format_title(root: Mapping[str, Any]) -> str:
     metadata = root.get("metadata") or {}
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{root.get('kind', 'object')} {where}{name}"
 
 
-def _namespace(root: Mapping[str, Any]) -> str:
+def _get_namespace(root: Mapping[str, Any]) -> str:
     return str((root.get("metadata") or {}).get("namespace") or "default")
 
 
-def _labels(node: Any) -> Mapping[str, Any]:
+def _get_labels(node: Any) -> Mapping[str, Any]:
     metadata = node.get("metadata") if isinstance(node, dict) else None
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}

@@ -202,13 +202,13 @@ class Posting:
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
     groups, posting = gang_events.PodGroups(), Posting()
-    wanted = sources.Wanted(
+    watch = sources.Watch(
         kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], snapshot_kind="PodGroup", sink=Sink()
     )
-    beside = groups.add_recorder(wanted)
+    beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert len(wanted.sink.seen) == 1, "the sink behind it hears it, too"
+    assert len(watch.sink.seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
         tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", WHY, 0.0))

@@ -5,14 +5,14 @@ import pathlib
 import yaml
 
 from extender import state as states
-from extender import watched
+from extender import watches
 
 ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
 BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statefulsets.apps"})
 
 
 def kinds():
-    return [each.kind for each in watched.wanted(states.State(assume_seconds=30))]
+    return [each.kind for each in watches.list_watches(states.State(assume_seconds=30))]
 
 
 def place(path):

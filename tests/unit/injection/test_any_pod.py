@@ -229,7 +229,7 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     outcomes = working.planned(row, stored, by, at)
     if any(isinstance(outcome, model.Refusal) for outcome in outcomes):
         refused = next(each for each in outcomes if isinstance(each, model.Refusal))
-        fates = [plan.plan(template_plan.future(each), by, at) for each in working.read(row, stored).templates]
+        fates = [plan.plan(template_plan.build_pod(each), by, at) for each in working.read(row, stored).templates]
         assert refused.reason in {fate.reason for fate in fates if isinstance(fate, model.Refusal)}
         return
     after = working.patched(row, stored, by, at)
