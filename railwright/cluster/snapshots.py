@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents, lists, nodes
 from railwright.fabric import hypernodes, views
 from railwright.fabric.workloads import gang_sizes
 
@@ -39,7 +39,6 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
 
 _LOG = logging.getLogger(__name__)
-_MAX_LISTS = 8  # a List in a List is unusual but legal; deeper nesting is not a real snapshot
 
 
 class SnapshotError(ValueError):
@@ -53,13 +52,20 @@ def read(text: str) -> dict[str, list[Any]]:
     if not trees:
         raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
     for tree in trees:
-        for obj in _unfold_lists(tree, {}, 0):
+        for obj in _unfold(tree):
             row = _row(obj)
             if row in VIEWS:
                 views_by_kind[row].append(_view(row, obj))
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
     return views_by_kind
+
+
+def _unfold(tree: Any) -> Iterator[dict[str, Any]]:
+    try:
+        yield from lists.unfold(tree)
+    except lists.ListError as error:
+        raise SnapshotError(str(error)) from None
 
 
 def _row(obj: Mapping[str, Any]) -> str:
@@ -85,38 +91,10 @@ def _trees(text: str) -> Iterator[Any]:
         raise SnapshotError(str(error)) from None
 
 
-def _unfold_lists(tree: Any, listed: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document. Items of a typed list such as NodeList may lack kind and apiVersion.
-
-    `listed` contains kind and apiVersion of the items of the surrounding list.
-    """
-    if not isinstance(tree, dict):
-        raise SnapshotError("expected an object (a mapping with apiVersion, kind and metadata)")
-    own = tree.get("kind") or listed.get("kind", "")
-    version = tree.get("apiVersion") or listed.get("apiVersion")
-    if not isinstance(own, str) or not own:
-        raise SnapshotError(f"{_name(tree)} has no kind; add one, such as kind: Node")
-    if not own.endswith("List") or not isinstance(tree.get("items"), list | None):
-        yield {**tree, "kind": own, "apiVersion": version}
-        return
-    if depth >= _MAX_LISTS:
-        raise SnapshotError(f"Lists are nested deeper than {_MAX_LISTS}")
-    inside = {"kind": own.removesuffix("List"), "apiVersion": version if own != "List" else None}
-    for item in tree.get("items") or ():
-        yield from _unfold_lists(item, inside, depth + 1)
-
-
 def _view(row: str, obj: dict[str, Any]) -> Any:
     try:
         return msgspec.convert(documents.without_nulls(obj), VIEWS[row])
     except msgspec.ValidationError as error:
-        raise SnapshotError(f"{obj['kind']} {_name(obj)}: {error}") from None
+        raise SnapshotError(f"{obj['kind']} {lists.format_name(obj)}: {error}") from None
     except RecursionError:
-        raise SnapshotError(f"{obj['kind']} {_name(obj)}: is nested too deeply") from None
-
-
-def _name(obj: dict[str, Any]) -> str:
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        return "an object without metadata"
-    return repr("/".join(str(metadata[key])[:253] for key in ("namespace", "name") if metadata.get(key)))
+        raise SnapshotError(f"{obj['kind']} {lists.format_name(obj)}: is nested too deeply") from None

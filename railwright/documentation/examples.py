@@ -8,7 +8,8 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from railwright.cli.explanation import account, manifests, picture, templates
+from railwright.cli import manifest_files, pod_yaml
+from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -26,19 +27,19 @@ def include_file(path: str) -> str:
 
 def show_admission(site: str) -> str:
     """Return the changes to the pods of a site's job, in Markdown: a diff, and a table of changes with reasons."""
-    by_changes: dict[tuple[account.Why, ...], list[account.Account]] = {}
+    by_changes: dict[tuple[previews.Change, ...], list[previews.AdmissionPreview]] = {}
     for item in preview_admission(EXAMPLES / site / "job.yaml", EXAMPLES / site / "policy.yaml"):
         by_changes.setdefault(tuple(item.changes), []).append(item)
     return "\n\n".join(_format_template(first, others) for first, *others in by_changes.values())
 
 
-def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[account.Account]:
+def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[previews.AdmissionPreview]:
     """Return admission's answer for each pod template of a manifest."""
     loaded_policy = read_policy(policy)
-    caches = account.known(None)
-    trees = manifests.read(job.read_text(encoding="utf-8"), str(job))
-    pod_templates = [item for tree in trees for item in templates.of(tree, templates.DEFAULT_NAMESPACE) or ()]
-    return [account.give(item, loaded_policy, caches) for item in pod_templates]
+    caches = previews.load_caches(None)
+    trees = manifest_files.read(job.read_text(encoding="utf-8"), str(job))
+    pod_templates = [item for tree in trees for item in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ()]
+    return [previews.preview_admission(item, loaded_policy, caches) for item in pod_templates]
 
 
 def read_policy(path: pathlib.Path) -> model.Policy:
@@ -49,7 +50,7 @@ def read_policy(path: pathlib.Path) -> model.Policy:
     return policy
 
 
-def _format_template(preview: account.Account, others: Sequence[account.Account]) -> str:
+def _format_template(preview: previews.AdmissionPreview, others: Sequence[previews.AdmissionPreview]) -> str:
     """Return the changes to a template. `others` are the templates of the job that get the same changes."""
     title = f"**{_format_name(preview)}**: fabric `{preview.fabric}`, role {preview.role}."
     if others:
@@ -60,7 +61,7 @@ def _format_template(preview: account.Account, others: Sequence[account.Account]
     return "\n".join([title, "", "```diff", _diff(preview), "```", "", *table])
 
 
-def _format_name(preview: account.Account) -> str:
+def _format_name(preview: previews.AdmissionPreview) -> str:
     name = preview.template or preview.object
     return name if preview.pods is None else f"{name} ({preview.pods} pod{'' if preview.pods == 1 else 's'})"
 
@@ -69,18 +70,18 @@ def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def _diff(preview: account.Account) -> str:
+def _diff(preview: previews.AdmissionPreview) -> str:
     before, after = _format_pod(preview.before), _format_pod(preview.after)
     lines = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]
     return "\n".join("..." if line.startswith("@@") else line for line in lines)
 
 
-def _format_pod(pod: account.Tree) -> list[str]:
+def _format_pod(pod: previews.Tree) -> list[str]:
     """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
-    annotations = dict(manifests.mapping(pod, "metadata", "annotations"))
+    annotations = dict(manifest_files.get_mapping(pod, "metadata", "annotations"))
     text = annotations.pop(names.INJECTION, None)
     if text:
         record = {key: value for key, value in json.loads(text).items() if key in {"fabric", "role", "containers"}}
         annotations[names.INJECTION] = json.dumps(record)[:-1] + ", ...}"
     shown = {**pod, "metadata": {**pod["metadata"], **({"annotations": annotations} if annotations else {})}}
-    return picture.lines(shown)
+    return pod_yaml.format_lines(shown)

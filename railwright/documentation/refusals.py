@@ -3,7 +3,8 @@
 import msgspec
 import yaml
 
-from railwright.cli.explanation import account, manifests, templates
+from railwright.cli import manifest_files
+from railwright.cli.explanation import previews, templates
 from railwright.documentation import examples
 
 _POLICY = examples.EXAMPLES / "360-roce" / "policy.yaml"
@@ -79,14 +80,14 @@ def common() -> str:
 
 def _format_case(case: Case) -> str:
     preview = preview_case(case)
-    messages = [preview.message] if account.refused(preview) else list(preview.warnings)
-    messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.kept.items()]
+    messages = [preview.message] if previews.is_rejected(preview) else list(preview.warnings)
+    messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.unchanged.items()]
     return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(messages)}\n```"
 
 
-def preview_case(case: Case) -> account.Account:
+def preview_case(case: Case) -> previews.AdmissionPreview:
     """Return the webhook's answer to the pod of a case."""
     text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
-    (tree,) = manifests.read(yaml.safe_dump(yaml.safe_load(text)), "pod")
-    pods = templates.of(tree, templates.DEFAULT_NAMESPACE) or []
-    return account.give(pods[0], examples.read_policy(_POLICY), account.known(None))
+    (tree,) = manifest_files.read(yaml.safe_dump(yaml.safe_load(text)), "pod")
+    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
+    return previews.preview_admission(pods[0], examples.read_policy(_POLICY), previews.load_caches(None))

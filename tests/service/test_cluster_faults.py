@@ -45,7 +45,7 @@ def run(tmp_path, capsys, monkeypatch):
     """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
     monkeypatch.setattr("railwright.cli.checking.command._CALL_SECONDS", 0.3)
-    monkeypatch.setattr("railwright.cli.explanation.asking.SECONDS", 0.3)
+    monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
     (tmp_path / "policy.yaml").write_text(vistas.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
     names = {"policy": tmp_path / "policy.yaml", "log": tmp_path / "nccl.log", "out": tmp_path / "out"}

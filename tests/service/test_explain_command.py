@@ -11,8 +11,9 @@ import pytest_asyncio
 import yaml
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import manifest_files
 from railwright.cli.demo import stage as stages
-from railwright.cli.explanation import account, manifests, templates
+from railwright.cli.explanation import previews, templates
 
 SITES = sorted(folder.name for folder in admitting.EXAMPLES.iterdir() if (folder / "policy.yaml").exists())
 MANIFESTS = [
@@ -68,12 +69,12 @@ def same(given: dict, response: dict) -> bool:
 async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explained):
     concerned = 0
     for path in MANIFESTS:
-        trees = manifests.read(path.read_text(), str(path))
-        made = [each for tree in trees for each in templates.of(tree, "default") or ()]
+        trees = manifest_files.read(path.read_text(), str(path))
+        made = [each for tree in trees for each in templates.expand(tree, "default") or ()]
         if not made:
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(explained(path), made, strict=True):
-            concerned += same(one, await answered(stage, account.review(template)))
+            concerned += same(one, await answered(stage, previews.build_review(template)))
     assert concerned > 20, "most of them opt in"
 
 

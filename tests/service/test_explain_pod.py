@@ -178,7 +178,7 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
         (("a/b", "--policy", "p"), "--policy: only for `explain FILE`"),
         (("--extender", "http://192.0.2.1:1", "--token", "t", "a/b"), "unencrypted"),
         (("--extender", "http://127.0.0.1:1", "a/b"), "port-forward"),
-        (("a/b", "--extender", "localhost:8713"), "an address such as"),
+        (("a/b", "--extender", "localhost:8713"), "give a URL such as"),
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_cannot_be_asked_is_told_with_the_way_out(arguments, said, capsys):
 def test_a_kubeconfig_is_looked_for_where_kubectl_does(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert command_line.main(["explain", "pod", "a/b"]) == 2
-    assert "no kubeconfig, so the extender has to be named: kubectl -n railwright-system" in capsys.readouterr().err
+    assert "no kubeconfig, so give the extender's URL: kubectl -n railwright-system" in capsys.readouterr().err
 
 
 def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):

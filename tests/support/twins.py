@@ -81,7 +81,7 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 def pods_of(job: dict) -> dict[str, dict]:
     """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    found = {each.part.split()[-1].lower(): each.pod for each in templates.of(job, "default") or ()}
+    found = {each.part.split()[-1].lower(): each.pod for each in templates.expand(job, "default") or ()}
     for role, pod in found.items():
         pod["metadata"]["name"] = f"job-{role}-0"
     return found

@@ -1,7 +1,6 @@
-"""How the extender's explanation of a pod looks: what came of the gang, why, then node by node.
+"""Renders the extender's explanation of a pod: the gang's outcome, the reasons, then node by node.
 
-Owns form and what counts as a finding. All text of the answer passes through `output.visible`: names come from a
-cluster.
+Defines what counts as a finding. All text passes through `output.visible`, because names come from a cluster.
 """
 
 from collections.abc import Sequence
@@ -15,11 +14,11 @@ from railwright.cli import output
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
-_SHOWN = 20  # nodes of each kind; -o json has all that are kept
+_MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why something is so: the code is stable, the message is shown."""
+    """A reason: the code is stable, the message is printed."""
 
     code: str = ""
     message: str = ""
@@ -32,13 +31,13 @@ class Term(Reason, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the whole gang is."""
+    """Placement of the whole gang."""
 
     summary: Reason = Reason()
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One node, as the pod's decision saw it."""
+    """One node, as it was when the pod was scored."""
 
     node: str
     score: float | None = None
@@ -52,7 +51,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The answer of GET /explain, as far as it is shown."""
+    """The fields of GET /explain that are printed."""
 
     pod: str
     scheduler: str = ""
@@ -70,73 +69,92 @@ class Explanation(msgspec.Struct, frozen=True):
     bound: float = 0.0
     exact: bool = True
     placement: Placement | None = None
-    nodes_judged: int = 0
+    scored_nodes: int = msgspec.field(default=0, name="nodes_judged")
     nodes: Sequence[Node] = ()
 
 
 def read(body: bytes) -> Explanation:
-    """The answer. Raises UnreadableError where it is none."""
+    """Return the explanation in a response. Raises UnreadableError if it is not one."""
     try:
         return msgspec.json.decode(body, type=Explanation)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise output.UnreadableError(f"the answer is no explanation: {error}") from None
+        raise output.UnreadableError(f"the response is not an explanation: {error}") from None
 
 
-def is_finding(told: Explanation) -> bool:
-    """True where the pod cannot be placed, or its gang was placed worse than had been possible."""
-    return told.outcome in _WORSE
+def is_finding(explanation: Explanation) -> bool:
+    """True if the pod cannot be placed, or its gang was placed worse than was possible."""
+    return explanation.outcome in _WORSE
 
 
-def render(told: Explanation) -> Group:
-    """The whole answer, top to bottom."""
+def render(explanation: Explanation) -> Group:
+    """Return the output for an explanation."""
+    summary = f": {explanation.placement.summary.message}" if explanation.placement else ""
     parts: list[RenderableType] = [
-        _line(f"Pod {told.pod}: {_of(told)}", "bold underline"),
-        _line(f"{told.outcome}{': ' + told.placement.summary.message if told.placement else ''}", _colour(told)),
+        _format_line(f"Pod {explanation.pod}: {_format_gang(explanation)}", "bold underline"),
+        _format_line(f"{explanation.outcome}{summary}", _get_style(explanation)),
     ]
-    if told.leaves_planned and told.outcome == "unplaceable":
-        parts.append(_line(f"leaves with some room: {', '.join(told.leaves_planned)}"))
-    elif told.leaves_planned and not told.placement:
-        least = f"{told.leaves_used}, least possible {told.min_leaves}"
-        parts.append(_line(f"leaves planned ({least}): {', '.join(told.leaves_planned)}"))
-        parts.append(_line(f"modelled bandwidth {told.bandwidth:.2f} of at most {told.bound:.2f}, {_exact(told)}"))
-    when = "when it was planned" if told.placement else "because"
-    parts += [_line(f"{when}: {why.message}", "yellow" if is_finding(told) else "") for why in told.why]
-    return Group(*parts, *_nodes(told))
+    if explanation.leaves_planned and explanation.outcome == "unplaceable":
+        parts.append(_format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
+    elif explanation.leaves_planned and not explanation.placement:
+        least = f"{explanation.leaves_used}, least possible {explanation.min_leaves}"
+        parts.append(_format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
+        parts.append(
+            _format_line(
+                f"modelled bandwidth {explanation.bandwidth:.2f} of at most {explanation.bound:.2f}, "
+                f"{_format_exactness(explanation)}"
+            )
+        )
+    when = "when it was planned" if explanation.placement else "because"
+    parts += [
+        _format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
+    ]
+    return Group(*parts, *_render_nodes(explanation))
 
 
-def _of(told: Explanation) -> str:
-    gang = f", gang {told.gang} of {told.gang_size}, {told.remaining} to place then" if told.gang else ""
-    needs = f", needs {', '.join(told.needs)}" if told.needs else ""
-    return f"fabric {told.fabric}, asked by {told.scheduler}{gang}{needs}"
+def _format_gang(explanation: Explanation) -> str:
+    gang = (
+        f", gang {explanation.gang} of {explanation.gang_size}, {explanation.remaining} to place then"
+        if explanation.gang
+        else ""
+    )
+    needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
+    return f"fabric {explanation.fabric}, requested by {explanation.scheduler}{gang}{needs}"
 
 
-def _exact(told: Explanation) -> str:
-    return "exact" if told.exact else "bounded: not every choice was looked at"
+def _format_exactness(explanation: Explanation) -> str:
+    return "exact" if explanation.exact else "bounded: not every choice was tried"
 
 
-def _colour(told: Explanation) -> str:
-    return "bold red" if is_finding(told) else _COLOURS.get(told.outcome, "")
+def _get_style(explanation: Explanation) -> str:
+    return "bold red" if is_finding(explanation) else _COLOURS.get(explanation.outcome, "")
 
 
-def _nodes(told: Explanation) -> list[RenderableType]:
-    fitting = [node for node in told.nodes if node.rejection is None]
-    refused = [node for node in told.nodes if node.rejection is not None]
-    shown = [*fitting[:_SHOWN], *refused[:_SHOWN]]
-    if not shown:
+def _render_nodes(explanation: Explanation) -> list[RenderableType]:
+    fitting = [node for node in explanation.nodes if node.rejection is None]
+    refused = [node for node in explanation.nodes if node.rejection is not None]
+    listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
+    if not listed:
         return []
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, options in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
         table.add_column(title, header_style="dim", **options)
-    for node in shown:
+    for node in listed:
         score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
         table.add_row(
-            _line(node.node), _line(score), _line(node.leaf), _line(_why(node), "red" if node.rejection else "")
+            _format_line(node.node),
+            _format_line(score),
+            _format_line(node.leaf),
+            _format_line(_explain_node(node), "red" if node.rejection else ""),
         )
-    return [Text(), table, _line(f"{len(shown)} of the {told.nodes_judged} nodes that were judged", "dim")]
+    return [
+        Text(),
+        table,
+        _format_line(f"{len(listed)} of the {explanation.scored_nodes} nodes that were scored", "dim"),
+    ]
 
 
-def _why(node: Node) -> str:
-    """The numbers first: what is short and who holds it; of a node that fits, each term's reason."""
+def _explain_node(node: Node) -> str:
+    """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
     shortages = [*node.rails, *node.short]
     if node.rejection is not None:
         return _join(shortages) or node.rejection.message
@@ -147,5 +165,5 @@ def _join(reasons: Sequence[Reason]) -> str:
     return "; ".join(reason.message for reason in reasons)
 
 
-def _line(text: str, style: str = "") -> Text:
+def _format_line(text: str, style: str = "") -> Text:
     return Text(output.visible(text), style=style)

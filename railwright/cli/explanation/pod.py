@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from railwright.cli import formats, output
-from railwright.cli.explanation import asking, decision
+from railwright.cli.explanation import decision, extender_client
 
 _PIPED_WIDTH = 160  # columns without a terminal
 
@@ -14,17 +14,19 @@ _PIPED_WIDTH = 160  # columns without a terminal
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
     namespace, name = _parse_pod(arguments.pod or "", arguments.namespace)
-    way = asking.Way(arguments.extender, arguments.token, arguments.token_file, arguments.ca, arguments.kubeconfig)
-    body = asking.explanation(namespace, name, way)
-    answer = decision.read(body)
+    target = extender_client.Target(
+        arguments.extender, arguments.token, arguments.token_file, arguments.ca, arguments.kubeconfig
+    )
+    body = extender_client.fetch_explanation(namespace, name, target)
+    explanation = decision.read(body)
     if arguments.output == "json":
         formats.print_json(msgspec.Raw(body))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = _PIPED_WIDTH
-        console.print(decision.render(answer))
-    return output.FINDINGS if decision.is_finding(answer) else output.OK
+        console.print(decision.render(explanation))
+    return output.FINDINGS if decision.is_finding(explanation) else output.OK
 
 
 def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:

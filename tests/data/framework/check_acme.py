@@ -29,7 +29,7 @@ def mission() -> dict:
 
 def pods() -> list[dict]:
     """The pods that explain shows, the pilot first."""
-    return [each.pod for each in explained.of(mission(), "prod")]
+    return [each.pod for each in explained.expand(mission(), "prod")]
 
 
 def test_admission_gives_devices_to_the_templates_of_ranks_only():
@@ -67,7 +67,7 @@ def test_the_size_comes_from_a_watch_and_from_a_snapshot():
 
 
 def test_explain_shows_the_pods_as_the_controller_creates_them():
-    shown = [(each.part, each.pods, each.pod["metadata"]["name"]) for each in explained.of(mission(), "prod")]
+    shown = [(each.part, each.pods, each.pod["metadata"]["name"]) for each in explained.expand(mission(), "prod")]
     assert shown == [("team pilot", 1, "moon-pilot-0"), ("team flyer", 4, "moon-flyer-0")]
     labels = LABELS | {"railwright.io/fabric": "f", "acme.example/index": "0"}
     assert pods()[1]["metadata"]["labels"] == labels

@@ -143,7 +143,7 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
     ("tree", "told"),
     [
         ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "contains no pod and no pod template"),
-        (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is none"),
+        (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is not valid"),
         ([1], "expected an object"),
     ],
 )

@@ -7,8 +7,8 @@ import pathlib
 import admitting
 import pytest
 
-from railwright.cli import output
-from railwright.cli.explanation import manifests, templates
+from railwright.cli import manifest_files, output
+from railwright.cli.explanation import templates
 from railwright.fabric.injection import roles
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
@@ -19,7 +19,7 @@ WORKER, LAUNCHER = "worker", "launcher"
 
 
 def found() -> dict[tuple[str, str], templates.Template]:
-    every = [each for tree in manifests.read(TEXT, "f") for each in templates.of(tree, "default") or ()]
+    every = [each for tree in manifest_files.read(TEXT, "f") for each in templates.expand(tree, "default") or ()]
     keyed = {(each.owner, each.part): each for each in every}
     assert len(keyed) == len(every)
     return keyed
@@ -71,7 +71,7 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
 
 
 def test_every_kind_of_the_table_is_in_the_file():
-    assert set(templates.known()) - {"Pod"} == {key[0].split()[0] for key in found()}
+    assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in found()}
 
 
 def test_ranks_that_are_started_by_ssh_are_told_as_such():
@@ -90,17 +90,17 @@ def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own
         labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
         spec = {"template": {"metadata": own, "spec": {}}}
         tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **labels}, "spec": spec}
-        (found,) = templates.of(tree, "default")
+        (found,) = templates.expand(tree, "default")
         return found.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
 
     assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
 
 
 def test_an_object_is_left_as_it_was():
-    trees = manifests.read(TEXT, "f")
+    trees = manifest_files.read(TEXT, "f")
     before = json.dumps(trees)
     for tree in trees:
-        templates.of(tree, "default")
+        templates.expand(tree, "default")
     assert json.dumps(trees) == before
 
 
@@ -113,13 +113,13 @@ def test_an_object_is_left_as_it_was():
 def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):
     tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
     with contextlib.suppress(output.UnreadableError):
-        assert isinstance(templates.of(tree, "default"), list)
+        assert isinstance(templates.expand(tree, "default"), list)
 
 
 def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and_place():
     tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"tasks": [7]}}
     with pytest.raises(output.UnreadableError, match=r"^Job prod/j: spec\.tasks: "):
-        templates.of(tree, "prod")
+        templates.expand(tree, "prod")
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and
 )
 def test_what_is_no_manifest_is_told_with_its_file(text, told):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
-        manifests.read(text, "FILE")
+        manifest_files.read(text, "FILE")
     assert told in str(error.value)
 
 
 def test_lists_are_unfolded_and_empty_documents_are_nothing():
     text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
-    assert [each["kind"] for each in manifests.read(text, "f")] == ["A", "B"]
+    assert [each["kind"] for each in manifest_files.read(text, "f")] == ["A", "B"]
     deep = "{kind: List, items: [" * 20 + "]}" * 20
     with pytest.raises(output.UnreadableError, match="nested deeper"):
-        manifests.read(deep, "f")
+        manifest_files.read(deep, "f")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from railwright.cli import dispatch
-from railwright.cli.explanation import account, templates
+from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names
 from railwright.preflight import __main__ as preflight
@@ -31,7 +31,7 @@ JOBS = [
     (block, tree)
     for block in YAML
     for tree in documents(block)
-    if tree.get("kind") and templates.of(tree, templates.DEFAULT_NAMESPACE)
+    if tree.get("kind") and templates.expand(tree, templates.DEFAULT_NAMESPACE)
 ]
 
 
@@ -50,9 +50,9 @@ def test_every_policy_on_a_page_would_be_accepted(block):
 def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
     own = [each for each in POLICIES if each.page == block.page]
     policy = policies.read(own[0].text) if own else STAND_IN
-    for template in templates.of(tree, templates.DEFAULT_NAMESPACE):
-        given = account.give(template, policy, account.known(None))
-        assert not account.refused(given), given.message
+    for template in templates.expand(tree, templates.DEFAULT_NAMESPACE):
+        given = previews.preview_admission(template, policy, previews.load_caches(None))
+        assert not previews.is_rejected(given), given.message
         if names.FABRIC in yaml.safe_dump(tree):
             assert given.operations
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pages
 import pytest
 
-from railwright.cli.explanation import account
+from railwright.cli.explanation import previews
 from railwright.documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
 from railwright.fabric import names
 from railwright.fabric.lint import engine
@@ -65,7 +65,7 @@ def test_every_key_that_is_ours_stands_on_the_page_of_labels():
 @pytest.mark.parametrize("case", refusals.CASES, ids=lambda case: case.title)
 def test_every_common_refusal_is_refused_or_warned_of(case):
     given = refusals.preview_case(case)
-    assert account.refused(given) or given.warnings
+    assert previews.is_rejected(given) or given.warnings
 
 
 def test_the_pages_of_sites_show_changes_with_a_reason_each():

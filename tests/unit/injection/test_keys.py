@@ -9,7 +9,7 @@ from admitting import cpu, fabric, gpus, known, planned, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cli.explanation import account, templates
+from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys, model
 from webhook import pods, wire
@@ -157,7 +157,10 @@ def test_explain_tells_what_admission_tells_of_the_workload():
         {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
     ]
-    found = [account.give(templates.of(each, "prod")[0], BY, account.known(None)).warnings for each in objects]
+    found = [
+        previews.preview_admission(templates.expand(each, "prod")[0], BY, previews.load_caches(None)).warnings
+        for each in objects
+    ]
     assert [len(each) for each in found] == [1, 1]
     assert "rails '2' of the Job has no effect" in found[0][0]
     assert "did you mean label railwright.io/fabric?" in found[1][0]

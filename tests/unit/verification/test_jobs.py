@@ -7,8 +7,9 @@ import yaml
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import manifest_files
 from railwright.cli.commands import verify
-from railwright.cli.explanation import account, manifests, templates
+from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names
 from railwright.fabric.verification import jobs
@@ -53,10 +54,10 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
         "prod",
     )
     assert code == 0
-    caches = account.known(None)
+    caches = previews.load_caches(None)
     text = yaml.safe_dump_all(trees)
-    found = [each for tree in manifests.read(text, "job") for each in templates.of(tree, "prod") or ()]
-    accounts = [account.give(each, policy, caches) for each in found]
+    found = [each for tree in manifest_files.read(text, "job") for each in templates.expand(tree, "prod") or ()]
+    accounts = [previews.preview_admission(each, policy, caches) for each in found]
     assert all(each.outcome != "refused" for each in accounts), [each.message for each in accounts]
     gpus = policy.document.fabrics[fabric].gpus_per_node or 8
     rails = [rail.name for rail in policy.document.fabrics[fabric].rails]

@@ -39,13 +39,13 @@ def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_w
     assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
     (found,) = linted.read(tree)
     assert [each.pod.metadata.labels[FABRIC] for each in found.templates] == labels
-    assert [each.pod["metadata"]["labels"][FABRIC] for each in explained.of(tree, "prod")] == labels
+    assert [each.pod["metadata"]["labels"][FABRIC] for each in explained.expand(tree, "prod")] == labels
 
 
 @EVERY
 def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller_adds(row, version):
     tree = workload(row, version)
-    found, pods = working.read(row, tree).templates, [each.pod for each in explained.of(tree, "prod")]
+    found, pods = working.read(row, tree).templates, [each.pod for each in explained.expand(tree, "prod")]
     assert len(pods) == len(found)
     for template, pod in zip(found, pods, strict=True):
         assert template.added.labels.items() <= pod["metadata"]["labels"].items()
@@ -56,7 +56,7 @@ def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller
 @pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
 def test_a_label_that_nobody_copies_to_the_pods_is_not_promised_by_explain(kind):
     tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
-    (found,) = explained.of(tree, "prod")
+    (found,) = explained.expand(tree, "prod")
     assert FABRIC not in found.pod["metadata"].get("labels", {})
 
 
@@ -66,7 +66,7 @@ def test_a_cron_jobs_label_counts_from_its_job_template_only():
         job = {"metadata": {"labels": {FABRIC: below} if below else {}}, "spec": tree["spec"]}
         metadata = {"name": "c", "labels": {FABRIC: above} if above else {}}
         cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"jobTemplate": job}}
-        (found,) = explained.of(cron, "prod")
+        (found,) = explained.expand(cron, "prod")
         assert found.pod["metadata"]["labels"].get(FABRIC) == expected
 
 

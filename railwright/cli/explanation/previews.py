@@ -1,7 +1,6 @@
-"""One pod through the webhook's own function, and an account of what came back: the patch, and why each change.
+"""Passes a pod to the webhook's own function, and describes the response: the patch, and a reason for each change.
 
-Owns the review that is asked and the reading of the answer. Decides nothing: the answer is `webhook.pods`', bytes in
-and bytes out as on a socket, and the reasons are those of the plan behind it.
+Decides nothing: `webhook.pods` responds to bytes as on a socket, and the reasons are those of the plan behind it.
 """
 
 import base64
@@ -11,18 +10,18 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli import output, snapshot_files
-from railwright.cli.explanation import manifests, templates
+from railwright.cli import manifest_files, output, snapshot_files
+from railwright.cli.explanation import templates
 from railwright.fabric import admission, names, views
 from railwright.fabric.injection import model, plan
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, pods, state, wire
 
-Tree = manifests.Tree
+Tree = manifest_files.Tree
 
 
-class Why(msgspec.Struct, frozen=True):
-    """A change: its name in the record, what it does, where in the pod, and its reason."""
+class Change(msgspec.Struct, frozen=True):
+    """A change of a pod: its name in the record, a description, the path in the pod, and the reason."""
 
     entry: str
     change: str
@@ -30,40 +29,40 @@ class Why(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Account(msgspec.Struct, frozen=True):
-    """What admission does to the pods of one template."""
+class AdmissionPreview(msgspec.Struct, frozen=True):
+    """Effect of admission on the pods of one template."""
 
     object: str
     template: str
     pods: int | None
-    outcome: str  # in the words of metrics and audit: patched, allowed, refused
+    outcome: str  # as in metrics and audit annotations: patched, allowed, refused
     fabric: str
     role: str
     rails: Sequence[str]
     operations: Sequence[Any]
-    changes: Sequence[Why]
+    changes: Sequence[Change]
     warnings: Sequence[str]
-    kept: Mapping[str, Any]
+    unchanged: Mapping[str, Any] = msgspec.field(name="kept")  # the user's own settings, by container
     skipped: Mapping[str, str]
     message: str
     before: Tree
     after: Tree
 
 
-def known(snapshot: str | None) -> state.State:
+def load_caches(snapshot: str | None) -> state.State:
     """Return the caches a server would have; empty without a snapshot file. Raises UnreadableError for a bad one."""
     caches = state.State()
     if snapshot is None:
         return caches
-    found = snapshot_files.read(snapshot)
-    caches.namespaces.replace(found["Namespace"])
-    caches.networks.replace(found["NetworkAttachmentDefinition"])
-    caches.nodes.replace(found["Node"])
+    objects = snapshot_files.read(snapshot)
+    caches.namespaces.replace(objects["Namespace"])
+    caches.networks.replace(objects["NetworkAttachmentDefinition"])
+    caches.nodes.replace(objects["Node"])
     return caches
 
 
-def review(template: templates.Template) -> bytes:
-    """The review the API server would send when such a pod is created; a dry run, as it leaves no trace."""
+def build_review(template: templates.Template) -> bytes:
+    """Return the review that the API server would send for such a pod, as a dry run, which leaves no trace."""
     return msgspec.json.encode(
         {
             "apiVersion": wire.API_VERSION,
@@ -81,60 +80,60 @@ def review(template: templates.Template) -> bytes:
     )
 
 
-def give(template: templates.Template, policy: policies.Policy, caches: state.State) -> Account:
-    """The account of a template. Raises UnreadableError where the template is no pod."""
-    body = review(template)
+def preview_admission(template: templates.Template, policy: policies.Policy, caches: state.State) -> AdmissionPreview:
+    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
+    body = build_review(template)
     facts = caches.facts(template.namespace)
     if template.requested is not None:
         accelerated = not template.requested.isdisjoint(policy.document.accelerators)
         facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
     try:
-        given = pods.handle(body, policy, lambda _: facts)
+        response = pods.handle(body, policy, lambda _: facts)
         pod = msgspec.convert(template.pod, views.Pod)
     except (wire.MalformedError, msgspec.ValidationError) as error:
-        raise output.UnreadableError(f"{template.owner}: its pod template is none: {error}") from None
-    response = msgspec.json.decode(given.body)["response"]
-    operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {error}") from None
+    answer_body = msgspec.json.decode(response.body)["response"]
+    operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
     after = jsonpatch.apply_patch(template.pod, operations)
     planned = admission.plan(pod, policy, facts)
-    record = _record(after) if isinstance(planned, model.Injection) else {}
-    return Account(
+    record = _read_record(after) if isinstance(planned, model.Injection) else {}
+    return AdmissionPreview(
         object=template.owner,
         template=template.part,
         pods=template.pods,
-        outcome=given.outcome,
-        fabric=given.fabric,
-        role=given.role,
+        outcome=response.outcome,
+        fabric=response.fabric,
+        role=response.role,
         rails=planned.rails if isinstance(planned, model.Injection) else (),
         operations=operations,
-        changes=_reasons(pod, planned),
+        changes=_list_changes(pod, planned),
         warnings=template.warnings + (() if isinstance(planned, model.Refusal) else planned.warnings),
-        kept=record.get("kept", {}),
+        unchanged=record.get("kept", {}),
         skipped=record.get("skipped", {}),
-        message=response.get("status", {}).get("message", ""),
+        message=answer_body.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
     )
 
 
-def refused(account: Account) -> bool:
-    """True where the pod is not created."""
-    return account.outcome == answer.REFUSED
+def is_rejected(preview: AdmissionPreview) -> bool:
+    """True if the pod would not be created."""
+    return preview.outcome == answer.REFUSED
 
 
-def _record(pod: Tree) -> Tree:
-    """The record of the finished pod; empty where it was left out for its size."""
-    text = manifests.mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    return manifests.mapping(msgspec.json.decode(text)) if text else {}
+def _read_record(pod: Tree) -> Tree:
+    """Return the injection record of a pod; empty if it was left out because of its size."""
+    text = manifest_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    return manifest_files.get_mapping(msgspec.json.decode(text)) if text else {}
 
 
-def _reasons(pod: views.Pod, planned: plan.Outcome) -> list[Why]:
+def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
     if not isinstance(planned, model.Injection):
         return []
     return [
-        Why(
+        Change(
             entry=change.entry or "record",
-            change=_words(pod, change),
+            change=_describe(pod, change),
             path=operations[-1]["path"] if operations else "",  # parents come first
             reason=change.reason,
         )
@@ -142,8 +141,8 @@ def _reasons(pod: views.Pod, planned: plan.Outcome) -> list[Why]:
     ]
 
 
-def _words(pod: views.Pod, change: model.AnyChange) -> str:
-    """A change as people name it; one that has no words here by its name in the record."""
+def _describe(pod: views.Pod, change: model.AnyChange) -> str:
+    """Return a change in words, or its name in the record if there are none for it."""
     containers = pod.spec.containers
     match change:
         case model.SetAnnotation(key=key):

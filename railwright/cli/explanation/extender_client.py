@@ -1,0 +1,172 @@
+"""Fetches the extender's explanation of a pod: from a given URL, or through the API server's proxy.
+
+A token is sent only to the host that the user named, and never unencrypted over a network.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib import parse
+
+import aiohttp
+import msgspec
+
+from railwright.cli import kubeconfig, output
+from railwright.cluster import credentials, errors, failures, tls
+from railwright.fabric import names
+
+SECONDS = 30.0  # for one answer
+_SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
+_SERVICE = f"{_SERVICES}/{names.EXTENDER_SERVICE}"
+_FORWARD = (
+    f"kubectl -n {names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
+    f"kubectl -n {names.NAMESPACE} get lease {names.EXTENDER_SERVICE}, without the part after _), then add "
+    f"--extender https://localhost:{names.EXTENDER_PORT} --ca ca.crt --token-file FILE"
+)
+_IDENTIFY = (
+    'give one: --token "$(kubectl create token SERVICEACCOUNT)", of an account that may get pods in that namespace'
+)
+_BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
+
+
+class Target(NamedTuple):
+    """Options of the command line; "" if not given."""
+
+    extender: str
+    token: str
+    token_file: str
+    ca: str
+    kubeconfig: str
+
+
+class _ErrorDetail(msgspec.Struct):
+    reason: str = ""
+
+
+class _Answer(msgspec.Struct):
+    """An error of the extender or of the API server, or an explanation."""
+
+    error: _ErrorDetail | None = None
+    message: str = ""
+    outcome: str = ""  # of an explanation
+
+
+def fetch_explanation(namespace: str, name: str, target: Target) -> bytes:
+    """Return the JSON of an explanation. Raises UnreadableError with the fix."""
+    path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
+    return asyncio.run(_fetch_directly(path, target) if target.extender else _fetch_through_proxy(path, target))
+
+
+async def _fetch_directly(path: str, target: Target) -> bytes:
+    address = parse.urlsplit(target.extender)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise output.UnreadableError(f"--extender {target.extender}: give a URL such as https://localhost:8713")
+    token = _read_token(target)
+    if not token and target.kubeconfig:
+        token = _parse_bearer(await (await credentials.read(target.kubeconfig)).headers())
+    if token and address.scheme == "http" and not _is_loopback(address.hostname):
+        raise output.UnreadableError(f"--extender {target.extender}: the token would go there unencrypted; use https")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    status, body = await _get(target.extender.rstrip("/") + path, headers, trust=_build_trust(target.ca))
+    return _read_answer(status, body, target.extender)
+
+
+async def _fetch_through_proxy(path: str, target: Target) -> bytes:
+    cluster = await credentials.read(_choose_kubeconfig(target.kubeconfig))
+    own_headers = await cluster.headers()
+    token = _read_token(target) or _parse_bearer(own_headers)
+    if not token:
+        raise output.UnreadableError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
+    headers = {**own_headers, names.PROXIED_AUTHORIZATION: f"Bearer {token}"}
+    status, body = 0, b""
+    for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
+        url = f"{cluster.host}{_SERVICES}/{scheme}:{names.EXTENDER_SERVICE}:{names.EXTENDER_PORT}/proxy{path}"
+        status, body = await _get(url, headers, trust=cluster.tls, server_name=cluster.server_name, proxy=cluster.proxy)
+        if status not in _BAD_GATEWAY:
+            break
+    return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
+
+
+def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
+    reason, ours = "", False
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        answer_body = msgspec.json.decode(body, type=_Answer)
+        if status == 200 and answer_body.outcome:
+            return body
+        ours = answer_body.error is not None
+        reason = failures.quotable(answer_body.error.reason if answer_body.error else answer_body.message)
+    if status == 200:
+        fix = "check the URL, or `server:` in the kubeconfig"
+        raise output.UnreadableError(f"{where} responds, but not as railwright's extender does; {fix}{instead}")
+    if status == 404 and reason.startswith("no decision on"):
+        instead = "; the extender can explain a pod after a scheduler has requested scores for it"
+    elif status == 401 and ours:
+        instead = f"; {_IDENTIFY}"
+    elif not ours and not instead:
+        raise output.UnreadableError(
+            f"{where} responds, but not as railwright's extender does (status {status}); check the URL of --extender"
+        )
+    elif not ours:
+        error = errors.ApiError(status, "", reason, _SERVICE, where=where, foreign=not reason)
+        raise output.UnreadableError(f"{error.sentence}{instead}")
+    raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
+
+
+async def _get(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    trust: ssl.SSLContext | bool,
+    server_name: str | None = None,
+    proxy: str | None = None,
+) -> tuple[int, bytes]:
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            session.get(
+                url, headers=headers, ssl=trust, server_hostname=server_name, proxy=proxy, allow_redirects=False
+            ) as answer,
+        ):
+            return answer.status, await answer.read()
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        reason, fix = failures.connection(url, error)
+        raise output.UnreadableError(f"{reason}; {fix}. To reach the extender: {_FORWARD}") from None
+
+
+def _choose_kubeconfig(given: str) -> str:
+    if chosen := given or kubeconfig.find_default():
+        return chosen
+    raise output.UnreadableError(f"no kubeconfig, so give the extender's URL: {_FORWARD}")
+
+
+def _read_token(target: Target) -> str:
+    if target.token or not target.token_file:
+        return target.token
+    try:
+        return output.read_text(target.token_file).strip()
+    except output.UnreadableError as error:
+        raise output.UnreadableError(f"--token-file {error}") from error
+
+
+def _parse_bearer(headers: Mapping[str, str]) -> str:
+    value = {name.lower(): value for name, value in headers.items()}.get("authorization", "")
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _build_trust(ca: str) -> ssl.SSLContext:
+    try:
+        return tls.client_context(ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise output.UnreadableError(f"--ca {ca}: {error}") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
