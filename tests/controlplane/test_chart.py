@@ -167,7 +167,7 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
         (["--set=policy.create=false"], "create"),
         (["--kube-version=1.29.0"], "1.30"),
-        (["--namespace=elsewhere"], "has to be railwright-system"),
+        (["--namespace=elsewhere"], "must be railwright-system"),
     ],
 )
 async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
