@@ -77,7 +77,7 @@ async def serve(options: settings.Settings) -> int:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
             handlers.warm()  # on a standby too, which may become the leader at any time
-            counters.ledger_expired.inc(len(state.assumed.expire(time.monotonic())))
+            counters.assumed_pods_expired.inc(len(state.assumed.expire(time.monotonic())))
 
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(handlers, counters)
@@ -93,7 +93,7 @@ async def serve(options: settings.Settings) -> int:
         counters.show_sources(**origin.readings())
         counters.leader.set(leader.is_leader)
         for entry_state in assumed_pods.State:
-            counters.ledger_entries.labels(entry_state).set(state.assumed.count(entry_state))
+            counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
         waiting, longest_seconds = handlers.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)

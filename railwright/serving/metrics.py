@@ -94,8 +94,8 @@ class Metrics:
     extender_unknown_nodes = counter(
         "extender_unknown_nodes", "Nodes in scheduler requests that the cache does not contain.", only="extender"
     )
-    ledger_entries = gauge(
-        "ledger_entries", "Assumed pods: placed by a scheduler, binding not observed yet.", "state", only="extender"
+    assumed_pods = gauge(
+        "assumed_pods", "Assumed pods: placed by a scheduler, binding not observed yet.", "state", only="extender"
     )
     nodes_without_domain = gauge(
         "nodes_without_domain", "Nodes of a fabric without the label of a topology domain.", "domain", only="extender"
@@ -106,7 +106,9 @@ class Metrics:
         "code",
         only="extender",
     )
-    ledger_expired = counter("ledger_expired", "Assumed pods that expired without a binding.", only="extender")
+    assumed_pods_expired = counter(
+        "assumed_pods_expired", "Assumed pods that expired without a binding.", only="extender"
+    )
     gangs = counter("gangs", "Gangs by placement result; see `outcome`.", "outcome", only="extender")
     gangs_waiting = gauge(
         "gangs_waiting", "Gangs with at least one unbound pod that a scheduler has asked about.", only="extender"

@@ -167,7 +167,7 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
         (["--set=policy.create=false"], "create"),
         (["--kube-version=1.29.0"], "1.30"),
-        (["--namespace=elsewhere"], "has to be railwright-system"),
+        (["--namespace=elsewhere"], "must be railwright-system"),
     ],
 )
 async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
@@ -305,7 +305,7 @@ async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
     later = await cluster.helm.upgrade("--dry-run=server", "--set=webhook.replicas=1")
     assert "There is no policy yet" not in later
     assert "WARNING: webhook.replicas is 1" in later
-    assert "opt in are\nrefused. Set" in later
+    assert "opted-in pods and workloads are\nrejected. Set" in later
 
 
 async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):

@@ -179,7 +179,7 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
         record = json.loads(pod["metadata"]["annotations"][INJECTION])
         assert record["fabric"] == "roce"
     assert extender_door.counts["/volcano/prioritize"] >= 8
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def remove_job(plane, name: str) -> None:
@@ -264,7 +264,7 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
     asked = after[0] | {"metadata": after[0]["metadata"] | {"uid": "another", "name": "another"}}
     asked["spec"] = {key: value for key, value in asked["spec"].items() if key != "nodeName"}
     body = {"Pod": asked, "Nodes": None, "NodeNames": sorted(set(used))}
-    await sites.wait_metric(second, "railwright_ledger_entries", 0)
+    await sites.wait_metric(second, "railwright_assumed_pods", 0)
     async with plane.session.post(
         f"{extender_door.url}/scheduler/filter",
         data=msgspec.json.encode(body),

@@ -82,7 +82,7 @@ async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_
         found = await training.running(plane.api, namespace, name, 4)
         (leaf,) = training.leaves_of(found)
         seen.add(leaf)
-        await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+        await sites.wait_metric(extender, "railwright_assumed_pods", 0)
         new_allocated, new_deallocated = await events(extender)
         taken, returned = new_allocated - allocated, new_deallocated - deallocated
         assert returned == 2 * 4 * tried, "each leaf is tried twice over (knowledge of Volcano: 2TH)"
@@ -110,11 +110,11 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
         return (await events(extender))[1] >= 2
 
     await waiting.wait(tried, describe="a trial taken back")
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     await plane.api.create(training.job("small", 2, takes=half, **HARD), namespace=namespace)
     found = await training.running(plane.api, namespace, "small", 2)
     assert len(training.leaves_of(found)) == 1
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "broken"))
 
 

@@ -29,7 +29,7 @@ async def test_a_gang_over_two_leaves_takes_no_third_one_though_the_extender_is_
     leaves = [training.leaf_of(pod) for pod in struck]
     assert len(set(leaves)) == 2, leaves
     assert len({pod["spec"]["nodeName"] for pod in struck}) == 9
-    await sites.wait_metric(site.extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(site.extender, "railwright_assumed_pods", 0)
     await plane.api.create(training.job("after", 4), namespace=namespace)
     assert len(training.leaves_of(await training.running(plane.api, namespace, "after", 4))) == 1
 
@@ -50,7 +50,7 @@ async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_thoug
         found = await training.running(plane.api, namespace, "train", 4)
         assert training.leaves_of(found) == ["mates"], [pod["spec"]["nodeName"] for pod in found]
         assert not {pod["spec"]["nodeName"] for pod in lost} & {pod["spec"]["nodeName"] for pod in found}
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def replaced(plane, lost: list[dict]) -> bool:

@@ -96,18 +96,18 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await unplaced(plane, namespace, "urgent")
     said = await refused(plane, extender_door, namespace, a)
     assert set(said) == set(a), said
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
 
     await training.let_go(plane.api, going[:3])
     await unplaced(plane, namespace, "urgent")  # all or none
-    await sites.wait_metric(extender, "railwright_ledger_entries", 3)  # announced in each session, never committed
+    await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
     assert set(await refused(plane, extender_door, namespace, a)) == set(a), "nor are they anybody else's"
     await training.let_go(plane.api, going[3:])
     found = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(found) == ["a"]
     assert {pod["spec"]["nodeName"] for pod in found} == {pod["spec"]["nodeName"] for pod in victims}
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enough(
@@ -153,14 +153,14 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_t
     await plane.api.create(training.job("owed", 4, queue=product), namespace=namespace)
     going = await terminating(plane, namespace, "elastic", 4)
     await unplaced(plane, namespace, "owed")
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     kept = await nominated(plane, namespace, "owed")
     assert set(kept) == {pod["spec"]["nodeName"] for pod in going}
 
     await training.let_go(plane.api, going[:2])
     await unplaced(plane, namespace, "owed")  # all or none
-    await sites.wait_metric(extender, "railwright_ledger_entries", 2)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 2)
     await training.let_go(plane.api, going[2:])
     found = await training.running(plane.api, namespace, "owed", 4)
     assert [pod["spec"]["nodeName"] for pod in found] == kept
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)

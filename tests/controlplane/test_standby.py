@@ -44,7 +44,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     places = collections.Counter(pod["spec"]["nodeName"] for gang in found for pod in gang)
     assert set(places.values()) == {1}, places
     assert len(training.leaves_of(found[4])) == 1, "the new leader knows which nodes are taken"
-    await sites.wait_metric(second, "railwright_ledger_entries", 0)
+    await sites.wait_metric(second, "railwright_assumed_pods", 0)
     assert await sites.metric(second, "railwright_leader") == 1
 
     # the Deployment brings another one; then the leader is told to stop, and then there is none

@@ -47,4 +47,4 @@ async def test_a_gang_and_single_pods_at_the_same_time_end_on_nodes_of_their_own
     gang = await nodes_of(plane, namespace, 6, f"{kubes.VOLCANO_JOB}=gang")
     used = [*gang, *await nodes_of(plane, namespace, 3, "of=kube")]
     assert len(set(used)) == 9, used
-    await sites.wait_metric(kube.site.extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)

@@ -88,4 +88,4 @@ async def test_two_gangs_created_at_once_are_each_as_compact_as_alone_and_share_
         assert len(leaves[name]) == fewest(size, FREE), (name, [training.leaf_of(pod) for pod in found])
     used = collections.Counter(itertools.chain(*leaves.values()))
     assert set(used.values()) == {1}, leaves
-    await sites.wait_metric(hall, "railwright_ledger_entries", 0)
+    await sites.wait_metric(hall, "railwright_assumed_pods", 0)

@@ -50,13 +50,13 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     for name, message in told.items():  # each has a node it could have, and none of them takes it
         assert f"{namespace}/{name} can possibly be assigned to" in message, message
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/deallocate")
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
     # What it was tried on is free for whoever fits.
     await plane.api.create(training.job("passes", 2), namespace=namespace)
     passing = await training.running(plane.api, namespace, "passes", 2)
     assert training.leaves_of(passing) == ["b"]
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "waits"))
 
     # Room for seven comes between two sessions: Volcano waits for this very answer.
@@ -71,7 +71,7 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     extender_door.hook = between_sessions
     found = await training.running(plane.api, namespace, "waits", 4)
     assert training.leaves_of(found) == ["a"]
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_one_that_is_free_at_last(
@@ -88,7 +88,7 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
 
     await plane.api.create(training.job("waits", 4), namespace=namespace)
     await training.let_go(plane.api, leaving[:2])
-    await sites.wait_metric(extender, "railwright_ledger_entries", 2)  # announced, and never committed
+    await sites.wait_metric(extender, "railwright_assumed_pods", 2)  # announced, and never committed
     await plane.schedulers.volcano_session()
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "waits"))
 
@@ -102,7 +102,7 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
     extender_door.hook = between_sessions
     found = await training.running(plane.api, namespace, "waits", 4)
     assert training.leaves_of(found) == ["c"], [pod["spec"]["nodeName"] for pod in found]
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_start_when_it_is_free(

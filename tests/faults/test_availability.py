@@ -166,7 +166,7 @@ async def test_40_an_extender_that_does_not_answer_in_time_leaks_nothing(fault, 
             await kube.create(plane.api, namespace, [kube.pod("next-0", gpus=0, rails={})])  # an event tries it again
             await plane.api.delete("Pod", "next-0", namespace, grace=0)
             await kube.bound(plane.api, namespace, 1)
-        await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+        await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_binding_counts(
@@ -201,10 +201,10 @@ async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_
     await waiting.wait(announced, describe="the node to be nobody else's")
     began = time.monotonic()
     assert await kept() == [], "held while it is announced"
-    await sites.wait_metric(extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     seconds = time.monotonic() - began
     assert await kept() == ["a-00"]
-    assert await sites.metric(extender, "railwright_ledger_expired_total") == 1
+    assert await sites.metric(extender, "railwright_assumed_pods_expired_total") == 1
     target = {"apiVersion": "v1", "kind": "Node", "name": "a-00"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late-0"}, "target": target}
     path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"

@@ -117,7 +117,7 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     for number in range(20):
         await nodes.report("tight-02", ready=bool(number % 2))
     assert await refused(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
-    assert await sites.metric(kube.site.extender, "railwright_ledger_entries") == 1
+    assert await sites.metric(kube.site.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
     away = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "away", 3)))
@@ -253,7 +253,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     kube.door.hook = None
     found = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
     assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
-    await sites.wait_metric(kube.site.extender, "railwright_ledger_entries", 0)
+    await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
 
     await kube.site.extender.kill()
     await kube.restart_extender()
@@ -283,7 +283,7 @@ async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_g
 
     async def meanwhile(request):
         if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
-            seen["announced"] = await sites.metric(kube.site.extender, "railwright_ledger_entries")
+            seen["announced"] = await sites.metric(kube.site.extender, "railwright_assumed_pods")
             for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
                 await kubes.place(plane.api, namespace, f"single-{index}", gpus=0)
 

@@ -200,11 +200,11 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
             bound["spec"]["nodeName"] = "gpu-5"
             world.put(PODS, bound)  # the API server has it; our watch has not
         await asyncio.sleep(0.5)  # how late the watch is
-        assert await process.metric("railwright_ledger_entries") == 2
+        assert await process.metric("railwright_assumed_pods") == 2
         assert await free() == 0
         world.held.pop(PODS).set()
         began = time.monotonic()
-        while await process.metric("railwright_ledger_entries"):
+        while await process.metric("railwright_assumed_pods"):
             assert time.monotonic() - began < 10
             await asyncio.sleep(0.01)  # between two looks
         assert await free() == 0, "seen bound: counted once, by the watch"

@@ -106,7 +106,7 @@ class Served:
 
     def entries(self) -> float:
         """All allocations in the ledger, by the metric operators see."""
-        found = re.findall(r"^railwright_ledger_entries\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
+        found = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
         assert found
         return sum(map(float, found))
 

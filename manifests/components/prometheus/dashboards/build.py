@@ -315,7 +315,7 @@ SCHEDULING = dashboard(
         stat(
             "Assumed pods",
             "Pods that a scheduler has announced and whose binding is not visible yet.",
-            "sum(railwright_ledger_entries)",
+            "sum(railwright_assumed_pods)",
         ),
         row("Gangs"),
         panel(
@@ -352,8 +352,8 @@ SCHEDULING = dashboard(
         panel(
             "Assumed pods",
             "By state. Expired ones were never bound.",
-            ("sum by (state) (railwright_ledger_entries)", "{{state}}"),
-            ("sum(increase(railwright_ledger_expired_total[$__rate_interval]))", "expired"),
+            ("sum by (state) (railwright_assumed_pods)", "{{state}}"),
+            ("sum(increase(railwright_assumed_pods_expired_total[$__rate_interval]))", "expired"),
         ),
         row("Requests of schedulers"),
         panel(

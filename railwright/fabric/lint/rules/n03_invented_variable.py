@@ -32,7 +32,7 @@ RULE = model.Rule(
     good=(model.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),
     bad=(
         model.example("an invented name", settings.env(NCCL_IB_QP_PER_CONNECTION="4")),
-        model.example("a switch that is not there", settings.env(NCCL_IB_ENABLE="1")),
+        model.example("a switch that does not exist", settings.env(NCCL_IB_ENABLE="1")),
     ),
     check=_check,
 )

@@ -32,12 +32,12 @@ RULE = model.Rule(
     source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
     good=(
         model.example("both ends of the range", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1")),
-        model.example("the default, written out", settings.env(NCCL_BUFFSIZE="-2")),
+        model.example("the default value", settings.env(NCCL_BUFFSIZE="-2")),
     ),
     bad=(
         model.example("more retries than 3 bits hold", settings.env(NCCL_IB_RETRY_CNT="15")),
-        model.example("a switch with a third position", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4")),
-        model.example("a timeout without end", settings.env(NCCL_IB_TIMEOUT="32")),
+        model.example("a third value for a switch", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4")),
+        model.example("an endless timeout", settings.env(NCCL_IB_TIMEOUT="32")),
     ),
     check=_check,
 )

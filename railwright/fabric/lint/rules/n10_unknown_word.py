@@ -59,8 +59,8 @@ RULE = model.Rule(
     ),
     bad=(
         model.example("the wrong case", settings.env(NCCL_NET_GDR_LEVEL="sys")),
-        model.example("no such family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
-        model.example("not the grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
+        model.example("an unknown family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
+        model.example("the wrong grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
     ),
     check=_check,
 )

@@ -35,12 +35,12 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/misc/param.cc, observed",
     good=(
         model.example("a bare value", settings.env(NCCL_SOCKET_IFNAME="=eth0")),
-        model.example("blanks inside, where they are meant", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
+        model.example("intended blanks inside", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
     ),
     bad=(
         model.example("quotes", settings.env(NCCL_SOCKET_IFNAME="'eth0'")),
-        model.example("nothing", settings.env(NCCL_NET="")),
-        model.example("a blank behind it", settings.env(NCCL_IB_TIMEOUT="22 ")),
+        model.example("an empty value", settings.env(NCCL_NET="")),
+        model.example("a trailing blank", settings.env(NCCL_IB_TIMEOUT="22 ")),
     ),
     check=_check,
 )

@@ -50,13 +50,13 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
     good=(
         model.example("an exact list", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
-        model.example("all but these", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
+        model.example("an excluded list", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
     ),
     bad=(
         model.example("a blank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
         model.example("= repeated", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
         model.example("^ repeated", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker")),
-        model.example("the marks exchanged", settings.env(NCCL_IB_HCA="=^mlx5_4")),
+        model.example("the marks in the wrong order", settings.env(NCCL_IB_HCA="=^mlx5_4")),
     ),
     check=_check,
 )

@@ -55,7 +55,7 @@ RULE = model.Rule(
             fabric_context=model.FabricContext(devices=_DEVICES),
         ),
         model.example(
-            "a prefix that is meant as one",
+            "an intended prefix",
             settings.env(NCCL_IB_HCA="mlx5"),
             fabric_context=model.FabricContext(devices=_DEVICES),
         ),

@@ -40,7 +40,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
     good=(
         model.example(
-            "a prefix for all it has",
+            "a prefix for all its devices",
             settings.env(NCCL_IB_HCA="mlx5"),
             model.FabricContext(exclusive=True),
             devices={"example.com/sriov_vf": 4},

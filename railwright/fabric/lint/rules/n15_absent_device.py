@@ -55,7 +55,7 @@ RULE = model.Rule(
             model.FabricContext(devices=_SHAPES),
         ),
         model.example(
-            "leaving out a device that is not of the fabric",
+            "excluding a device outside of the fabric",
             settings.env(NCCL_IB_HCA="^mlx5_9"),
             model.FabricContext(devices=_SHAPES),
         ),
@@ -70,7 +70,7 @@ RULE = model.Rule(
             model.FabricContext(devices=_SHAPES),
         ),
         model.example(
-            "one too many",
+            "one device too many",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"),
             model.FabricContext(devices=(("mlx5_0", "mlx5_1"),)),
         ),

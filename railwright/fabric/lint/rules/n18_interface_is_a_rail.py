@@ -39,7 +39,7 @@ RULE = model.Rule(
     ),
     bad=(
         model.example("a rail", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD),
-        model.example("everything but loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
+        model.example("all interfaces except loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
     ),
     check=_check,
 )

@@ -43,10 +43,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(
-        model.example("left to NCCL", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
-        model.example("too old to choose", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
+        model.example("unset", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
+        model.example("a release before 2.21", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
         model.example(
-            "no GID table that matters",
+            "a GID table that is not used",
             settings.env(NCCL_IB_GID_INDEX="3"),
             model.FabricContext(transport=policies.Transport.INFINIBAND),
         ),

@@ -44,7 +44,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
         model.example("set", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5)),
-        model.example("new enough", fabric_context=_ROCE, nccl=(2, 21, 5)),
+        model.example("release 2.21 or newer", fabric_context=_ROCE, nccl=(2, 21, 5)),
         model.example("release not known", fabric_context=_ROCE),
     ),
     bad=(model.example("unset", fabric_context=_ROCE, nccl=(2, 20, 5)),),

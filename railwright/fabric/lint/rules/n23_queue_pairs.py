@@ -40,7 +40,7 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.example("a few", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
+        model.example("few queue pairs", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
         model.example(
             "exactly 128", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
         ),

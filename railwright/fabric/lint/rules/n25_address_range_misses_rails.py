@@ -54,7 +54,7 @@ RULE = model.Rule(
         ),
     ),
     bad=(
-        model.example("elsewhere", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS),
+        model.example("another network", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS),
         model.example("the first rail only", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS),
     ),
     check=_check,

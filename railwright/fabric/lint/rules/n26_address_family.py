@@ -40,7 +40,7 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(
-        model.example("told", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
+        model.example("IPv6 set", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
         model.example(
             "both families on the rails",
             fabric_context=model.FabricContext(rail_subnets=("fd02:1::/64", "192.168.1.0/24")),

@@ -52,7 +52,7 @@ RULE = model.Rule(
             model.FabricContext(transport=policies.Transport.ROCE),
         ),
         model.example("fabric not known", settings.env(NCCL_IB_GID_INDEX="3")),
-        model.example("the plugin's own", settings.env(FI_PROVIDER="efa"), _EFA),
+        model.example("a variable of the plugin", settings.env(FI_PROVIDER="efa"), _EFA),
     ),
     bad=(
         model.example("a GID index", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),

@@ -43,8 +43,8 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
     good=(
-        model.example("off, and none requested", settings.env(NCCL_IB_DISABLE="1")),
-        model.example("requested and on", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
+        model.example("disabled, none requested", settings.env(NCCL_IB_DISABLE="1")),
+        model.example("requested and enabled", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
         model.example(
             "a comparison over TCP",
             settings.env(NCCL_IB_DISABLE="1"),
@@ -53,7 +53,7 @@ RULE = model.Rule(
         ),
     ),
     bad=(
-        model.example("requested and off", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
+        model.example("requested and disabled", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
         model.example("SR-IOV functions", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}),
     ),
     check=_check,

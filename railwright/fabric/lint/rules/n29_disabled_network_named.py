@@ -32,7 +32,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
         model.example("required", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
-        model.example("held to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
+        model.example("restricted to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
     ),
     bad=(
         model.example("both", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),

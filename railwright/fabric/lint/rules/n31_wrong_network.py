@@ -59,7 +59,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
         model.example(
-            "the fabric's own", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.ROCE)
+            "the fabric's network", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.ROCE)
         ),
         model.example(
             "the plugin of EFA", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}
@@ -76,7 +76,7 @@ RULE = model.Rule(
             "Socket with RDMA devices", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}
         ),
         model.example("IB on EFA", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.EFA)),
-        model.example("a plugin that is kept out", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
+        model.example("a disabled plugin", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
     ),
     check=_check,
 )

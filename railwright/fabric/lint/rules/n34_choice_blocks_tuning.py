@@ -30,7 +30,7 @@ RULE = model.Rule(
         "off the vendor's tuner."
     ),
     source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
-    good=(model.example("left to NCCL", settings.env(NCCL_DEBUG="WARN")),),
+    good=(model.example("unset", settings.env(NCCL_DEBUG="WARN")),),
     bad=(
         model.example("an algorithm", settings.env(NCCL_ALGO="Ring")),
         model.example(

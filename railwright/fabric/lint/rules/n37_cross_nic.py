@@ -51,8 +51,8 @@ RULE = model.Rule(
         model.example("no policy", settings.env(NCCL_CROSS_NIC="0")),
     ),
     bad=(
-        model.example("rails that do not meet", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
-        model.example("rails that do", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
+        model.example("rails without connection", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
+        model.example("connected rails", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
     ),
     check=_check,
 )

@@ -30,7 +30,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
     good=(
         model.example("one GPU", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
-        model.example("on", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
+        model.example("enabled", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
     ),
     bad=(
         model.example("NVLink off", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8),

@@ -39,7 +39,7 @@ RULE = model.Rule(
     good=(
         model.example("one pod", settings.env(NCCL_HOSTID="node1"), count=1, job=1),
         model.example("from the pod", settings.env(NCCL_HOSTID=None), count=8, job=64),
-        model.example("not known how many", settings.env(NCCL_HOSTID="node1")),
+        model.example("unknown number of pods", settings.env(NCCL_HOSTID="node1")),
     ),
     bad=(
         model.example("eight pods on one host", settings.env(NCCL_HOSTID="node1"), count=8),

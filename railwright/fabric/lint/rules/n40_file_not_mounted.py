@@ -52,12 +52,12 @@ RULE = model.Rule(
             capabilities=frozenset(),
             mounts={"/opt/microsoft": "hostPath"},
         ),
-        model.example("no pod is seen", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
+        model.example("no pod known", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
     ),
     bad=(
         model.example("not mounted", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
         model.example(
-            "mounted beside it",
+            "mounted at another path",
             settings.env(NCCL_GRAPH_FILE="/data2/graph.xml"),
             capabilities=frozenset(),
             mounts={"/data": "other"},

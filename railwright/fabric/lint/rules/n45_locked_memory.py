@@ -48,11 +48,13 @@ RULE = model.Rule(
         model.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
         model.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
         model.example("no RDMA", capabilities=frozenset()),
-        model.example("no pod is seen", devices=_SHARED),
+        model.example("no pod known", devices=_SHARED),
     ),
     bad=(
         model.example("not granted", devices=_SHARED, capabilities=frozenset()),
-        model.example("granted to a user", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000),
+        model.example(
+            "granted to a user other than root", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000
+        ),
     ),
     check=_check,
 )

@@ -42,7 +42,7 @@ RULE = model.Rule(
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
     good=(
         model.example("for large fabrics", settings.env(NCCL_IB_TIMEOUT="22")),
-        model.example("the last that is quiet", settings.env(NCCL_IB_TIMEOUT="23")),
+        model.example("the highest value that is not reported", settings.env(NCCL_IB_TIMEOUT="23")),
     ),
     bad=(
         model.example("nine minutes", settings.env(NCCL_IB_TIMEOUT="24")),

@@ -51,7 +51,7 @@ RULE = model.Rule(
                 model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
             ),
         ),
-        model.example("no file is known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
+        model.example("file not known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
     ),
     bad=(
         model.example(

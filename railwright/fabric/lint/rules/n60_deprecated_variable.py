@@ -28,11 +28,11 @@ RULE = model.Rule(
         "still reads the old names, but may remove them."
     ),
     source="NVIDIA/nccl user guide and its release tags",
-    good=(model.example("the names of today", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
+    good=(model.example("the current names", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
     bad=(
         model.example("channels", settings.env(NCCL_MIN_NCHANNELS="16")),
         model.example("rings", settings.env(NCCL_MAX_NRINGS="4")),
-        model.example("a retired switch", settings.env(NCCL_LAUNCH_MODE="PARALLEL")),
+        model.example("a deprecated switch", settings.env(NCCL_LAUNCH_MODE="PARALLEL")),
     ),
     check=_check,
 )
