@@ -49,9 +49,8 @@ async def installed(real_site, tmp_path_factory):
     image = await asyncio.to_thread(project_image.build)
     release = installation.Installation(real_site, image, tmp_path_factory.mktemp("helm"))
     await rails.install(real_site.plane)
-    await release.install((rails.EXAMPLE / "policy.yaml").read_text())
-    yield release
-    await release.helm("uninstall", "railwright", "--wait")
+    await release.install(rails.describe_policy(image))
+    return release  # it goes with the site
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -13,20 +13,19 @@ import yaml
 from plane import jobs
 from realnode import images, layout, rails
 
-PODS = ("rdma-test-master-0", "rdma-test-master-1")
+PODS = ("rdma-test-master-0", "rdma-test-worker-0")
 NETWORKS = [f"net{rail + 1}" for rail in range(layout.RAILS)]
 
 
 def describe_job() -> dict:
-    """Return the example's job with a rank for each node, and an image that is there."""
+    """Return the example's job with a worker beside its master, a node for each, and an image that is there."""
     job: dict = copy.deepcopy(yaml.safe_load((rails.EXAMPLE / "job.yaml").read_text()))
-    (task,) = job["spec"]["tasks"]
-    task |= {"replicas": 2, "minAvailable": 2}
-    job["spec"]["minAvailable"] = 2
-    task["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
-    (container,) = task["template"]["spec"]["containers"]
+    (master,) = job["spec"]["tasks"]
+    master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
+    (container,) = master["template"]["spec"]["containers"]
     container |= {"image": images.BUSYBOX}
-    task["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    master["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    job["spec"] |= {"minAvailable": 2, "tasks": [master, {**copy.deepcopy(master), "name": "worker"}]}
     return job
 
 
@@ -77,10 +76,13 @@ async def test_container_has_the_devices_of_its_rails_and_gpus_and_no_others(ran
 
 
 @pytest.mark.parametrize("pod", PODS)
-async def test_shared_memory_has_the_size_of_the_policy_and_memory_may_be_locked(ranks, look, pod):
+async def test_shared_memory_has_the_size_of_the_policy_and_memory_may_be_locked(real_site, ranks, look, pod):
     mounts = await look(pod, "cat", "/proc/mounts")
     (options,) = re.findall(r"^tmpfs /dev/shm tmpfs (\S+)", mounts, re.MULTILINE)
-    assert f"size={64 << 20}k" in options.split(","), options
+    node = await real_site.plane.api.get("Node", ranks[pod]["spec"]["nodeName"])
+    allocatable = int(node["status"]["allocatable"]["memory"].removesuffix("Ki"))
+    size = min(64 << 20, allocatable)  # kubelet takes the smaller (pkg/volume/emptydir, calculateEmptyDirMemorySize)
+    assert f"size={size}k" in options.split(","), options
     status = await look(pod, "cat", "/proc/1/status")
     effective = int(re.findall(r"^CapEff:\s+(\S+)", status, re.MULTILINE)[0], 16)
     assert effective & 1 << 14, "CAP_IPC_LOCK, capability 14, stands above the limit of locked memory"
@@ -93,6 +95,9 @@ async def test_rank_has_the_derived_variables_of_nccl(ranks, look, pod):
     assert {name: value for name, value in variables.items() if name.startswith("NCCL_")} == {
         "NCCL_DEBUG": "INFO",
         "NCCL_IB_ADDR_RANGE": "192.168.0.0/16",
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
+        "NCCL_NET_GDR_READ": "1",
+        "NCCL_SOCKET_IFNAME": "=eth0",
     }
     rank = PODS.index(pod)
     assert (variables["RANK"], variables["WORLD_SIZE"], variables["MASTER_PORT"]) == (str(rank), "2", "23456")

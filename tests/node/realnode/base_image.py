@@ -17,6 +17,7 @@ CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 _IGNORED = shutil.ignore_patterns(
     "__pycache__", "*.pyc", "test", "tests", "idle_test", "idlelib", "tkinter", "turtledemo", "site-packages",
     "config-*", "*.a",
+    "_tkinter*", "_test*", "_ctypes_test*", "xxlimited*",
 )  # fmt: skip
 _TOOLS = ("sh", "ls", "cat", "cp", "mv", "rm", "mkdir", "env", "id", "sleep", "true", "ip", "ping", "grep")
 _WHEELS = (  # what manylinux wheels may expect of every distribution, by PEP 600

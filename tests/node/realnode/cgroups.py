@@ -14,7 +14,7 @@ _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 
 def make(name: str) -> None:
     """Make the cgroup in every hierarchy, ready for pods."""
-    for hierarchy in _list_hierarchies():
+    for hierarchy in list_hierarchies():
         (hierarchy / name).mkdir(exist_ok=True)
     if machine.is_unified():
         (machine.CGROUPS / name / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in _CONTROLLERS))
@@ -26,14 +26,15 @@ def make(name: str) -> None:
 
 def remove(name: str) -> bool:
     """Remove the cgroup and all below it; True when nothing of it is left."""
-    for hierarchy in _list_hierarchies():
+    for hierarchy in list_hierarchies():
         for folder, _, _ in os.walk(hierarchy / name, topdown=False):
             with contextlib.suppress(OSError):  # processes in it are still ending
                 pathlib.Path(folder).rmdir()
-    return not any((hierarchy / name).exists() for hierarchy in _list_hierarchies())
+    return not any((hierarchy / name).exists() for hierarchy in list_hierarchies())
 
 
-def _list_hierarchies() -> list[pathlib.Path]:
+def list_hierarchies() -> list[pathlib.Path]:
+    """Return the folders below which a node has its cgroup."""
     if machine.is_unified():
         return [machine.CGROUPS]
     folders = [path for path in machine.CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]

@@ -21,7 +21,7 @@ class Node:
 
     name: str
     number: int
-    folder: str  # on a real disk: containerd's and kubelet's files
+    folder: str  # on a real disk: kubelet's files
     logs: str
     cgroup: str  # its name below each hierarchy
     credentials: str  # folder of kubeconfigs and the CA

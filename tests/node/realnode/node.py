@@ -3,13 +3,14 @@
 import asyncio
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 
 from plane import processes, waiting
 
-from realnode import hardware, images, layout, network, services
+from realnode import cgroups, hardware, images, layout, network, services
 
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
@@ -88,6 +89,14 @@ class Node:
         """End the node at once, as a power cut would."""
         if self._process is not None:
             await self._process.kill()  # unshare takes the node's first process with it, and that everything
+
+    async def restart(self) -> None:
+        """Start it again after `kill`, with an empty disk: images have to be loaded again."""
+        await waiting.wait(
+            lambda: cgroups.remove(self.settings.cgroup), describe=f"the cgroup of {self.name} to be empty"
+        )
+        shutil.rmtree(self.settings.folder)
+        await self.start()
 
     def offer(self, resources: list[dict[str, object]]) -> None:
         """Change what the device plugin offers."""

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+import yaml
 from plane import plane, releases
 
-from realnode import hardware, layout
+from realnode import hardware, images, layout
 
 EXAMPLE = releases.ROOT / "manifests" / "examples" / "360-roce"
 NAMESPACE = "prod"
@@ -20,6 +21,18 @@ async def install(running: plane.Plane) -> None:
         await running.make_namespace(NAMESPACE)
         for rail in range(layout.RAILS):
             await running.api.create(describe_network(rail, str(running.certificates.folder)))
+
+
+def describe_policy(image: images.Image) -> str:
+    """Return the policy of the example with two fabrics more, whose pods run preflight from our image.
+
+    `checked` expects the MTU that the rails have, `oversized` a larger one.
+    """
+    policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
+    for name, mtu in (("checked", 9000), ("oversized", 9100)):
+        preflight = {"enabled": True, "image": image.name, "mtu": mtu}
+        policy["fabrics"][name] = {**policy["fabrics"]["roce-derived"], "preflight": preflight}
+    return json.dumps(policy)
 
 
 def describe_network(rail: int, credentials: str) -> dict[str, Any]:

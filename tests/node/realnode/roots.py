@@ -75,11 +75,14 @@ def make_device(path: pathlib.Path, major: int, minor: int) -> None:
 
 
 def _bind(node: layout.Node, root: pathlib.Path) -> None:
-    """Bind what has to be on a real disk, and the folders whose path stays."""
-    for name in ("containerd", "kubelet"):
-        source = pathlib.Path(node.folder) / name
-        source.mkdir(exist_ok=True)
-        mount("--bind", source, root / "var/lib" / name)
+    """Bind kubelet's folder, which cadvisor wants on a real disk, and the folders whose path stays.
+
+    containerd's folder, with all images, is in memory: an overlay cannot be in another, and nothing has to be deleted.
+    """
+    kubelet = pathlib.Path(node.folder) / "kubelet"
+    kubelet.mkdir(exist_ok=True)
+    mount("--bind", kubelet, root / "var/lib/kubelet")
+    mount("-t", "tmpfs", "-o", "mode=711", "tmpfs", root / "var/lib/containerd")
     for path in node.binds:
         (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
         mount("--bind", path, root / path.lstrip("/"))

@@ -29,7 +29,7 @@ class Site:
         self.plane = controls.Controls(binaries.locate(), folder / "plane", self.network)
         self.plane.write_credentials()
         self.nodes = {name: node.Node(self._describe(name), self.network) for name in layout.NODES}
-        self._loaded: set[str] = set()
+        self._images: dict[str, images.Image] = {}
 
     async def start(self) -> None:
         """Start everything; returns when both nodes are ready with all devices."""
@@ -57,9 +57,16 @@ class Site:
 
     async def load(self, image: images.Image) -> None:
         """Give an image to all nodes, once."""
-        if image.name not in self._loaded:
-            self._loaded.add(image.name)
+        if image.name not in self._images:
+            self._images[image.name] = image
             await asyncio.gather(*(each.load(image) for each in self.nodes.values()))
+
+    async def restart(self, name: str) -> None:
+        """Start a killed node again, with its images; returns when all nodes are ready."""
+        await self.nodes[name].restart()
+        for image in self._images.values():
+            await self.nodes[name].load(image)
+        await waiting.wait(self._are_ready, seconds=_READY_SECONDS, describe=self._explain)
 
     async def execute(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
         """Run a command in a container, as `kubectl exec` does."""

@@ -91,6 +91,8 @@ def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
     pod = pod_of(name)
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
+    assert pod["shareProcessNamespace"] is True, "and one container, so that nobody sees another's processes"
+    assert len(pod["containers"]) == 1
     assert pod["securityContext"].items() >= {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}.items()
     mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
     assert mounted["account"] == "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -1,0 +1,30 @@
+"""A node loses power: the service goes on from the other one, and what the node ran comes back with it."""
+
+from plane import load, waiting
+from realnode import layout
+
+RESOURCE = "nvidia.com/mlx5_0"
+AT_ONCE = 20  # callers of the stream
+
+
+async def test_pods_are_injected_while_a_node_is_lost_and_after_it_is_back(installed, pod_namespace):
+    lost = layout.NODES[1]
+
+    async def is_noticed() -> bool:
+        node = await installed.plane.api.get("Node", lost)
+        conditions = {entry["type"]: entry["status"] for entry in node["status"]["conditions"]}
+        return conditions["Ready"] == "Unknown"
+
+    async with load.Load(installed.plane.api, pod_namespace, per_second=10, fabric="roce", resource=RESOURCE) as stream:
+        await waiting.wait(lambda: stream.created > 10, describe="pods before the loss")
+        await installed.site.nodes[lost].kill()
+        await waiting.wait(is_noticed, seconds=60, describe=f"{lost} to be noticed as lost")
+        created, failures = stream.created, len(stream.failures)
+        await waiting.wait(lambda: stream.created > created + 50, seconds=60, describe="pods after the loss")
+        assert stream.created > created
+        late = [message for _, message in stream.failures[failures:]]
+        await installed.site.restart(lost)
+        await installed.wait_available()
+    assert (stream.lost, stream.uninjected) == (0, 0), stream.failures
+    assert len(late) <= AT_ONCE, "only calls that had begun before the loss was noticed may still fail"
+    assert {pod["spec"]["nodeName"] for pod in await installed.list_pods("webhook")} == set(layout.NODES)

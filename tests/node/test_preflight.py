@@ -1,0 +1,66 @@
+"""Preflight in pods that really start: its init container sees the pod's own interfaces, devices and GIDs.
+
+The devices' sysfs is made of files, because no module of the machine can be loaded; GIDs follow the pod's addresses.
+"""
+
+import re
+
+import pytest
+from plane import waiting
+from realnode import layout, pods, rails
+
+
+def describe_pod(fabric: str) -> dict:
+    return pods.describe(
+        f"preflight-{fabric}",
+        labels={"railwright.io/fabric": fabric},
+        limits={"nvidia.com/gpu": "1"},
+        restartPolicy="Never",
+    )
+
+
+@pytest.fixture
+async def create(installed):
+    """Create a pod of a fabric in the namespace of the rails; it is deleted afterwards."""
+    names = []
+
+    async def create_pod(fabric: str) -> str:
+        pod = await installed.plane.api.create(describe_pod(fabric), namespace=rails.NAMESPACE)
+        names.append(pod["metadata"]["name"])
+        return names[-1]
+
+    yield create_pod
+    for name in names:
+        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
+
+
+async def test_a_pod_whose_rails_are_ready_starts_and_preflight_names_them(installed, create):
+    name = await create("checked")
+    pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, name)
+    (preflight,) = pod["status"]["initContainerStatuses"]
+    assert preflight["state"]["terminated"]["exitCode"] == 0
+    line = await installed.plane.kubectl(
+        "logs", f"--namespace={rails.NAMESPACE}", name, f"--container={preflight['name']}"
+    )
+    assert f"{layout.RAILS} rails ready" in line
+    addresses = await installed.site.execute(rails.NAMESPACE, name, "ip", "-o", "-4", "addr")
+    for rail in range(layout.RAILS):
+        (address,) = re.findall(rf"net{rail + 1}\s+inet ([\d.]+)/", addresses)
+        assert address in line, f"the GID of rail {rail} is that of the pod's address"
+
+
+async def test_a_rail_with_a_smaller_mtu_stops_the_pod_and_the_reason_is_in_its_status(installed, create):
+    name = await create("oversized")
+
+    async def find_message() -> str:
+        pod = await installed.plane.api.get("Pod", name, rails.NAMESPACE)
+        assert pod["status"]["phase"] == "Failed", pod["status"]
+        (preflight,) = pod["status"]["initContainerStatuses"]
+        assert preflight["state"]["terminated"]["exitCode"] == 1
+        return str(preflight["state"]["terminated"]["message"])
+
+    message = await waiting.wait(find_message, seconds=60, describe="preflight to fail")
+    for rail in range(layout.RAILS):
+        assert f"net{rail + 1}" in message
+    assert "9000" in message
+    assert "9100" in message
