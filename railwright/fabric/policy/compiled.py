@@ -1,4 +1,4 @@
-"""What follows from a policy document alone, computed once for each version of the policy.
+"""Derives what follows from a policy document alone, computed once for each version of the policy.
 
 Get it by `policy.compile_once(compiled.compile_policy)`. Tables of upper packages, such as the environment of ranks,
 are kept with the policy in the same way.
