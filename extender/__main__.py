@@ -135,7 +135,7 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
     if origin.client is None or address is None:
         return ()
     election = leader.build_election(
-        origin.client, address, seconds=options.lease_seconds, eligible=lambda: not checks.failing()
+        origin.client, address, seconds=options.lease_seconds, eligible=lambda: not checks.is_failing()
     )
     container_ports = {"extender": options.listen.port, "ops": options.ops_listen.port}
     if options.dashboard_listen is not None:

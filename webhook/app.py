@@ -67,7 +67,7 @@ def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
     if reply.kind:
         counters.webhook_workloads.labels(reply.kind, reply.outcome).inc()
     elif reply.fabric:
-        counters.injected(reply.fabric, reply.role, reply.outcome)
+        counters.count_injection(reply.fabric, reply.role, reply.outcome)
     if reply.operations:
         counters.webhook_patch_operations.observe(reply.operations)
     if reply.warnings:

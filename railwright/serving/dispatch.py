@@ -30,7 +30,7 @@ class Dispatcher:
         self.limits = limits
         self.memory = memory or memories.Memory()
         self.closing = False
-        self._budget = loop_budget.LoopBudget(limits.turn_seconds)
+        self._budget = loop_budget.LoopBudget(limits.loop_budget_seconds)
         self._metrics = metrics  # None: probes and metrics are not counted as requests
 
     def check_load(self, route: routes.Route, now: float) -> None:
@@ -58,7 +58,7 @@ class Dispatcher:
         """Count an answered request."""
         if self._metrics is not None:
             outcome = reply.outcome or ("ok" if reply.status < 400 else str(reply.status))
-            self._metrics.answered(route.path, outcome, time.perf_counter() - start)
+            self._metrics.count_request(route.path, outcome, time.perf_counter() - start)
 
     def count_rejected(self, status: int) -> None:
         """Count a request that reached no handler."""

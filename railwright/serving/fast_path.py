@@ -58,12 +58,12 @@ class FastPath:
         """Reserve memory for a body that has not arrived completely. Return False if there is not enough."""
         if not self._dispatcher.memory.has_room(length):
             return False
-        self._dispatcher.memory.promised += length
+        self._dispatcher.memory.reserved_bytes += length
         return True
 
     def release(self, length: int) -> None:
         """Release reserved memory."""
-        self._dispatcher.memory.promised -= length
+        self._dispatcher.memory.reserved_bytes -= length
 
     def answer(self, match: Match, body: bytes, peer: str) -> bytes | Awaitable[bytes]:
         """Return the complete response, or an awaitable of it if the handler waits."""

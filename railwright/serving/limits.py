@@ -24,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lingering_seconds: float = 2.0  # how long the rest of a rejected body is read, so that the response arrives
     finish_seconds: float = 10.0  # for requests in flight at shutdown; no client waits longer
     # budget of one event-loop iteration before load is shed; a request waits for at most two, an API server for 5 s
-    turn_seconds: float = 1.0
+    loop_budget_seconds: float = 1.0
     retry_seconds: int = 1  # a whole number, otherwise an API server does not retry (client-go rest/with_retry.go)
     connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time; see tuning.connections
     backlog: int = 1024  # connections that the kernel queues while the event loop is busy
@@ -59,7 +59,7 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
     declared_length = request.content_length or 0
     if not memory.has_room(declared_length):
         raise _build_no_memory_error()
-    memory.promised += declared_length
+    memory.reserved_bytes += declared_length
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await _collect_body(request, limits.max_body, memory)
@@ -68,7 +68,7 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
     except (web.RequestPayloadError, ValueError) as error:
         raise routes.HttpError(400, f"the body does not match its headers: {type(error).__name__}") from None
     finally:
-        memory.promised -= declared_length
+        memory.reserved_bytes -= declared_length
 
 
 def describe_late_body(limits: Limits) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from railwright.serving import settings
 
-Announced = Callable[[settings.Address, settings.Address], None]
+OnListening = Callable[[settings.Address, settings.Address], None]
 """Called with the actual addresses of the service and of the probes once both are open."""
 
 
@@ -41,13 +41,13 @@ def address(bound: socket.socket) -> settings.Address:
 
 
 @contextlib.contextmanager
-def pair(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
+def open_sockets(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
     """Open the sockets of the service and of the probes, and close them at the end. Raises ListenError."""
     with contextlib.closing(bind(options.listen)) as service, contextlib.closing(bind(options.ops_listen)) as ops:
         yield service, ops
 
 
-def announce(service: settings.Address, ops: settings.Address) -> None:
+def print_addresses(service: settings.Address, ops: settings.Address) -> None:
     """Print the two lines of docs/interface.md 6 in one write, so that no log line comes between them."""
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
         sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")

@@ -16,7 +16,7 @@ class Memory:
 
     def __init__(self, folder: pathlib.Path = CGROUP) -> None:
         self._folder = folder
-        self.promised = 0
+        self.reserved_bytes = 0
 
     def has_room(self, length: int) -> bool:
         """True if a body of `length` bytes may be accepted."""
@@ -26,7 +26,7 @@ class Memory:
         used = _read_number(self._folder / "memory.current")
         if limit is None or used is None:
             return True
-        return used - self._reclaimable() + self.promised + length <= limit * SHARE
+        return used - self._reclaimable() + self.reserved_bytes + length <= limit * SHARE
 
     def _reclaimable(self) -> int:
         """Return the bytes of page cache that the kernel drops before it kills a process; kubelet ignores them too."""

@@ -154,11 +154,13 @@ class Metrics:
             row.name: row.build(self.registry) for row in rows if row.only in (None, server)
         }
         self._requests = self.webhook_requests if server == "webhook" else self.extender_requests
-        self._seconds = (
+        self._durations = (
             self.webhook_request_duration_seconds if server == "webhook" else self.extender_request_duration_seconds
         )
-        self._answered: dict[tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]] = {}
-        self._injected: dict[tuple[str, str, str], prometheus_client.Counter] = {}
+        self._request_counters: dict[
+            tuple[str, str], tuple[prometheus_client.Counter, prometheus_client.Histogram]
+        ] = {}
+        self._injection_counters: dict[tuple[str, str, str], prometheus_client.Counter] = {}
         self._uninjected: set[str] = set()
         self.show_certificate(math.inf, math.inf, 0.0)  # without a certificate nothing expires, and no alert may fire
         self.leader.set(1)  # a replica without leader election always answers
@@ -171,20 +173,22 @@ class Metrics:
             self._collectors[row.name] = row.build(None)
         return self._collectors[row.name]
 
-    def answered(self, path: str, outcome: str, seconds: float) -> None:
+    def count_request(self, path: str, outcome: str, seconds: float) -> None:
         """Count a request of this server by route and result."""
-        request = self._answered.get((path, outcome))
+        request = self._request_counters.get((path, outcome))
         if request is None:  # cached, because a lookup costs more than counting
-            request = self._requests.labels(path, outcome), self._seconds.labels(path)
-            self._answered[path, outcome] = request
+            request = self._requests.labels(path, outcome), self._durations.labels(path)
+            self._request_counters[path, outcome] = request
         request[0].inc()
         request[1].observe(seconds)
 
-    def injected(self, fabric: str, role: str, outcome: str) -> None:
+    def count_injection(self, fabric: str, role: str, outcome: str) -> None:
         """Count an opted-in pod. `fabric` is a name in the policy or `unknown`, which bounds the number of series."""
-        injection = self._injected.get((fabric, role, outcome))
+        injection = self._injection_counters.get((fabric, role, outcome))
         if injection is None:  # cached, because a lookup takes four times as long as counting
-            injection = self._injected[fabric, role, outcome] = self.webhook_injections.labels(fabric, role, outcome)
+            injection = self._injection_counters[fabric, role, outcome] = self.webhook_injections.labels(
+                fabric, role, outcome
+            )
         injection.inc()
 
     def show_certificate(self, ends: float, left: float, lifetime: float) -> None:

@@ -31,7 +31,7 @@ class Probes:
         """Add a check that must pass for the server to be ready."""
         self._checks[name] = check
 
-    def failures(self) -> Mapping[str, str | None]:
+    def run_checks(self) -> Mapping[str, str | None]:
         """Return the reason of every check, None if it passes. A change is logged once."""
         results: dict[str, str | None] = {name: _run_check(check) for name, check in self._checks.items()}
         if self.draining:
@@ -45,11 +45,11 @@ class Probes:
 
     def was_ready(self) -> bool:
         """True if all checks have passed at some time, or pass now."""
-        return self._was_ready or not self.failing()
+        return self._was_ready or not self.is_failing()
 
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """True if any check fails, or if this server is shutting down."""
-        return any(self.failures().values())
+        return any(self.run_checks().values())
 
     def live(self, _call: routes.Call) -> routes.Reply:
         """Handle GET /livez. A response at all shows that the event loop runs."""
@@ -57,7 +57,7 @@ class Probes:
 
     def ready(self, _call: routes.Call) -> routes.Reply:
         """Handle GET /readyz: 200 if every check passes, otherwise 503; the body lists each check and its reason."""
-        failures = self.failures()
+        failures = self.run_checks()
         ready = not any(failures.values())
         checks = {name: reason or "ok" for name, reason in failures.items()}
         return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)

@@ -80,17 +80,19 @@ class Server:
         """Set whether every response asks the client to reconnect elsewhere; while draining it always does."""
         self._dispatcher.closing = away or self._stopping.is_set()
 
-    async def run(self, tasks: Sequence[Task] = (), *, announced: listeners.Announced = listeners.announce) -> int:
+    async def run(
+        self, tasks: Sequence[Task] = (), *, on_listening: listeners.OnListening = listeners.print_addresses
+    ) -> int:
         """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
 
-        `announced` is called with the actual addresses of both ports once they are open. Raises
+        `on_listening` is called with the actual addresses of both ports once they are open. Raises
         listeners.ListenError.
         """
-        with listeners.pair(self._options) as (service, ops):
-            return await self._run(tasks, service, ops, lambda: announced(*map(listeners.address, (service, ops))))
+        with listeners.open_sockets(self._options) as (service, ops):
+            return await self._run(tasks, service, ops, lambda: on_listening(*map(listeners.address, (service, ops))))
 
     async def _run(
-        self, tasks: Sequence[Task], service: socket.socket, ops: socket.socket, announced: Callable[[], None]
+        self, tasks: Sequence[Task], service: socket.socket, ops: socket.socket, on_listening: Callable[[], None]
     ) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
@@ -100,7 +102,7 @@ class Server:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run_forever(task)) for task in background]
                 async with self._open_ports(service, ops):
-                    announced()
+                    on_listening()
                     tuning.freeze()
                     await self._drain()
                 for task in running:
@@ -132,7 +134,7 @@ class Server:
             self._bounds,
             dispatcher.count_rejected,
             fast=fast_path.FastPath(dispatcher),
-            is_admitted=tls.admitting(names),
+            is_admitted=tls.build_client_check(names),
         )
         listener = await asyncio.get_running_loop().create_server(
             accepted,

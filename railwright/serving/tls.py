@@ -120,7 +120,7 @@ class Source:
         connection.context = self._current.context
 
 
-def admitting(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
+def build_client_check(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
     """Return a predicate of connections: True if the client certificate has one of `names`, or for all if `names` is
     empty.
 

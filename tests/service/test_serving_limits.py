@@ -341,7 +341,7 @@ async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, s
 async def test_of_too_many_requests_at_one_moment_the_last_are_to_try_again_and_then_are_answered(
     counters, path, shed, content_type
 ):
-    async with shell.running(TABLE, counters=counters, turn_seconds=0.1) as server:
+    async with shell.running(TABLE, counters=counters, loop_budget_seconds=0.1) as server:
         callers = [await server.open() for _ in range(12)]
         answers = await asyncio.gather(
             *(caller.ask(b"[1]", path=path, Content_Type=content_type) for caller in callers)

@@ -108,7 +108,7 @@ async def running(
     )
     opened: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(
-        shell.run(tasks, announced=lambda service, ops: opened.set_result((service.port, ops.port)))
+        shell.run(tasks, on_listening=lambda service, ops: opened.set_result((service.port, ops.port)))
     )
     await asyncio.wait((opened, ended), return_when=asyncio.FIRST_COMPLETED)
     if not opened.done():
