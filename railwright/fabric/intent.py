@@ -211,19 +211,12 @@ def format_rails(rail_names: Sequence[str]) -> str:
     return rail_names[0] if len(rail_names) == 1 else f"{rail_names[0]}..{rail_names[-1]}"
 
 
-def find_resource(rail: model.Rail, networks: Networks | None) -> str | None:
-    """Return the resource of a rail: the policy's, otherwise that of its network. None if it is unknown."""
-    network = compiled.get_network(rail)
-    if rail.resource is None and network is not None and networks is not None:
-        return networks.get(network)
-    return rail.resource
-
-
 def fill_resources(fabric: model.Fabric, networks: Networks) -> model.Fabric:
     """Return the fabric with the resource of each rail that has only a network."""
     if all(rail.resource or not rail.network for rail in fabric.rails):
         return fabric
-    rails = tuple(msgspec.structs.replace(rail, resource=find_resource(rail, networks)) for rail in fabric.rails)
+    resolved = [compiled.resolve_rail(rail).with_resource(networks) for rail in fabric.rails]
+    rails = tuple([msgspec.structs.replace(row.rail, resource=row.resource) for row in resolved])
     return msgspec.structs.replace(fabric, rails=rails)
 
 

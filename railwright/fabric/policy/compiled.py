@@ -60,17 +60,17 @@ def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
     )
 
 
-def get_network(rail: model.Rail) -> Network | None:
-    """Return (namespace, name) of a rail's NetworkAttachmentDefinition, or None if it has none."""
+def resolve_rail(rail: model.Rail) -> ResolvedRail:
+    """Return the rail with the resource that the policy names, and with its network."""
     if rail.network is None:
-        return None
+        return ResolvedRail(rail, rail.resource, None)
     namespace, _, name = rail.network.partition("/")
-    return (namespace, name)
+    return ResolvedRail(rail, rail.resource, (namespace, name))
 
 
 def _compile_fabric(fabric: model.Fabric) -> CompiledFabric:
     return CompiledFabric(
         fabric=fabric,
-        rails={rail.name: ResolvedRail(rail, rail.resource, get_network(rail)) for rail in fabric.rails},
+        rails={rail.name: resolve_rail(rail) for rail in fabric.rails},
         domains=presets.domains(fabric.placement),
     )
