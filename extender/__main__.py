@@ -44,11 +44,11 @@ async def serve(options: settings.Settings) -> int:
     try:
         address = _get_pod_address(options)
         traces = tracers.select(options)
-        origin = await sources.connected(
+        origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=[pod_groups.add_recorder(watch) for watch in watched.wanted(state, pods=dashboard.pods)],
+            watches=[pod_groups.add_recorder(watch) for watch in watched.list_watches(state, pods=dashboard.pods)],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )

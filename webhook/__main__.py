@@ -29,11 +29,11 @@ async def serve(options: settings.Settings) -> int:
     state = states.State()
     try:
         traces = tracers.select(options)
-        origin = await sources.connected(
+        origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            wanted=_list_watches(state),
+            watches=_list_watches(state),
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
@@ -71,13 +71,13 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _list_watches(state: states.State) -> list[sources.Wanted]:
+def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     return [
-        sources.Wanted(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.Wanted(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
-        sources.Wanted(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
-        sources.Wanted(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
-        sources.Wanted(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
+        sources.WatchSpec(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
+        sources.WatchSpec(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.WatchSpec(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
+        sources.WatchSpec(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
+        sources.WatchSpec(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]
 
 

@@ -27,7 +27,7 @@ def _whole(obj: Any) -> Any:
     return obj
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WatchSpec(msgspec.Struct, frozen=True):
     """One kind to feed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
@@ -92,37 +92,37 @@ class Sources:
             "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
         }
 
-    def watch(self, wanted: Wanted, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
+    def watch(self, spec: WatchSpec, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called with a client
-        kind = wanted.kind
+        kind = spec.kind
         source = reflector.Reflector(
             self.client,
             kind,
-            wanted.sink,
+            spec.sink,
             restarted=restarted,
             skipped=skipped,
-            excerpt=wanted.excerpt,
-            gradual=wanted.gradual,
+            excerpt=spec.excerpt,
+            gradual=spec.gradual,
         )
         self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
 
-    def read(self, path: pathlib.Path, wanted: Mapping[str, sinks.Sink[Any]]) -> None:
+    def read(self, path: pathlib.Path, sinks_by_kind: Mapping[str, sinks.Sink[Any]]) -> None:
         """Feed sinks from a snapshot file."""
-        source = files.SnapshotFile(path, wanted)
+        source = files.SnapshotFile(path, sinks_by_kind)
         self._snapshot = source
         self._missing["snapshot"] = lambda: not source.synced.is_set()
         self.tasks.append(source.run)
 
 
-async def connected(  # noqa: PLR0913 - the inputs of a server, by name
+async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     *,
     kubeconfig: str | None,
     snapshot: pathlib.Path | None,
     policy: pathlib.Path | None,
-    wanted: Sequence[Wanted],
+    watches: Sequence[WatchSpec],
     restarted: Restarted,
     skipped: Skipped = lambda _: None,
 ) -> Sources:
@@ -133,10 +133,10 @@ async def connected(  # noqa: PLR0913 - the inputs of a server, by name
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(Wanted(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
+        sources.watch(WatchSpec(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
     if snapshot is not None:
-        sources.read(snapshot, {each.snapshot_kind: each.sink for each in wanted})
+        sources.read(snapshot, {each.snapshot_kind: each.sink for each in watches})
     else:
-        for each in wanted:
+        for each in watches:
             sources.watch(each, restarted, skipped)
     return sources

@@ -49,7 +49,7 @@ SNAPSHOT = textwrap.dedent("""
 def fleet():
     state = states.State(assume_seconds=30)
     found = snapshots.read(SNAPSHOT)
-    for kind, sink in {each.snapshot_kind: each.sink for each in watched.wanted(state)}.items():
+    for kind, sink in {each.snapshot_kind: each.sink for each in watched.list_watches(state)}.items():
         sink.replace(found[kind])
     return state.cluster
 
@@ -79,4 +79,6 @@ def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
 
 
 def test_every_wanted_kind_has_its_row_in_snapshots():
-    assert {each.snapshot_kind for each in watched.wanted(states.State(assume_seconds=30))} <= snapshots.VIEWS.keys()
+    assert {
+        each.snapshot_kind for each in watched.list_watches(states.State(assume_seconds=30))
+    } <= snapshots.VIEWS.keys()

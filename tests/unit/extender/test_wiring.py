@@ -12,7 +12,7 @@ BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statef
 
 
 def kinds():
-    return [each.kind for each in watched.wanted(states.State(assume_seconds=30))]
+    return [each.kind for each in watched.list_watches(states.State(assume_seconds=30))]
 
 
 def place(path):
