@@ -44,7 +44,7 @@ async def serve(options: settings.Settings) -> int:
     try:
         address = _get_pod_address(options)
         traces = tracers.select(options)
-        origin = await sources.connected(
+        origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,

@@ -33,7 +33,7 @@ class PodGroups:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, events.Involved]] = {}  # API version -> gang
 
-    def add_recorder(self, watch: sources.Watch) -> sources.Watch:
+    def add_recorder(self, watch: sources.WatchSpec) -> sources.WatchSpec:
         """Return a watch of PodGroups that also records them here. Return any other watch unchanged."""
         if not watch.kind.path.endswith("/podgroups"):
             return watch

@@ -7,7 +7,7 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric.workloads import gang_sizes
 
 
-def list_watches(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.Watch]:
+def list_watches(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.WatchSpec]:
     """Return a watch for each kind. `pods` is a second sink of pods."""
     state_pods = states.Pods(state)
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
@@ -23,6 +23,6 @@ def list_watches(state: states.State, *, pods: sinks.Sink[Any] | None = None) ->
     ]
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [
-        sources.Watch(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
+        sources.WatchSpec(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
         for kind, snapshot, sink in table
     ]

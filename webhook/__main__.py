@@ -29,7 +29,7 @@ async def serve(options: settings.Settings) -> int:
     state = states.State()
     try:
         traces = tracers.select(options)
-        origin = await sources.connected(
+        origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
@@ -71,13 +71,13 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _list_watches(state: states.State) -> list[sources.Watch]:
+def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     return [
-        sources.Watch(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.Watch(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
-        sources.Watch(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
-        sources.Watch(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
-        sources.Watch(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
+        sources.WatchSpec(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
+        sources.WatchSpec(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.WatchSpec(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
+        sources.WatchSpec(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
+        sources.WatchSpec(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
     ]
 
 

@@ -16,13 +16,13 @@ from railwright.fabric.overview import model, opted_in_pods, overview_builder
 from railwright.fabric.policy import model as policy_model
 
 _AT_ONCE = 6  # kinds read concurrently
-_NEEDED = frozenset(
+_REQUIRED = frozenset(
     {resources.NODES, resources.PLACED_PODS}
 )  # required; without the other kinds some columns are missing
 
 
 class Sources(NamedTuple):
-    """Where objects and policy are read from, as given by options; "" and None for options that were not given."""
+    """The sources of objects and policy, as given by options; "" and None for options that were not options."""
 
     kubeconfig: str = ""
     context: str | None = None
@@ -30,20 +30,20 @@ class Sources(NamedTuple):
     policy: str = ""
 
 
-def read(given: Sources) -> model.Overview:
+def read(options: Sources) -> model.Overview:
     """Return the current overview. Raise UnreadableError or ClusterError."""
-    if given.snapshot and not given.policy:
+    if options.snapshot and not options.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if given.snapshot and (given.kubeconfig or given.context):
+    if options.snapshot and (options.kubeconfig or options.context):
         raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    kinds = watches.list_watches(state, pods=known)
-    if given.snapshot:
-        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, kinds)
-        source = f"snapshot {given.snapshot}"
+    watch_specs = watches.list_watches(state, pods=known)
+    if options.snapshot:
+        policy, problems = policies.read_file(options.policy), _from_file(options.snapshot, watch_specs)
+        source = f"snapshot {options.snapshot}"
     else:
-        policy, problems = asyncio.run(_from_cluster(given, kinds))
-        source = f"kubeconfig {given.kubeconfig}" if given.kubeconfig else "the cluster"
+        policy, problems = asyncio.run(_from_cluster(options, watch_specs))
+        source = f"kubeconfig {options.kubeconfig}" if options.kubeconfig else "the cluster"
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
         while True:
@@ -53,9 +53,9 @@ def read(given: Sources) -> model.Overview:
                 return builder.overview(source=source, problems=problems)
 
 
-def _from_file(path: str, kinds: Sequence[sources.Watch]) -> Sequence[str]:
+def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
     objects = snapshot_files.read(path, needs="Node")
-    for kind, sink in {kind.snapshot_kind: kind.sink for kind in kinds}.items():
+    for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()
 
@@ -63,48 +63,50 @@ def _from_file(path: str, kinds: Sequence[sources.Watch]) -> Sequence[str]:
 # --- the API server ---------------------------------------------------------------------------------------
 
 
-async def _from_cluster(given: Sources, kinds: Sequence[sources.Watch]) -> tuple[policy_model.Policy, Sequence[str]]:
-    account = kubeconfig.choose(given.kubeconfig, kubeconfig.SNAPSHOT)
-    client = await clients.connect(account, context=given.context)
+async def _from_cluster(
+    options: Sources, watch_specs: Sequence[sources.WatchSpec]
+) -> tuple[policy_model.Policy, Sequence[str]]:
+    account = kubeconfig.choose(options.kubeconfig, kubeconfig.SNAPSHOT)
+    client = await clients.connect(account, context=options.context)
     try:
-        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
-        with waiting.show_progress("reading the cluster", total=len(kinds)) as advance:
+        policy = policies.read_file(options.policy) if options.policy else await policy_sources.fetch(client)
+        with waiting.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 
-            async def read(source: sources.Watch) -> str:
+            async def read_kind(spec: sources.WatchSpec) -> str:
                 async with semaphore:
-                    problem = await _read_kind(client, source)
+                    problem = await _read_kind(client, spec)
                 advance()
                 return problem
 
-            return policy, [problem for problem in await asyncio.gather(*map(read, kinds)) if problem]
+            return policy, [problem for problem in await asyncio.gather(*map(read_kind, watch_specs)) if problem]
     finally:
         await client.close()
 
 
-async def _read_kind(client: clients.Client, watch: sources.Watch) -> str:
+async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
-        watch.sink.replace(await listing.listed(client, watch.kind.path, watch.kind.view))
+        spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
-        plural = watch.kind.path.rpartition("/")[2]
+        plural = spec.kind.path.rpartition("/")[2]
         cause = failures.quotable(str(error))
         raise output.UnreadableError(
             f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None
     except errors.ApiError as error:
-        if error.status == 404 and watch.kind.optional:
-            watch.sink.replace([])
+        if error.status == 404 and spec.kind.optional:
+            spec.sink.replace([])
             return ""
         if error.status != 403:
             raise
-        plural = watch.kind.path.rpartition("/")[2]
-        if watch.kind in _NEEDED:
+        plural = spec.kind.path.rpartition("/")[2]
+        if spec.kind in _REQUIRED:
             cause = failures.quotable(error.message)
             raise output.UnreadableError(
                 f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
                 f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"
             ) from None
-        watch.sink.replace([])
+        spec.sink.replace([])
         return f"you may not list {plural}: data from them is not shown"
     return ""

@@ -56,15 +56,15 @@ def _address(text: str) -> settings.Address:
 
 async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    kinds_to_watch = watches.list_watches(state, pods=known)
+    watch_specs = watches.list_watches(state, pods=known)
     admission_events = admissions.EventSink(known.admissions)
-    kinds_to_watch.append(sources.Watch(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
+    watch_specs.append(sources.WatchSpec(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
     account = None if arguments.snapshot else kubeconfig.choose(arguments.kubeconfig, kubeconfig.SNAPSHOT)
-    origin = await sources.connected(
+    origin = await sources.connect(
         kubeconfig=account,
         snapshot=arguments.snapshot,
         policy=arguments.policy,
-        watches=kinds_to_watch,
+        watches=watch_specs,
         restarted=lambda _kind, _reason: None,
     )
     beat = pulse.Pulse(origin.client) if origin.client is not None else None

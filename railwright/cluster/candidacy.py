@@ -47,12 +47,12 @@ class Candidate(msgspec.Struct, frozen=True):
     until: float = NEVER  # local time until which this candidate leads
 
 
-def leads(candidate: Candidate, now: float) -> bool:
+def is_leader(candidate: Candidate, now: float) -> bool:
     """True while no other candidate can have acquired the Lease."""
     return now < candidate.until
 
 
-def saw(candidate: Candidate, record: Record | None, now: float) -> Candidate:
+def observe(candidate: Candidate, record: Record | None, now: float) -> Candidate:
     """Return the state after reading the Lease. `now` is the time after the response, so that the wait is never too
     short.
 
@@ -65,7 +65,7 @@ def saw(candidate: Candidate, record: Record | None, now: float) -> Candidate:
     return msgspec.structs.replace(candidate, record=record, seen=now, until=until)
 
 
-def expires(candidate: Candidate) -> float:
+def get_expiry(candidate: Candidate) -> float:
     """Return the local time at which this candidate may acquire the Lease; NEVER if nobody else holds it."""
     record = candidate.record
     if record is None or not record.holder_identity or record.holder_identity == candidate.identity:
@@ -73,12 +73,12 @@ def expires(candidate: Candidate) -> float:
     return candidate.seen + max(1, record.lease_duration_seconds or math.ceil(candidate.timings.duration))
 
 
-def bid(candidate: Candidate, now: float, stamp: str) -> Record | None:
+def propose(candidate: Candidate, now: float, stamp: str) -> Record | None:
     """Return the record to write to acquire or renew the Lease; None while another candidate may hold it.
 
     `stamp` is the time to write into the record.
     """
-    if now < expires(candidate):
+    if now < get_expiry(candidate):
         return None
     held = candidate.record or Record()
     mine = held.holder_identity == candidate.identity
@@ -92,17 +92,17 @@ def bid(candidate: Candidate, now: float, stamp: str) -> Record | None:
     )
 
 
-def won(candidate: Candidate, record: Record, sent: float, now: float) -> Candidate:
+def acquire(candidate: Candidate, record: Record, sent: float, now: float) -> Candidate:
     """Return the state after a successful write; `sent` is the time before the request."""
     return msgspec.structs.replace(candidate, record=record, seen=now, until=sent + candidate.timings.renew)
 
 
-def stepped_down(candidate: Candidate) -> Candidate:
+def step_down(candidate: Candidate) -> Candidate:
     """Return the state of a candidate that no longer leads, whatever the record contains."""
     return msgspec.structs.replace(candidate, until=NEVER)
 
 
-def vacant(candidate: Candidate, stamp: str) -> Record | None:
+def release(candidate: Candidate, stamp: str) -> Record | None:
     """Return the record that releases the Lease, so that others need not wait; None if another candidate holds it."""
     record = candidate.record
     if record is None or record.holder_identity != candidate.identity:
@@ -110,14 +110,14 @@ def vacant(candidate: Candidate, stamp: str) -> Record | None:
     return msgspec.structs.replace(record, holder_identity="", lease_duration_seconds=1, renew_time=stamp)
 
 
-def pause(candidate: Candidate, now: float, chance: float) -> float:
-    """Return the seconds until the next poll, at most until the next deadline; `chance` from 0 to 1 adds jitter."""
-    retry = candidate.timings.retry * (1 + chance / 5)
-    due = candidate.until if leads(candidate, now) else expires(candidate)
+def compute_pause(candidate: Candidate, now: float, jitter: float) -> float:
+    """Return the seconds until the next poll, at most until the next deadline; `jitter` from 0 to 1 adds jitter."""
+    retry = candidate.timings.retry * (1 + jitter / 5)
+    due = candidate.until if is_leader(candidate, now) else get_expiry(candidate)
     return min(retry, due - now) if due > now else retry
 
 
-def tree(record: Record, spec: dict[str, Any]) -> dict[str, Any]:
+def merge_spec(record: Record, spec: dict[str, Any]) -> dict[str, Any]:
     """Return a Lease's spec with this record; fields that others wrote are kept."""
     own: dict[str, Any] = msgspec.to_builtins(record)
     return {name: value for name, value in {**spec, **own}.items() if value is not None}

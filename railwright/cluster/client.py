@@ -81,7 +81,7 @@ class Client:
 
     async def renew(self) -> None:
         """Reload the credentials, because the server rejects the current ones. Raises ConfigurationError."""
-        self._account = await self._account.renewed()
+        self._account = await self._account.renew()
 
     async def close(self) -> None:
         """Close the session."""

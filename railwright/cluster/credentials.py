@@ -47,7 +47,7 @@ class Account:
             each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
         }
 
-    async def renewed(self) -> "Account":
+    async def renew(self) -> "Account":
         """Return the reloaded account. Raises ConfigurationError."""
         return await read(self._kubeconfig, self._context)
 

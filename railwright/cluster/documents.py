@@ -40,7 +40,7 @@ class Document:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
         return self._find(path)[0]
 
-    def written(self, path: Path) -> str | None:
+    def get_source_text(self, path: Path) -> str | None:
         """Return the source text of a scalar, or None for anything else."""
         node = self._find(path)[1]
         return node.text if node is not None and node.kind == "scalar" else None
@@ -171,7 +171,7 @@ def _construct(node: nodes.Node) -> Any:
 
 
 def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
-    """Return line and node of a child, or None. Keys merged by `<<` are found in their source mapping."""
+    """Return line and node of a child, or None. Keys merged by `<<` are looked up in their source mapping."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
         return (node.items[step].line, node.items[step]) if inside and isinstance(step, int) else None
@@ -181,4 +181,4 @@ def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
             merged += value.items if value.kind == "sequence" else [value]
         elif key.kind == "scalar" and key.text == step:
             return key.line, value
-    return next((found for source in merged if (found := child(source, step))), None)
+    return next((match for source in merged if (match := child(source, step))), None)

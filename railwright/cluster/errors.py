@@ -63,4 +63,4 @@ class ApiError(ClusterError):
         """See ClusterError."""
         from railwright.cluster import failures  # noqa: PLC0415 - it imports these classes
 
-        return failures.answered(self)
+        return failures.describe_answer(self)

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. `event_pace` limits their rate."""
+"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. `event_correlator` limits their rate."""
 
 import asyncio
 import datetime as dt
@@ -10,9 +10,9 @@ from collections.abc import Callable
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, event_pace
+from railwright.cluster import errors, event_correlator
 
-Involved = event_pace.Involved
+Involved = event_correlator.Involved
 WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a note
 _POLL_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
@@ -36,14 +36,16 @@ class Events:
     ) -> None:
         """`became` is called with WRITTEN, HELD_BACK, DROPPED or FAILED and the number of notes."""
         self._client, self._component, self._now, self._on_result = client, component, now, became
-        self._pace = event_pace.Pace()
+        self._correlator = event_correlator.EventCorrelator()
         self._queued = asyncio.Event()
         self._dropped = 0
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
         """Queue an Event; returns at once and never raises."""
-        note = event_pace.Note(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
-        if _is_valid_reference(involved) and self._pace.add(note):
+        note = event_correlator.EventNote(
+            involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE]
+        )
+        if _is_valid_reference(involved) and self._correlator.add(note):
             self._queued.set()
         else:
             self._dropped += 1
@@ -52,7 +54,7 @@ class Events:
     async def run(self) -> None:
         """Post queued Events until cancelled. An Event that cannot be posted is logged and dropped."""
         while True:
-            write = self._pace.next(self._now())
+            write = self._correlator.next_write(self._now())
             self._report_losses()
             if write is None:
                 await self._wait()
@@ -65,28 +67,28 @@ class Events:
                 _log.warning("Event not posted", extra={"fields": {"reason": write.note.reason, "error": str(error)}})
 
     def _report_losses(self) -> None:
-        if self._pace.held_back:
-            self._on_result(HELD_BACK, self._pace.held_back)
-            self._pace.held_back = 0
+        if self._correlator.suppressed:
+            self._on_result(HELD_BACK, self._correlator.suppressed)
+            self._correlator.suppressed = 0
         if self._dropped:
             _log.warning("Events dropped", extra={"fields": {"count": self._dropped}})
             self._dropped = 0
 
     async def _wait(self) -> None:
-        if len(self._pace):
+        if len(self._correlator):
             await asyncio.sleep(_POLL_SECONDS)
             return
         self._queued.clear()
         await self._queued.wait()
 
-    async def _write(self, write: event_pace.Write) -> None:
+    async def _write(self, write: event_correlator.Write) -> None:
         now = self._now()
         name = write.name
         if not name or not await self._update_count(write, now):
             name = await self._create_event(write, now)
-        self._pace.written(write, name, now)
+        self._correlator.record_write(write, name, now)
 
-    async def _update_count(self, write: event_pace.Write, now: dt.datetime) -> bool:
+    async def _update_count(self, write: event_correlator.Write, now: dt.datetime) -> bool:
         """Update the count of an Event; False if it was deleted: the API server keeps Events for about an hour."""
         change = {"count": write.count, "lastTimestamp": _format_time(now)}
         path = f"{_path(write.note.involved)}/{write.name}"
@@ -95,11 +97,11 @@ class Events:
         except errors.ApiError as error:
             if error.status != _GONE:
                 raise
-            self._pace.forget(write.note)
+            self._correlator.forget(write.note)
             return False
         return True
 
-    async def _create_event(self, write: event_pace.Write, now: dt.datetime) -> str:
+    async def _create_event(self, write: event_correlator.Write, now: dt.datetime) -> str:
         note = write.note
         name = _name(note, now)
         event = {
@@ -130,7 +132,7 @@ def _path(involved: Involved) -> str:
     return f"/api/v1/namespaces/{involved.namespace}/events"
 
 
-def _name(note: event_pace.Note, now: dt.datetime) -> str:
+def _name(note: event_correlator.EventNote, now: dt.datetime) -> str:
     digest = hashlib.sha256(f"{note}{now.timestamp()}".encode(errors="replace")).hexdigest()[:16]
     stem = note.involved.name[:200].rstrip("-.")
     return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"

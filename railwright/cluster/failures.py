@@ -157,7 +157,7 @@ def _describe_connection_error(where: str, error: BaseException) -> tuple[str, s
 # --- an answer with an error status -----------------------------------------------------------------------
 
 
-def answered(error: errors.ApiError) -> str:
+def describe_answer(error: errors.ApiError) -> str:
     """Return the message for an error status."""
     if error.foreign and error.status not in (401, 403):
         return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"

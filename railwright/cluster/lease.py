@@ -61,7 +61,7 @@ class Election:
         eligible: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = uptime,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
-        chance: random.Random | None = None,
+        jitter: random.Random | None = None,
     ) -> None:
         """`changed` is called on the loop with True and False in turn, with False as soon as the lease ends.
 
@@ -73,7 +73,7 @@ class Election:
         self._namespace = namespace
         self._timings = timings or Timings()
         self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
-        self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
+        self._jitter = jitter or random.Random()  # noqa: S311 - jitter, not secrecy
         self._last_written: _Lease | None = None  # our own last write, so the next one needs no read before it
         self._leaving = asyncio.Event()
         self._may_hold = False  # a write of ours may have succeeded, so we may hold the Lease
@@ -88,7 +88,7 @@ class Election:
     @property
     def leading(self) -> bool:
         """True while no other candidate can lead."""
-        return candidacy.leads(self._candidate, self._clock())
+        return candidacy.is_leader(self._candidate, self._clock())
 
     @property
     def holder(self) -> str:
@@ -144,14 +144,14 @@ class Election:
             async with self._call_timeout():
                 lease = await self._read()
             self._report_change()
-        record = candidacy.bid(self._candidate, self._clock(), self._stamp())
+        record = candidacy.propose(self._candidate, self._clock(), self._stamp())
         if record is None:
             return
         sent, self._may_hold = self._clock(), True
         async with self._call_timeout():
             self._last_written = await self._write_lease(lease, record)
         if not self._leaving.is_set():
-            self._candidate = candidacy.won(self._candidate, record, sent, self._clock())
+            self._candidate = candidacy.acquire(self._candidate, record, sent, self._clock())
 
     async def _read(self) -> _Lease | None:
         try:
@@ -160,11 +160,11 @@ class Election:
         except errors.ApiError as error:
             if error.status != _STATUS_MISSING:
                 raise
-            self._candidate = candidacy.saw(self._candidate, None, self._clock())
+            self._candidate = candidacy.observe(self._candidate, None, self._clock())
             return None
         except msgspec.ValidationError as error:
             raise errors.UnreachableError(f"{self._path}: spec: {error}") from error
-        self._candidate = candidacy.saw(self._candidate, record, self._clock())
+        self._candidate = candidacy.observe(self._candidate, record, self._clock())
         return lease
 
     async def _write_lease(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
@@ -175,7 +175,7 @@ class Election:
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": base.metadata,
-                "spec": candidacy.tree(record, base.spec),
+                "spec": candidacy.merge_spec(record, base.spec),
             }
         )
         # the same PUT creates a missing Lease, because RBAC can limit it by name
@@ -195,10 +195,10 @@ class Election:
             self._last_written = None
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._read()  # a write with a lost response may have succeeded
-                record = candidacy.vacant(self._candidate, self._stamp())
+                record = candidacy.release(self._candidate, self._stamp())
                 if lease is not None and record is not None:
                     await self._write_lease(lease, record)
-                    self._candidate = candidacy.saw(self._candidate, record, self._clock())
+                    self._candidate = candidacy.observe(self._candidate, record, self._clock())
                 self._may_hold = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
@@ -218,7 +218,7 @@ class Election:
                 _log.warning("credentials", extra={"fields": {"error": str(unusable)}})
 
     async def _pause(self) -> None:
-        seconds = candidacy.pause(self._candidate, self._clock(), self._chance.random())
+        seconds = candidacy.compute_pause(self._candidate, self._clock(), self._jitter.random())
         try:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
@@ -226,7 +226,7 @@ class Election:
             self._report_change()
 
     def _step_down(self) -> None:
-        self._candidate = candidacy.stepped_down(self._candidate)
+        self._candidate = candidacy.step_down(self._candidate)
         self._report_change()
 
     def _report_change(self) -> None:

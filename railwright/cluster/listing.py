@@ -21,7 +21,9 @@ class _Page(watch_wire.List):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-async def listed(client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None) -> list[Any]:
+async def list_objects(
+    client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None
+) -> list[Any]:
     """Return all objects of `path`, decoded as `view`.
 
     Raises ClusterError, also for a response that is no list, and `watch_wire.UNREADABLE` for an object that cannot be
@@ -43,7 +45,7 @@ async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[st
         page_query = {**query, **({"continue": continuation} if continuation else {})}
         answer = await client.get(path, page_query)
         try:
-            page = await watch_wire.decoded(_decode_page, answer)
+            page = await watch_wire.decode(_decode_page, answer)
         except watch_wire.UNREADABLE as error:
             raise failures.foreign(client.host, path, str(error)) from error
         if page.items is msgspec.UNSET:

@@ -85,7 +85,7 @@ def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     faulty_paths = {problem.path for problem in document.problems}
     violations = [
         violation
-        for violation in sentences.violations(_SCHEMA, document.tree, document.written)
+        for violation in sentences.violations(_SCHEMA, document.tree, document.get_source_text)
         if violation.path not in faulty_paths
     ]
     located = [(problem.line, problem.path, problem.message) for problem in document.problems]

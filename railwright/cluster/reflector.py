@@ -205,7 +205,7 @@ class Reflector:
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         while True:
             query = self._query(**limit, **({"continue": following} if following else {}))
-            page = await watch_wire.decoded(watch_wire.decode_list, await self._client.get(self.kind.path, query))
+            page = await watch_wire.decode(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
             for part in _slice_objects(page.items or ()):
@@ -272,9 +272,9 @@ class Reflector:
 
     async def _apply_event(self, line: bytes) -> str:
         """Apply one event to the sink; return its resource version."""
-        event = await watch_wire.decoded(watch_wire.decode_event, line)
+        event = await watch_wire.decode(watch_wire.decode_event, line)
         if event.type == "ERROR":
-            raise _InStreamError(watch_wire.told_in_stream(watch_wire.decode_status(event.object), self.kind.path))
+            raise _InStreamError(watch_wire.build_stream_error(watch_wire.decode_status(event.object), self.kind.path))
         self._record_contact()
         self._reset_backoff()
         identity = watch_wire.decode_identified(event.object).metadata

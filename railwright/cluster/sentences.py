@@ -57,7 +57,7 @@ def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violatio
         yield violation
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value for a message: escaped and truncated."""
     if isinstance(value, dict | list):
         kind = "mapping" if isinstance(value, dict) else "list"
@@ -90,7 +90,7 @@ class _Formatter:
                     yield from self.format_error(inner)
         elif len(where) > 1 and where[-2] == "propertyNames":
             key = str(error.instance)
-            yield Violation((*path, key), f"{shown(key)} is not {self._describe_expected(error.schema)}")
+            yield Violation((*path, key), f"{format_value(key)} is not {self._describe_expected(error.schema)}")
         elif error.validator == "required":
             yield from self._missing(path, error)
         elif error.validator == "additionalProperties":
@@ -135,11 +135,11 @@ class _Formatter:
             noun = "true or false" if isinstance(value, bool) else "a number"
             message = f"YAML reads {text} as {noun}, but text is expected; quote it: {json.dumps(text)}"
         elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
-            message = f"{shown(value)} is text; it must be {expected}: remove the quotes"
+            message = f"{format_value(value)} is text; it must be {expected}: remove the quotes"
         elif "array" in types and not isinstance(value, dict):
-            message = f"{shown(value)} is not a list; write [{_bare(shown(value))}]"
+            message = f"{format_value(value)} is not a list; write [{_bare(format_value(value))}]"
         else:
-            message = f"{shown(value)} is not {expected}"
+            message = f"{format_value(value)} is not {expected}"
         return Violation(path, message, "replace", error.schema)
 
     def describe_word(self, path: Path, error: Failure) -> Violation:
@@ -154,18 +154,18 @@ class _Formatter:
             words = [word for word in error.validator_value if word is not None]
             near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
             advice = "" if near is None else f"; did you mean {near}?"
-            message = f"{shown(value)} is not allowed; it must be {expected}{advice}"
+            message = f"{format_value(value)} is not allowed; it must be {expected}{advice}"
         return Violation(path, message, "replace", error.schema)
 
     def describe_range(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a number that is too small or too large."""
         return Violation(
-            path, f"{shown(error.instance)} is out of range; it must be {self._describe_expected(error.schema)}"
+            path, f"{format_value(error.instance)} is out of range; it must be {self._describe_expected(error.schema)}"
         )
 
     def describe_format(self, path: Path, error: Failure) -> Violation:
         """Return the violation for text in the wrong format."""
-        return Violation(path, f"{shown(error.instance)} is not {self._describe_expected(error.schema)}")
+        return Violation(path, f"{format_value(error.instance)} is not {self._describe_expected(error.schema)}")
 
     def describe_empty(self, path: Path, _error: Failure) -> Violation:
         """Return the violation for an empty list or mapping."""

@@ -27,7 +27,7 @@ def _whole(obj: Any) -> Any:
     return obj
 
 
-class Watch(msgspec.Struct, frozen=True):
+class WatchSpec(msgspec.Struct, frozen=True):
     """One kind to feed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
@@ -92,18 +92,18 @@ class Sources:
             "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
         }
 
-    def watch(self, watch: Watch, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
+    def watch(self, spec: WatchSpec, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called with a client
-        kind = watch.kind
+        kind = spec.kind
         source = reflector.Reflector(
             self.client,
             kind,
-            watch.sink,
+            spec.sink,
             restarted=restarted,
             skipped=skipped,
-            excerpt=watch.excerpt,
-            gradual=watch.gradual,
+            excerpt=spec.excerpt,
+            gradual=spec.gradual,
         )
         self._reflectors[kind.name] = source
         self._missing[kind.name] = lambda: not source.synced.is_set()
@@ -117,12 +117,12 @@ class Sources:
         self.tasks.append(source.run)
 
 
-async def connected(  # noqa: PLR0913 - the inputs of a server, by name
+async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     *,
     kubeconfig: str | None,
     snapshot: pathlib.Path | None,
     policy: pathlib.Path | None,
-    watches: Sequence[Watch],
+    watches: Sequence[WatchSpec],
     restarted: Restarted,
     skipped: Skipped = lambda _: None,
 ) -> Sources:
@@ -133,10 +133,10 @@ async def connected(  # noqa: PLR0913 - the inputs of a server, by name
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(Watch(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
+        sources.watch(WatchSpec(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
     if snapshot is not None:
-        sources.read(snapshot, {watch.snapshot_kind: watch.sink for watch in watches})
+        sources.read(snapshot, {each.snapshot_kind: each.sink for each in watches})
     else:
-        for watch in watches:
-            sources.watch(watch, restarted, skipped)
+        for each in watches:
+            sources.watch(each, restarted, skipped)
     return sources

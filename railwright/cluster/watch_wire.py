@@ -87,7 +87,7 @@ decode_identified = msgspec.json.Decoder(Identified).decode
 decode_status = msgspec.json.Decoder(Status).decode
 
 
-async def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
+async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
     """Decode a page or an event; parts that nest too deeply are dropped, so that other objects stay readable."""
     try:
         return decode(text)
@@ -123,7 +123,7 @@ def number(version: str) -> int:
     return int(version) if version.isascii() and version.isdigit() else 0
 
 
-def told_in_stream(status: Status, path: str) -> errors.ApiError:
+def build_stream_error(status: Status, path: str) -> errors.ApiError:
     """Return the error with which the server ended a watch."""
     asked = status.details.retry_after_seconds if status.details else 0.0
     return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)

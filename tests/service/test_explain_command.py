@@ -12,7 +12,7 @@ import yaml
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import manifest_files
-from railwright.cli.demo import stage as stages
+from railwright.cli.demo import fixture as fixtures
 from railwright.cli.explanation import previews, templates
 
 SITES = sorted(folder.name for folder in admitting.EXAMPLES.iterdir() if (folder / "policy.yaml").exists())
@@ -26,7 +26,7 @@ CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
 @pytest_asyncio.fixture(loop_scope="session", scope="module", params=SITES)
 async def stage(tmp_path_factory, request):
     policy = admitting.EXAMPLES / request.param / "policy.yaml"
-    async with stages.opened(tmp_path_factory.mktemp("stage"), ["--policy", str(policy)]) as opened:
+    async with fixtures.start(tmp_path_factory.mktemp("stage"), ["--policy", str(policy)]) as opened:
         yield msgspec.structs.replace(opened, policy_text=str(policy))
 
 

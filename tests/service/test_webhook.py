@@ -11,14 +11,14 @@ import jsonpatch
 import pytest_asyncio
 import yaml
 
-from railwright.cli.demo import stage as stages
+from railwright.cli.demo import fixture as fixtures
 
 POLICY = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stage(tmp_path):
-    async with stages.opened(tmp_path, ["--excluded-namespaces=infra"]) as opened:
+    async with fixtures.start(tmp_path, ["--excluded-namespaces=infra"]) as opened:
         yield opened
 
 
@@ -45,7 +45,7 @@ async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
     tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
     after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
     assert "patch" not in await ask(stage, "/mutate/pods", admitting.review(after, namespace="prod"))
-    await stages.store(stage, [after])
+    await fixtures.store(stage, [after])
     node = stage.nodes[0]["metadata"]["name"]
     binding = {
         "metadata": {"name": "rank-0", "namespace": "prod", "uid": "u-1"},
@@ -94,7 +94,7 @@ async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_nev
             assert time.monotonic() - written < 5, "live within a second; this machine may be busy"
             await asyncio.sleep(0.02)  # between two looks
     (stage.folder / "policy.yaml").write_text("fabrics: {")
-    await stages._until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
+    await fixtures._until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
     assert await marker() == "2"
 
 
@@ -106,12 +106,12 @@ async def test_a_pod_that_slipped_through_is_seen_until_it_is_replaced_by_one_th
     static["metadata"] |= {"uid": "u-2", "name": "static"}
     excluded = admitting.pod(label="default")
     excluded["metadata"] |= {"uid": "u-3", "name": "rank-0", "namespace": "infra"}
-    await stages.store(stage, [static, excluded, tree])
-    await stages._until(
+    await fixtures.store(stage, [static, excluded, tree])
+    await fixtures._until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
     )
     after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
-    await stages.store(stage, [after])
-    await stages._until(
+    await fixtures.store(stage, [after])
+    await fixtures._until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 0.0' in text
     )

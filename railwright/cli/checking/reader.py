@@ -75,7 +75,7 @@ async def _read(client: clients.Client, source: snapshots.Source, namespace: str
     try:
         if source.single:
             return _Reading((_decode_object(client, path, await client.get(path), source),))
-        return _Reading(tuple(await listing.listed(client, path, source.view, source.query)))
+        return _Reading(tuple(await listing.list_objects(client, path, source.view, source.query)))
     except errors.ApiError as error:
         right = source.right.format(namespace=namespace)
         if error.status == 404 and not _is_version(source):

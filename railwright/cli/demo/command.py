@@ -11,41 +11,41 @@ import msgspec
 from rich import console
 
 from railwright.cli import output
-from railwright.cli.demo import page, picture, play, stage
+from railwright.cli.demo import fixture, page, rendering, scenario
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if all pods were injected and placed optimally, 1 if not, 2 if a server did not start."""
     with tempfile.TemporaryDirectory(prefix="railwright-demo-") as folder:
         try:
-            return asyncio.run(_play(arguments, pathlib.Path(folder)))
-        except stage.StageError as error:
+            return asyncio.run(_run(arguments, pathlib.Path(folder)))
+        except fixture.StartError as error:
             print(f"railwright demo: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             return 0
 
 
-async def _play(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
-    async with stage.opened(folder) as open_stage:
-        outcome = await play.run(open_stage)
-        least = play.least_leaves(outcome.free_by_leaf, len(outcome.placed))
-        fine = play.leaves(outcome.placed) == least and all(outcome.annotations)
+async def _run(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
+    async with fixture.start(folder) as running:
+        outcome = await scenario.run(running)
+        least = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
+        fine = scenario.count_leaves(outcome.placed) == least and all(outcome.annotations)
         screen = console.Console(record=True)
         if arguments.svg or not screen.is_terminal:
             screen.width = page.WIDTH
         if arguments.output == "json":
             print(json.dumps({"fine": fine, "least_leaves": least} | msgspec.to_builtins(outcome), indent=1))
         else:
-            screen.print(picture.render(open_stage, outcome))
+            screen.print(rendering.render(running, outcome))
         if arguments.svg:
             arguments.svg.write_text(
                 output.offline(screen.export_svg(title="railwright demo", clear=False)), encoding="utf-8"
             )
         if arguments.serve:
-            print(f"webhook:  https://{open_stage.webhook.address}  ops http://{open_stage.webhook.ops}")
-            print(f"extender: http://{open_stage.extender.address}  ops http://{open_stage.extender.ops}")
-            await page.serve(page.html(picture.render(open_stage, outcome)))
+            print(f"webhook:  https://{running.webhook.address}  ops http://{running.webhook.ops}")
+            print(f"extender: http://{running.extender.address}  ops http://{running.extender.ops}")
+            await page.serve(page.build_html(rendering.render(running, outcome)))
         if not fine:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
         return 0 if fine else 1

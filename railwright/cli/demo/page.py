@@ -1,4 +1,4 @@
-"""The demo's result as a page on loopback, until the user stops it."""
+"""Serves the demo's result as a page on loopback until the user stops it."""
 
 import asyncio
 import io
@@ -8,7 +8,7 @@ from aiohttp import web
 from rich import console, terminal_theme
 from rich.console import RenderableType
 
-WIDTH = 120  # characters, where no terminal says how many
+WIDTH = 120  # characters, without a terminal
 _THEME = terminal_theme.TerminalTheme(
     (17, 26, 43),
     (232, 238, 251),
@@ -42,15 +42,15 @@ pre {{ overflow-x: auto; font: 14px/1.4 ui-monospace, Menlo, Consolas, "DejaVu S
 """
 
 
-def html(picture: RenderableType) -> str:
-    """Return the picture as a page: light text on a dark ground, whatever terminal the demo was started from."""
+def build_html(content: RenderableType) -> str:
+    """Return the output as a page, with light text on a dark background whatever the terminal's colours are."""
     recording = console.Console(record=True, file=io.StringIO(), width=WIDTH, color_system="truecolor")
-    recording.print(picture)
+    recording.print(content)
     return recording.export_html(theme=_THEME, code_format=_PAGE)
 
 
 async def serve(html: str) -> None:
-    """Serves one page on a free port of 127.0.0.1 and returns on SIGINT or SIGTERM."""
+    """Serve one page on a free port of 127.0.0.1; return on SIGINT or SIGTERM."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=html, content_type="text/html")
@@ -62,7 +62,7 @@ async def serve(html: str) -> None:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        print(f"result:   http://{host}:{port}/  (Ctrl-C ends it)", flush=True)
+        print(f"result:   http://{host}:{port}/  (Ctrl-C to stop)", flush=True)
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("lint: give a FILE, - for standard input, or --rules")
     policy = policies.read_file(arguments.policy) if arguments.policy else None
     context = findings.Context(policy, _parse_release(arguments.nccl_version))
-    report = findings.joined([findings.of_file(path, output.read_text(path), context) for path in arguments.files])
+    report = findings.join([findings.check_file(path, output.read_text(path), context) for path in arguments.files])
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template or nccl.conf in {', '.join(arguments.files)}; nothing was checked"
@@ -56,8 +56,8 @@ def _print_text(report: findings.Report) -> None:
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
     summary = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
     style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
-    noun = "container or file" if report.looked_at == 1 else "containers and files"
-    output.print_styled((summary or "nothing found", style), (f" in {report.looked_at} {noun}", ""))
+    noun = "container or file" if report.checked == 1 else "containers and files"
+    output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
 
 
 def _print_json(report: findings.Report) -> None:
@@ -79,7 +79,7 @@ def _print_json(report: findings.Report) -> None:
 
 
 def _print_sarif(report: findings.Report) -> None:
-    formats.print_json(sarif.log(report.located, version.VERSION))
+    formats.print_json(sarif.build_log(report.located, version.VERSION))
 
 
 _FORMS: Mapping[str, Callable[[findings.Report], None]] = {
@@ -91,7 +91,7 @@ _FORMS: Mapping[str, Callable[[findings.Report], None]] = {
 
 def _print_rules(form: str) -> int:
     if form == "sarif":
-        formats.print_json(sarif.log((), version.VERSION))
+        formats.print_json(sarif.build_log((), version.VERSION))
         return output.OK
     rows = [
         {

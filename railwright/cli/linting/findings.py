@@ -1,6 +1,6 @@
-"""Files -> findings with their places: manifests of any workload, and nccl.conf files.
+"""Finds problems in files, with their lines: manifests of any workload, and nccl.conf files.
 
-Owns which files are which, how a policy joins in, and what several templates of one job have to do with each other.
+Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _CONF = "nccl.conf"
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What the command was told besides the files."""
+    """Options of the command besides the files."""
 
     policy: policies.Policy | None = None
     nccl: tuple[int, ...] | None = None
@@ -36,47 +36,47 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was found, in how many containers or files, and what has to be said beside it.
+    """Findings, the number of containers and files that were checked, and notes for the user.
 
-    `templates`: pods, pod templates and nccl.conf files that were read, whether or not they have anything to look at.
+    `templates`: number of pods, pod templates and nccl.conf files that were read, with or without anything to check.
     """
 
     located: tuple[Located, ...] = ()
-    looked_at: int = 0
+    checked: int = 0
     notes: tuple[str, ...] = ()
     templates: int = 0
 
 
-def of_file(path: str, text: str, context: Context) -> Report:
-    """All findings of a file. Raises output.UnreadableError for what is neither manifest nor nccl.conf."""
+def check_file(path: str, text: str, context: Context) -> Report:
+    """Return all findings of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
     if path.endswith(_CONF):
         if not _has_settings(text):
-            raise output.UnreadableError(f"{path}: is empty; lines NAME=VALUE are expected")
-        return _of_conf(path, text, context)
+            raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
+        return _check_conf(path, text, context)
     try:
         roots = list(nodes.compose(text))
     except nodes.DocumentError as error:
         if _looks_like_conf(text):
-            return _of_conf(path, text, context)
+            return _check_conf(path, text, context)
         raise output.UnreadableError(f"{path}: {error}") from None
     if not any(root.kind == "mapping" for root in roots):
         if _looks_like_conf(text):
-            return _of_conf(path, text, context)
+            return _check_conf(path, text, context)
         if not any(root.text or root.items for root in roots):
-            raise output.UnreadableError(f"{path}: is empty; a Kubernetes manifest or lines NAME=VALUE are expected")
+            raise output.UnreadableError(f"{path}: is empty; expected a Kubernetes manifest or lines NAME=VALUE")
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
-    if not any(_holds_an_object(root) for root in roots):
-        raise output.UnreadableError(f"{path}: holds no object; a pod or a workload is expected")
-    return joined([_of_document(path, root, context) for root in roots if root.kind == "mapping"])
+    if not any(_contains_object(root) for root in roots):
+        raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
+    return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
 
 
-def joined(reports: Sequence[Report]) -> Report:
-    """Several reports as one."""
+def join(reports: Sequence[Report]) -> Report:
+    """Return several reports as one, without duplicates."""
     located = dict.fromkeys(each for report in reports for each in report.located)
     notes = dict.fromkeys(each for report in reports for each in report.notes)
     return Report(
         tuple(located),
-        sum(report.looked_at for report in reports),
+        sum(report.checked for report in reports),
         tuple(notes),
         sum(report.templates for report in reports),
     )
@@ -87,7 +87,7 @@ def _has_settings(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-def _holds_an_object(root: nodes.Node) -> bool:
+def _contains_object(root: nodes.Node) -> bool:
     """Return whether a document is an object, or a List with one."""
     if root.kind != "mapping" or not root.items:
         return False
@@ -96,12 +96,12 @@ def _holds_an_object(root: nodes.Node) -> bool:
 
 
 def _looks_like_conf(text: str) -> bool:
-    """True where every line is empty, a comment or NAME=VALUE, and one is the last."""
+    """Return whether every line is empty, a comment or NAME=VALUE, with at least one of these."""
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _of_conf(path: str, text: str, context: Context) -> Report:
+def _check_conf(path: str, text: str, context: Context) -> Report:
     ranks = model.RankContext(
         path, rank_contexts.read_file(text), fabric_context.build(_default_use(context)), nccl=context.nccl
     )
@@ -125,129 +125,139 @@ def _default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _of_document(path: str, root: nodes.Node, context: Context) -> Report:
+def _check_document(path: str, root: nodes.Node, context: Context) -> Report:
     try:
         document = documents.document(root)
         read = list(workloads.read(documents.without_nulls(document.tree)))
     except nodes.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
-        raise output.UnreadableError(f"{path}:{root.line}: is no manifest Kubernetes would take: {error}") from None
+        raise output.UnreadableError(f"{path}:{root.line}: is not a valid Kubernetes manifest: {error}") from None
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    return joined([_of_workload(path, document, workload, context) for workload in read])
+    return join([_check_workload(path, document, workload, context) for workload in read])
 
 
-class _Prepared(msgspec.Struct, frozen=True):
-    """A template with what a policy makes of it."""
+class _InjectedTemplate(msgspec.Struct, frozen=True):
+    """A template after injection by a policy."""
 
     template: workloads.Template
     pod: views.Pod  # after injection
     use: fabric_context.FabricUse
-    injected: frozenset[tuple[int, str]]  # container and name of what the policy set
+    injected: frozenset[tuple[int, str]]  # container and name of each variable that the policy set
     indexes: tuple[int, ...]
 
 
-def _of_workload(path: str, document: documents.Document, workload: workloads.Workload, context: Context) -> Report:
+def _check_workload(path: str, document: documents.Document, workload: workloads.Workload, context: Context) -> Report:
     notes: list[str] = []
-    prepared = [_prepared(each, workload, context, notes) for each in workload.templates]
+    prepared = [_inject_template(template, workload, context, notes) for template in workload.templates]
     located: list[Located] = []
-    looked_at = 0
-    launchers = [each for each in prepared if rank_contexts.starts_ranks(each.pod)]
-    for each in prepared:
-        others = [launcher for launcher in launchers if launcher is not each]
-        for index in each.indexes:
-            looked_at += 1
-            ranks = rank_contexts.build(each.pod, index, _job_context(each, prepared, others, workload, context))
-            starting = [container for other in others for container in _containers(other)]
+    checked = 0
+    launchers = [template for template in prepared if rank_contexts.starts_ranks(template.pod)]
+    for template in prepared:
+        others = [launcher for launcher in launchers if launcher is not template]
+        for index in template.indexes:
+            checked += 1
+            ranks = rank_contexts.build(
+                template.pod, index, _build_job_context(template, prepared, others, workload, context)
+            )
+            starting = [container for other in others for container in _list_containers(other)]
             located += [
-                Located(path, _line(document, each, index, starting, finding), ranks.title, _told(finding, each, index))
+                Located(
+                    path,
+                    _find_line(document, template, index, starting, finding),
+                    ranks.title,
+                    _mark_injected(finding, template, index),
+                )
                 for finding in engine.check(ranks)
             ]
-    return Report(tuple(located), looked_at, tuple(f"{path}: {note}" for note in notes), len(prepared))
+    return Report(tuple(located), checked, tuple(f"{path}: {note}" for note in notes), len(prepared))
 
 
-def _job_context(
-    each: _Prepared,
-    prepared: Sequence[_Prepared],
-    others: Sequence[_Prepared],
+def _build_job_context(
+    template: _InjectedTemplate,
+    prepared: Sequence[_InjectedTemplate],
+    others: Sequence[_InjectedTemplate],
     workload: workloads.Workload,
     context: Context,
 ) -> rank_contexts.JobContext:
     computing = any(
-        rank_contexts.count_accelerators(container, each.use.accelerators) for container in each.pod.spec.containers
+        rank_contexts.count_accelerators(container, template.use.accelerators)
+        for container in template.pod.spec.containers
     )
     counts = [one.template.count for one in prepared]
-    job = sum(count * _processes(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
+    job = sum(count * _count_ranks(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
     return rank_contexts.JobContext(
-        use=each.use,
-        networks=fabric_context.parse_networks(each.pod, workload.namespace),
-        title=" ".join(filter(None, (workload.title, each.template.part))),
-        passed=tuple(_renamed(setting) for other in others for setting in _passed(other)),
+        use=template.use,
+        networks=fabric_context.parse_networks(template.pod, workload.namespace),
+        title=" ".join(filter(None, (workload.title, template.template.part))),
+        passed=tuple(_mark_launcher(setting) for other in others for setting in _list_passed(other)),
         has_own_ranks=computing or len(prepared) == 1,
-        count=each.template.count,
+        count=template.template.count,
         job=job if None not in counts else None,
-        images=frozenset(_images(prepared)),
+        images=frozenset(_list_images(prepared)),
         nccl=context.nccl,
     )
 
 
-def _processes(one: _Prepared) -> int:
-    """Ranks of a pod: one for each accelerator, and none in a launcher beside its workers."""
-    computing = sum(rank_contexts.count_accelerators(each, one.use.accelerators) for each in one.pod.spec.containers)
+def _count_ranks(one: _InjectedTemplate) -> int:
+    """Return the ranks of a pod: one for each accelerator, none in a launcher that has workers."""
+    computing = sum(
+        rank_contexts.count_accelerators(container, one.use.accelerators) for container in one.pod.spec.containers
+    )
     return computing or (0 if rank_contexts.starts_ranks(one.pod) else 1)
 
 
-def _images(prepared: Sequence[_Prepared]) -> Iterator[str]:
+def _list_images(prepared: Sequence[_InjectedTemplate]) -> Iterator[str]:
     for one in prepared:
         for container in one.pod.spec.containers:
             if container.image and rank_contexts.count_accelerators(container, one.use.accelerators):
                 yield container.image
 
 
-def _passed(launcher: _Prepared) -> Iterator[model.Setting]:
+def _list_passed(launcher: _InjectedTemplate) -> Iterator[model.Setting]:
     for index in range(len(launcher.pod.spec.containers)):
         yield from rank_contexts.list_passed(launcher.pod, index)
 
 
-def _renamed(setting: model.Setting) -> model.Setting:
+def _mark_launcher(setting: model.Setting) -> model.Setting:
     return msgspec.structs.replace(setting, where=f"{places.LAUNCHER}{setting.where}")
 
 
-def _containers(each: _Prepared) -> list[workloads.Path]:
-    return [each.template.container(index) for index in range(len(each.pod.spec.containers))]
+def _list_containers(template: _InjectedTemplate) -> list[workloads.Path]:
+    return [template.template.container(index) for index in range(len(template.pod.spec.containers))]
 
 
-def _line(
+def _find_line(
     document: documents.Document,
-    each: _Prepared,
+    template: _InjectedTemplate,
     index: int,
     launchers: Sequence[workloads.Path],
     finding: model.Finding,
 ) -> int:
-    container = each.template.container(index)
+    container = template.template.container(index)
     if finding.where.startswith(places.LAUNCHER):
-        found = places.of_launcher(document, launchers, finding.name)
-        return document.line(container) if found is None else found
-    return places.line(document, container, each.template.path, finding.name, finding.where)
+        line = places.find_launcher_line(document, launchers, finding.name)
+        return document.line(container) if line is None else line
+    return places.find_line(document, container, template.template.path, finding.name, finding.where)
 
 
-def _told(finding: model.Finding, each: _Prepared, index: int) -> model.Finding:
-    if (index, finding.name) not in each.injected:
+def _mark_injected(finding: model.Finding, template: _InjectedTemplate, index: int) -> model.Finding:
+    if (index, finding.name) not in template.injected:
         return finding
     return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
 
 
-def _prepared(
+def _inject_template(
     template: workloads.Template, workload: workloads.Workload, context: Context, notes: list[str]
-) -> _Prepared:
-    pod, use, changes = _injected(template.pod, workload, context, notes)
+) -> _InjectedTemplate:
+    pod, use, changes = _inject(template.pod, workload, context, notes)
     injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
-    return _Prepared(template, pod, use, injected, rank_contexts.select_containers(pod, use.accelerators))
+    return _InjectedTemplate(template, pod, use, injected, rank_contexts.select_containers(pod, use.accelerators))
 
 
-def _injected(
+def _inject(
     pod: views.Pod, workload: workloads.Workload, context: Context, notes: list[str]
 ) -> tuple[views.Pod, fabric_context.FabricUse, tuple[injection.AnyChange, ...]]:
     """Return a template's pod after injection, its use of the fabric, and the changes."""

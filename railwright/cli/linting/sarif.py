@@ -1,7 +1,6 @@
-"""Findings as SARIF 2.1.0 (OASIS), for code hosts and editors.
+"""Formats findings as SARIF 2.1.0 (OASIS), for code hosts and editors.
 
-Owns that form. Rules carry their explanations, so that the reader needs no other page,
-and the address of one.
+Rules carry their explanations and the URL of their documentation.
 """
 
 from collections.abc import Sequence
@@ -16,20 +15,20 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {model.Severity.ERROR: "error", model.Severity.WARNING: "warning", model.Severity.INFO: "note"}
 
 
-def log(located: Sequence[findings.Located], version: str) -> dict[str, Any]:
-    """One log with one run."""
+def build_log(located: Sequence[findings.Located], version: str) -> dict[str, Any]:
+    """Return a log with one run."""
     rules = engine.every()
     positions = {rule.code: position for position, rule in enumerate(rules)}
-    driver = {"name": "railwright", "version": version, "rules": [_rule(rule) for rule in rules]}
+    driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(each, positions) for each in located],
+        "results": [_build_result(item, positions) for item in located],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule: model.Rule) -> dict[str, Any]:
+def _build_rule(rule: model.Rule) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
@@ -41,14 +40,14 @@ def _rule(rule: model.Rule) -> dict[str, Any]:
     }
 
 
-def _result(each: findings.Located, positions: dict[str, int]) -> dict[str, Any]:
-    finding = each.finding
-    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(each.file)}}
-    if each.line is not None:
-        place["region"] = {"startLine": each.line}
+def _build_result(item: findings.Located, positions: dict[str, int]) -> dict[str, Any]:
+    finding = item.finding
+    place: dict[str, Any] = {"artifactLocation": {"uri": _format_uri(item.file)}}
+    if item.line is not None:
+        place["region"] = {"startLine": item.line}
     location: dict[str, Any] = {"physicalLocation": place}
-    if each.title:
-        location["logicalLocations"] = [{"fullyQualifiedName": each.title}]
+    if item.title:
+        location["logicalLocations"] = [{"fullyQualifiedName": item.title}]
     return {
         "ruleId": finding.code,
         "ruleIndex": positions[finding.code],
@@ -58,6 +57,6 @@ def _result(each: findings.Located, positions: dict[str, int]) -> dict[str, Any]
     }
 
 
-def _uri(path: str) -> str:
-    """A path as a URI reference; standard input has no better name."""
+def _format_uri(path: str) -> str:
+    """Return a path as a URI reference; `stdin` for standard input."""
     return "stdin" if path == "-" else parse.quote(path)

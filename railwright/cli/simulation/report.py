@@ -1,4 +1,4 @@
-"""What a study found, as a table and as JSON. Every bandwidth is called modelled wherever it is shown."""
+"""Formats the results of an experiment as a table and as JSON. Every bandwidth is labelled as modelled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,15 +31,15 @@ _COLUMNS = (
 
 
 def print_comparison(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
-    """The study on stdout."""
+    """Print the comparison of policies."""
     screen = console.Console(highlight=False)
     first = results[0].summary
-    screen.print(f"[bold]{_title(experiment)}[/bold]", soft_wrap=True)
+    screen.print(f"[bold]{_format_title(experiment)}[/bold]", soft_wrap=True)
     screen.print(f"{experiment.spec.source}", soft_wrap=True, style="dim", markup=False)
     screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
     tables.show(
         _COLUMNS,
-        [_row(result) for result in results],
+        [_format_row(result) for result in results],
         styles=["bold" if result.policy == "railwright" else "" for result in results],
     )
     screen.print()
@@ -61,7 +61,7 @@ def print_comparison(experiment: experiments.Experiment, results: Sequence[exper
 
 
 def build_document(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> Any:
-    """The study as one JSON value."""
+    """Return the results as one JSON value."""
     spec, settings = experiment.spec, experiment.settings
     return {
         "modelled": True,
@@ -91,30 +91,30 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table. On a terminal only names are never wrapped; elsewhere nothing is."""
+    """Print a plain table. On a terminal, long cells are wrapped except in the first column; elsewhere none is."""
     screen = console.Console(highlight=False)
     if not screen.is_terminal:
         tables.show([tables.Column(column) for column in columns], rows, wide=True)
         return
-    shown = table.Table(box=box.SIMPLE)
+    view = table.Table(box=box.SIMPLE)
     for column in columns:
-        shown.add_column(column, no_wrap=column == columns[0], overflow="fold")
+        view.add_column(column, no_wrap=column == columns[0], overflow="fold")
     for row in rows:
-        shown.add_row(*map(output.visible, row))
-    screen.print(shown, markup=False)
+        view.add_row(*map(output.visible, row))
+    screen.print(view, markup=False)
 
 
 def display_policy(policy: str) -> str:
-    """A policy as people call it."""
+    """Return the display name of a policy."""
     return _NAMES.get(policy, policy)
 
 
 def format_ratios(experiment: experiments.Experiment) -> str:
-    """The oversubscription of each level, leaf first."""
+    """Return the oversubscription of each level, leaf first."""
     return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(experiment.spec))
 
 
-def _title(experiment: experiments.Experiment) -> str:
+def _format_title(experiment: experiments.Experiment) -> str:
     load = "as many jobs a day as published" if experiment.load is None else f"load {experiment.load:g}"
     sample = "all nodes" if experiment.settings.sample_all else "the default sample of nodes"
     return (
@@ -123,17 +123,17 @@ def _title(experiment: experiments.Experiment) -> str:
     )
 
 
-def _row(result: experiments.Result) -> Sequence[str]:
-    it = result.summary
+def _format_row(result: experiments.Result) -> Sequence[str]:
+    summary = result.summary
     return (
         display_policy(result.policy),
-        f"{it.modelled_busbw_of_optimum:.3f}",
-        f"{it.modelled_busbw_of_optimum_per_gang:.3f}",
-        f"{it.worst_gang:.2f}",
-        f"{it.leaves_of_fewest:.2f}",
-        f"{it.avoidable_crossings}",
-        f"{it.rank_order_crossings}",
-        f"{it.avoidable_splits}",
-        f"{it.mean_wait:.0f} s",
-        f"{it.utilisation:.1%}",
+        f"{summary.modelled_busbw_of_optimum:.3f}",
+        f"{summary.modelled_busbw_of_optimum_per_gang:.3f}",
+        f"{summary.worst_gang:.2f}",
+        f"{summary.leaves_of_fewest:.2f}",
+        f"{summary.avoidable_crossings}",
+        f"{summary.rank_order_crossings}",
+        f"{summary.avoidable_splits}",
+        f"{summary.mean_wait:.0f} s",
+        f"{summary.utilisation:.1%}",
     )

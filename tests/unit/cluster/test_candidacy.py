@@ -22,81 +22,81 @@ def held(by: str, **spec) -> candidacy.Record:
 
 
 def test_where_there_is_no_lease_one_is_written():
-    record = candidacy.bid(candidate(), 100.0, "now")
+    record = candidacy.propose(candidate(), 100.0, "now")
     assert record == candidacy.Record("a", 3, "now", "now", 0)
 
 
 def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_say():
-    seen = candidacy.saw(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
-    assert candidacy.bid(seen, 102.9, "now") is None
-    taken = candidacy.bid(seen, 103.0, "now")
+    seen = candidacy.observe(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
+    assert candidacy.propose(seen, 102.9, "now") is None
+    taken = candidacy.propose(seen, 103.0, "now")
     assert taken is not None
     assert (taken.holder_identity, taken.lease_transitions) == ("a", 5)
 
 
 def test_each_change_of_the_record_is_waited_for_anew():
-    seen = candidacy.saw(candidate(), held("b", renew_time="1"), 100.0)
-    assert candidacy.expires(candidacy.saw(seen, held("b", renew_time="1"), 102.0)) == 103.0
-    assert candidacy.expires(candidacy.saw(seen, held("b", renew_time="2"), 102.0)) == 105.0
+    seen = candidacy.observe(candidate(), held("b", renew_time="1"), 100.0)
+    assert candidacy.get_expiry(candidacy.observe(seen, held("b", renew_time="1"), 102.0)) == 103.0
+    assert candidacy.get_expiry(candidacy.observe(seen, held("b", renew_time="2"), 102.0)) == 105.0
 
 
 def test_a_lease_given_back_is_taken_at_once():
-    seen = candidacy.saw(candidate(), held("", renew_time="1"), 100.0)
-    assert candidacy.bid(seen, 100.0, "now") is not None
+    seen = candidacy.observe(candidate(), held("", renew_time="1"), 100.0)
+    assert candidacy.propose(seen, 100.0, "now") is not None
 
 
 def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
-    gone = candidacy.saw(candidacy.saw(candidate(), held("b"), 100.0), None, 101.0)
-    assert candidacy.bid(gone, 102.9, "now") is None
-    assert candidacy.bid(gone, 103.0, "now") is not None
+    gone = candidacy.observe(candidacy.observe(candidate(), held("b"), 100.0), None, 101.0)
+    assert candidacy.propose(gone, 102.9, "now") is None
+    assert candidacy.propose(gone, 103.0, "now") is not None
 
 
 def test_the_duration_is_the_holders_own():
-    seen = candidacy.saw(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0)
-    assert candidacy.expires(seen) == 115.0
+    seen = candidacy.observe(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0)
+    assert candidacy.get_expiry(seen) == 115.0
 
 
 @pytest.mark.parametrize("said", [None, 0, -7])
 def test_a_duration_that_is_none_is_not_believed(said):
-    seen = candidacy.saw(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0)
-    assert candidacy.expires(seen) > 100.0
+    seen = candidacy.observe(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0)
+    assert candidacy.get_expiry(seen) > 100.0
 
 
 def test_the_leader_counts_from_before_its_write_was_sent():
-    won = candidacy.won(candidate(), held("a"), sent=100.0, now=101.5)
-    assert candidacy.leads(won, 101.9)
-    assert not candidacy.leads(won, 102.0)
+    won = candidacy.acquire(candidate(), held("a"), sent=100.0, now=101.5)
+    assert candidacy.is_leader(won, 101.9)
+    assert not candidacy.is_leader(won, 102.0)
 
 
 def test_a_leader_that_reads_another_name_leads_no_more():
-    won = candidacy.won(candidate(), held("a"), sent=100.0, now=100.0)
-    assert not candidacy.leads(candidacy.saw(won, held("b"), 100.1), 100.1)
+    won = candidacy.acquire(candidate(), held("a"), sent=100.0, now=100.0)
+    assert not candidacy.is_leader(candidacy.observe(won, held("b"), 100.1), 100.1)
 
 
 def test_renewing_keeps_when_and_how_often_the_lease_was_taken():
-    won = candidacy.won(candidate(), held("a", acquire_time="then"), sent=100.0, now=100.0)
-    record = candidacy.bid(won, 100.5, "now")
+    won = candidacy.acquire(candidate(), held("a", acquire_time="then"), sent=100.0, now=100.0)
+    record = candidacy.propose(won, 100.5, "now")
     assert record == candidacy.Record("a", 3, "then", "now", 4)
 
 
 def test_only_the_holder_gives_the_lease_back():
-    assert candidacy.vacant(candidacy.saw(candidate(), held("b"), 1.0), "now") is None
-    given_back = candidacy.vacant(candidacy.saw(candidate(), held("a"), 1.0), "now")
+    assert candidacy.release(candidacy.observe(candidate(), held("b"), 1.0), "now") is None
+    given_back = candidacy.release(candidacy.observe(candidate(), held("a"), 1.0), "now")
     assert given_back is not None
     assert given_back.holder_identity == ""
 
 
 def test_nothing_that_is_due_is_slept_over():
-    follower = candidacy.saw(candidate(), held("b"), 100.0)
-    assert candidacy.pause(follower, 102.8, 1.0) == pytest.approx(0.2)
-    leader = candidacy.won(candidate(), held("a"), sent=100.0, now=100.0)
-    assert candidacy.pause(leader, 101.9, 1.0) == pytest.approx(0.1)
-    assert candidacy.pause(leader, 100.0, 1.0) == pytest.approx(0.6)
-    assert candidacy.pause(follower, 200.0, 0.0) == 0.5
+    follower = candidacy.observe(candidate(), held("b"), 100.0)
+    assert candidacy.compute_pause(follower, 102.8, 1.0) == pytest.approx(0.2)
+    leader = candidacy.acquire(candidate(), held("a"), sent=100.0, now=100.0)
+    assert candidacy.compute_pause(leader, 101.9, 1.0) == pytest.approx(0.1)
+    assert candidacy.compute_pause(leader, 100.0, 1.0) == pytest.approx(0.6)
+    assert candidacy.compute_pause(follower, 200.0, 0.0) == 0.5
 
 
 def test_what_others_wrote_into_the_spec_stays():
-    spec = candidacy.tree(
+    spec = candidacy.merge_spec(
         held("a", renew_time="2"), {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"}
     )
     assert spec["strategy"] == "OldestEmulationVersion"
@@ -143,7 +143,7 @@ class World:
             leaders = [
                 each.identity
                 for number, each in enumerate(self.known)
-                if candidacy.leads(each, self.clock(number, true))
+                if candidacy.is_leader(each, self.clock(number, true))
             ]
             assert len(leaders) <= 1, f"at {true:.2f} s: {leaders}"
             if leaders and self.reigns[-1:] != leaders:
@@ -153,7 +153,7 @@ class World:
         return self.chance.uniform(0.001, self.slowest[number])
 
     def again(self, true: float, number: int) -> None:
-        wait = candidacy.pause(self.known[number], self.clock(number, true), self.chance.random())
+        wait = candidacy.compute_pause(self.known[number], self.clock(number, true), self.chance.random())
         self.later(true + wait / self.rates[number], self.look, number)
 
     def look(self, true: float, number: int) -> None:
@@ -167,8 +167,8 @@ class World:
 
     def answered(self, true: float, number: int, version: int, record) -> None:
         now = self.clock(number, true)
-        self.known[number] = candidacy.saw(self.known[number], record, now)
-        written = candidacy.bid(self.known[number], now, f"{number}@{now}")
+        self.known[number] = candidacy.observe(self.known[number], record, now)
+        written = candidacy.propose(self.known[number], now, f"{number}@{now}")
         if written is None:
             self.again(true, number)
             return
@@ -185,7 +185,7 @@ class World:
 
     def wrote(self, true: float, number: int, took: bool, record, sent: float) -> None:  # noqa: FBT001 - as above
         if took:
-            self.known[number] = candidacy.won(self.known[number], record, sent, self.clock(number, true))
+            self.known[number] = candidacy.acquire(self.known[number], record, sent, self.clock(number, true))
         self.again(true, number)
 
 
@@ -217,8 +217,8 @@ def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
     died = 30.0 + world.chance.random()
     world.run(died)
     number = int(world.reigns[-1][1:])
-    world.known[number] = candidacy.stepped_down(world.known[number])
+    world.known[number] = candidacy.step_down(world.known[number])
     world.due = [each for each in world.due if each[3][0] != number]
     heapq.heapify(world.due)
     world.run(died + 4.5)
-    assert candidacy.leads(world.known[1 - number], world.clock(1 - number, died + 4.5))
+    assert candidacy.is_leader(world.known[1 - number], world.clock(1 - number, died + 4.5))

@@ -35,9 +35,9 @@ class Part:
         assert election is not None
         record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
         now = election._clock()
-        election._candidate = candidacy.saw(election._candidate, record, now)
+        election._candidate = candidacy.observe(election._candidate, record, now)
         if not holder:
-            election._candidate = candidacy.won(election._candidate, record, now, now)
+            election._candidate = candidacy.acquire(election._candidate, record, now, now)
         election._report_change()
 
     def announce(self, uid: str = "p") -> None:

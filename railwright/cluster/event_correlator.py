@@ -22,7 +22,7 @@ class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     uid: str = ""
 
 
-class Note(msgspec.Struct, frozen=True):
+class EventNote(msgspec.Struct, frozen=True):
     """Content of an Event; equal notes become one Event."""
 
     involved: Involved
@@ -34,7 +34,7 @@ class Note(msgspec.Struct, frozen=True):
 class Write(msgspec.Struct, frozen=True):
     """One request to make: a new Event if `name` is "", otherwise the new count of the Event with that name."""
 
-    note: Note
+    note: EventNote
     name: str
     count: int
 
@@ -42,7 +42,7 @@ class Write(msgspec.Struct, frozen=True):
 class Limit(msgspec.Struct, frozen=True):
     """A token bucket for every key: `burst` writes at once, then one every `1 / rate` seconds."""
 
-    key: Callable[[Note], Hashable]
+    key: Callable[[EventNote], Hashable]
     burst: int
     rate: float  # writes per second
 
@@ -69,42 +69,42 @@ class _Buckets:
         self._limit = limit
         self._left: OrderedDict[Hashable, tuple[float, dt.datetime]] = OrderedDict()
 
-    def has(self, note: Note, now: dt.datetime) -> bool:
+    def has(self, note: EventNote, now: dt.datetime) -> bool:
         return self._tokens(note, now) >= 1
 
-    def take(self, note: Note, now: dt.datetime) -> None:
+    def take(self, note: EventNote, now: dt.datetime) -> None:
         key = self._limit.key(note)
         self._left[key] = (self._tokens(note, now) - 1, now)
         self._left.move_to_end(key)
         if len(self._left) > KNOWN:
             self._left.popitem(last=False)
 
-    def _tokens(self, note: Note, now: dt.datetime) -> float:
+    def _tokens(self, note: EventNote, now: dt.datetime) -> float:
         left, since = self._left.get(self._limit.key(note), (float(self._limit.burst), now))
         return min(float(self._limit.burst), left + max(0.0, (now - since).total_seconds()) * self._limit.rate)
 
 
-class Pace:
+class EventCorrelator:
     """Correlates notes and decides on writes. Owned by one event loop."""
 
     def __init__(self, limits: Sequence[Limit] = LIMITS, everything: Limit = EVERYTHING) -> None:
-        self.held_back = 0  # notes suppressed by a per-object or per-namespace limit
+        self.suppressed = 0  # notes suppressed by a per-object or per-namespace limit
         self._own = [_Buckets(limit) for limit in limits]
         self._all = _Buckets(everything)
-        self._waiting: OrderedDict[Note, int] = OrderedDict()
-        self._posted: OrderedDict[Note, _Posted] = OrderedDict()
+        self._waiting: OrderedDict[EventNote, int] = OrderedDict()
+        self._posted: OrderedDict[EventNote, _Posted] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, note: Note) -> bool:
+    def add(self, note: EventNote) -> bool:
         """Queue a note; equal ones are merged. False if the queue is full and the note is dropped."""
         if note not in self._waiting and len(self._waiting) >= QUEUE:
             return False
         self._waiting[note] = self._waiting.get(note, 0) + 1
         return True
 
-    def next(self, now: dt.datetime) -> Write | None:
+    def next_write(self, now: dt.datetime) -> Write | None:
         """Return the next write; None if nothing is queued, or everything must wait."""
         for note, times in list(self._waiting.items()):
             posted_event = self._find_posted(note, now)
@@ -123,7 +123,7 @@ class Pace:
             )
         return None
 
-    def written(self, write: Write, name: str, now: dt.datetime) -> None:
+    def record_write(self, write: Write, name: str, now: dt.datetime) -> None:
         """Record a completed write and the name of its Event."""
         posted_event = self._posted.get(write.note)
         since = posted_event.since if posted_event is not None and posted_event.name == name else now
@@ -132,11 +132,11 @@ class Pace:
         if len(self._posted) > KNOWN:
             self._posted.popitem(last=False)
 
-    def forget(self, note: Note) -> None:
+    def forget(self, note: EventNote) -> None:
         """Forget the Event of a note, because it was deleted: the next equal note creates a new one."""
         self._posted.pop(note, None)
 
-    def _find_posted(self, note: Note, now: dt.datetime) -> _Posted | None:
+    def _find_posted(self, note: EventNote, now: dt.datetime) -> _Posted | None:
         posted_event = self._posted.get(note)
         return (
             posted_event
@@ -146,6 +146,6 @@ class Pace:
 
     def _suppress(self, posted_event: _Posted | None, times: int) -> None:
         if posted_event is None:
-            self.held_back += times
+            self.suppressed += times
         else:
             posted_event.count += times  # included in the next count

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from railwright.cluster import event_pace as pace
+from railwright.cluster import event_correlator
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
@@ -11,29 +11,29 @@ def at(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def note(message: str = "m", name: str = "train", namespace: str = "prod") -> pace.Note:
-    about = pace.Involved(kind="ReplicaSet", api_version="apps/v1", namespace=namespace, name=name)
-    return pace.Note(about, "Warning", "FabricRefused", message)
+def note(message: str = "m", name: str = "train", namespace: str = "prod") -> event_correlator.EventNote:
+    about = event_correlator.Involved(kind="ReplicaSet", api_version="apps/v1", namespace=namespace, name=name)
+    return event_correlator.EventNote(about, "Warning", "FabricRefused", message)
 
 
-def drained(given: pace.Pace, seconds: float) -> list[pace.Write]:
+def drained(given: event_correlator.EventCorrelator, seconds: float) -> list[event_correlator.Write]:
     """Everything that is written at that time."""
     made = []
-    while (write := given.next(at(seconds))) is not None:
-        given.written(write, write.name or f"event-{len(made)}-{seconds}", at(seconds))
+    while (write := given.next_write(at(seconds))) is not None:
+        given.record_write(write, write.name or f"event-{len(made)}-{seconds}", at(seconds))
         made.append(write)
     return made
 
 
 def test_a_hundred_equal_notes_that_wait_are_one_event_with_their_count():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     for _ in range(100):
         assert given.add(note())
     assert [(write.name, write.count) for write in drained(given, 0)] == [("", 100)]
 
 
 def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     given.add(note())
     drained(given, 0)
     counts = []
@@ -44,40 +44,40 @@ def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
 
 
 def test_after_ten_minutes_the_same_words_are_a_new_event():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     given.add(note())
     drained(given, 0)
     given.add(note())
-    assert [write.name for write in drained(given, pace.REPEAT_SECONDS)] == [""]
+    assert [write.name for write in drained(given, event_correlator.REPEAT_SECONDS)] == [""]
     given.add(note())
-    (write,) = drained(given, pace.REPEAT_SECONDS + pace.COUNT_SECONDS)
-    assert (write.name, write.count) == (f"event-0-{pace.REPEAT_SECONDS}", 2)
+    (write,) = drained(given, event_correlator.REPEAT_SECONDS + event_correlator.COUNT_SECONDS)
+    assert (write.name, write.count) == (f"event-0-{event_correlator.REPEAT_SECONDS}", 2)
 
 
 def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     for number in range(100):
         given.add(note(f"m{number}"))
     assert len(drained(given, 0)) == 25
-    assert given.held_back == 75
+    assert given.suppressed == 75
     assert len(given) == 0
     for number in range(100, 110):
         given.add(note(f"m{number}"))
     assert len(drained(given, 300)) == 1
 
 
-def test_what_is_held_back_of_a_known_event_shows_in_its_next_count():
-    given = pace.Pace((pace.Limit(lambda note: note.involved, 2, 1 / 300),))
+def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
+    given = event_correlator.EventCorrelator((event_correlator.Limit(lambda note: note.involved, 2, 1 / 300),))
     seen = []
     for seconds in (0, 10, 20, 30, 310):
         given.add(note())
         seen += [(seconds, write.count) for write in drained(given, seconds)]
     assert seen == [(0, 1), (10, 2), (310, 5)]
-    assert given.held_back == 0
+    assert given.suppressed == 0
 
 
 def test_owners_somebody_has_made_up_share_what_their_namespace_has():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     for number in range(400):
         given.add(note(name=f"forged-{number}"))
     assert len(drained(given, 0)) == 100
@@ -86,33 +86,33 @@ def test_owners_somebody_has_made_up_share_what_their_namespace_has():
 
 
 def test_all_together_write_ten_a_second_and_the_rest_waits():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     for number in range(300):
         given.add(note(namespace=f"n{number}"))
     assert len(drained(given, 0)) == 200
     assert len(drained(given, 1)) == 10
     assert len(given) == 90
-    assert given.held_back == 0
+    assert given.suppressed == 0
 
 
 def test_a_full_queue_takes_no_other_note_but_counts_those_that_wait():
-    given = pace.Pace()
-    assert all(given.add(note(f"m{number}")) for number in range(pace.QUEUE))
+    given = event_correlator.EventCorrelator()
+    assert all(given.add(note(f"m{number}")) for number in range(event_correlator.QUEUE))
     assert not given.add(note("one too many"))
     assert given.add(note("m0"))
 
 
 def test_memory_is_bounded_whatever_is_posted_for_however_long():
-    given = pace.Pace()
-    for number in range(3 * pace.KNOWN):
+    given = event_correlator.EventCorrelator()
+    for number in range(3 * event_correlator.KNOWN):
         given.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
         drained(given, number)
-    assert len(given._posted) == pace.KNOWN
-    assert all(len(buckets._left) <= pace.KNOWN for buckets in given._own)
+    assert len(given._posted) == event_correlator.KNOWN
+    assert all(len(buckets._left) <= event_correlator.KNOWN for buckets in given._own)
 
 
 def test_an_event_that_is_gone_is_a_new_one_the_next_time():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     given.add(note())
     drained(given, 0)
     given.forget(note())
@@ -121,7 +121,7 @@ def test_an_event_that_is_gone_is_a_new_one_the_next_time():
 
 
 def test_a_clock_that_steps_back_neither_stops_nor_floods():
-    given = pace.Pace()
+    given = event_correlator.EventCorrelator()
     given.add(note())
     drained(given, 1000)
     given.add(note("other"))

@@ -1,6 +1,6 @@
-"""The demo's stage: a simulated fabric in files, and both real servers on loopback over it.
+"""Sets up the demo: a simulated fabric in files, and both real servers on loopback.
 
-Starts and stops what the demo needs, in a folder of its own. Knows nothing of what is shown.
+Uses a temporary folder, and stops both servers at the end.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ import yaml
 from certs import files, issue
 from railwright.simulator import shapes
 
-START_SECONDS = 20.0  # a server that has not answered by then never will
+START_SECONDS = 20.0  # limit for a server's start
 STOP_SECONDS = 10.0
 LISTENING, OPS_LISTENING = "listening on ", "ops listening on "
 _ANNOUNCED_PORTS = 2
 NETWORKS = ("lan2", "lan3", "lan4", "lan5")
-SEED = 7  # of who is busy and how much CPU is taken: any other seed makes another, equally good demo
+SEED = 7  # of which nodes are busy and how much CPU is used; other seeds give other, equally good demos
 BUSY_SHARE = 0.2
 _DAY = dt.timedelta(days=1)
 
 Tree = dict[str, Any]
 
 
-class StageError(RuntimeError):
-    """A server did not start; the message holds the end of its log."""
+class StartError(RuntimeError):
+    """A server did not start; the message contains the end of its log."""
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A running server and where it listens."""
+    """A running server and its addresses."""
 
     process: asyncio.subprocess.Process
     address: str
@@ -46,8 +46,8 @@ class Server(msgspec.Struct, frozen=True):
     log: pathlib.Path
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """Everything the play needs."""
+class Fixture(msgspec.Struct, frozen=True):
+    """The fabric, the job and the running servers."""
 
     policy_text: str
     job_text: str
@@ -61,31 +61,31 @@ class Stage(msgspec.Struct, frozen=True):
     objects: Sequence[Tree]
 
 
-def data(name: str) -> str:
-    """A file that ships with the demo."""
+def read_data(name: str) -> str:
+    """Return the text of a file that ships with the demo."""
     return importlib.resources.files("railwright.cli.demo").joinpath(name).read_text(encoding="utf-8")
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Stage]:
-    """Both servers, with more `options`, over a snapshot of the fabric; stopped by process id whatever happened."""
-    policy, job = data("policy.yaml"), data("job.yaml")
+async def start(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Fixture]:
+    """Start both servers with additional `options` on a snapshot of the fabric; stop them in the end."""
+    policy, job = read_data("policy.yaml"), read_data("job.yaml")
     nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
     pods = [
         *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
         *shapes.build_background_pods(nodes, seed=SEED),
     ]
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-    items = [*nodes, *pods, *_namespaces("prod", "research", "monitoring"), *map(_network, NETWORKS)]
+    items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
     _write_snapshot(folder, items)
-    trust = _certificates(folder)
+    trust = _issue_certificates(folder)
     shared = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json"), *options]
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     async with contextlib.AsyncExitStack() as stack:
-        webhook = await stack.enter_async_context(_running("webhook", [*shared, *secured], folder))
-        extender = await stack.enter_async_context(_running("extender", [*shared, "--plain-http"], folder))
-        await asyncio.gather(_ready(webhook), _ready(extender))
-        yield Stage(
+        webhook = await stack.enter_async_context(_run_server("webhook", [*shared, *secured], folder))
+        extender = await stack.enter_async_context(_run_server("extender", [*shared, "--plain-http"], folder))
+        await asyncio.gather(_wait_until_ready(webhook), _wait_until_ready(extender))
+        yield Fixture(
             policy_text=policy,
             job_text=job,
             job=yaml.safe_load(job),
@@ -99,10 +99,10 @@ async def opened(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIter
         )
 
 
-async def store(stage: Stage, pods: Sequence[Tree]) -> None:
-    """Puts more pods into the cluster's snapshot, as an API server would, and waits until both servers see them."""
-    _write_snapshot(stage.folder, [*stage.objects, *pods])
-    await asyncio.gather(*(_reread(server) for server in (stage.webhook, stage.extender)))
+async def store(fixture: Fixture, pods: Sequence[Tree]) -> None:
+    """Add pods to the cluster's snapshot, as an API server would, and wait until both servers have read them."""
+    _write_snapshot(fixture.folder, [*fixture.objects, *pods])
+    await asyncio.gather(*(_wait_for_reload(server) for server in (fixture.webhook, fixture.extender)))
 
 
 def _write_snapshot(folder: pathlib.Path, items: Sequence[Tree]) -> None:
@@ -110,11 +110,11 @@ def _write_snapshot(folder: pathlib.Path, items: Sequence[Tree]) -> None:
     files.replace(folder / "snapshot.json", content, 0o600)
 
 
-def _namespaces(*names: str) -> list[Tree]:
+def _build_namespaces(*names: str) -> list[Tree]:
     return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
 
 
-def _network(name: str) -> Tree:
+def _build_network(name: str) -> Tree:
     return {
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
@@ -122,52 +122,52 @@ def _network(name: str) -> Tree:
     }
 
 
-def _certificates(folder: pathlib.Path) -> ssl.SSLContext:
+def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
     now = dt.datetime.now(dt.UTC)
-    authority = issue.issue_ca("railwright demo", now=now, lifetime=_DAY)
-    leaf = issue.issue_certificate(
-        authority, common_name="webhook", hosts=["127.0.0.1"], usages={issue.Usage.SERVER}, now=now, lifetime=_DAY
+    ca = issue.issue_ca("railwright demo", now=now, lifetime=_DAY)
+    pair = issue.issue_certificate(
+        ca, common_name="webhook", hosts=["127.0.0.1"], usages={issue.Usage.SERVER}, now=now, lifetime=_DAY
     )
-    files.write(folder, "webhook", leaf)
-    return ssl.create_default_context(cadata=authority.certificate_pem.decode())
+    files.write(folder, "webhook", pair)
+    return ssl.create_default_context(cadata=ca.certificate_pem.decode())
 
 
 @contextlib.asynccontextmanager
-async def _running(server: str, options: Sequence[str], folder: pathlib.Path) -> AsyncIterator[Server]:
+async def _run_server(server: str, options: Sequence[str], folder: pathlib.Path) -> AsyncIterator[Server]:
     loopback = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", server, *loopback, *options, stderr=asyncio.subprocess.PIPE
     )
     log = folder / f"{server}.log"
     assert process.stderr is not None  # noqa: S101 - asked for by PIPE above
-    keeping: asyncio.Task[None] | None = None
+    log_task: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(START_SECONDS):
-            found = await _addresses(process.stderr, log)
-        keeping = asyncio.create_task(_keep(process.stderr, log))
-        if len(found) < _ANNOUNCED_PORTS:
-            raise StageError(f"{server} did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
-        yield Server(process=process, address=found[LISTENING], ops=found[OPS_LISTENING], log=log)
+            addresses = await _read_addresses(process.stderr, log)
+        log_task = asyncio.create_task(_copy_log(process.stderr, log))
+        if len(addresses) < _ANNOUNCED_PORTS:
+            raise StartError(f"{server} did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
+        yield Server(process=process, address=addresses[LISTENING], ops=addresses[OPS_LISTENING], log=log)
     finally:
         await _stop(process)
-        if keeping is not None:
-            await keeping
+        if log_task is not None:
+            await log_task
 
 
-async def _addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
-    """Reads the log until both ports are announced or it ends."""
-    found: dict[str, str] = {}
-    while len(found) < _ANNOUNCED_PORTS and (line := await lines.readline()):
+async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
+    """Return the addresses that the server announces in its log, at most both."""
+    addresses: dict[str, str] = {}
+    while len(addresses) < _ANNOUNCED_PORTS and (line := await lines.readline()):
         _append(log, line)
         text = line.decode(errors="replace").strip()
         for prefix in (OPS_LISTENING, LISTENING):
             if text.startswith(prefix):
-                found[prefix] = text.removeprefix(prefix)
+                addresses[prefix] = text.removeprefix(prefix)
                 break
-    return found
+    return addresses
 
 
-async def _keep(lines: asyncio.StreamReader, log: pathlib.Path) -> None:
+async def _copy_log(lines: asyncio.StreamReader, log: pathlib.Path) -> None:
     while line := await lines.readline():
         _append(log, line)
 
@@ -189,18 +189,18 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def _ready(server: Server) -> None:
-    """Waits until /readyz says yes."""
-    await _until(server, "/readyz", lambda status, _: status == 200)
+async def _wait_until_ready(server: Server) -> None:
+    """Wait until /readyz responds with 200."""
+    await _wait_until(server, "/readyz", lambda status, _: status == 200)
 
 
-async def _reread(server: Server) -> None:
-    """Waits until the snapshot has been read a second time."""
-    await _until(server, "/metrics", lambda _, text: _metric(text, "railwright_snapshot_generation") >= 2)
+async def _wait_for_reload(server: Server) -> None:
+    """Wait until the snapshot has been read a second time."""
+    await _wait_until(server, "/metrics", lambda _, text: _read_metric(text, "railwright_snapshot_generation") >= 2)
 
 
-async def _until(server: Server, path: str, holds: Callable[[int, str], bool]) -> None:
-    """Asks the server's other port until the answer holds; raises StageError with its last answer otherwise."""
+async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bool]) -> None:
+    """Poll the server's operations port until `is_met`. Raise StartError with its last answer after START_SECONDS."""
     last = "no answer"
     async with aiohttp.ClientSession() as session:
         with contextlib.suppress(TimeoutError):
@@ -209,14 +209,14 @@ async def _until(server: Server, path: str, holds: Callable[[int, str], bool]) -
                     with contextlib.suppress(aiohttp.ClientError):
                         async with session.get(f"http://{server.ops}{path}") as response:
                             last = await response.text()
-                            if holds(response.status, last):
+                            if is_met(response.status, last):
                                 return
-                    await asyncio.sleep(0.05)  # between two looks at a condition, not instead of one
-    raise StageError(f"{server.log.stem} at {server.ops}{path}: not in time, last answer: {last[-500:]}")
+                    await asyncio.sleep(0.05)  # between two polls
+    raise StartError(f"{server.log.stem} at {server.ops}{path}: not in time, last answer: {last[-500:]}")
 
 
-def _metric(text: str, name: str) -> float:
-    """The value of a metric without labels; 0 where it is absent."""
+def _read_metric(text: str, name: str) -> float:
+    """Return the value of a metric without labels; 0 if it is absent."""
     for line in text.splitlines():
         if line.startswith(f"{name} "):
             return float(line.split()[1])

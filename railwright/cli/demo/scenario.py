@@ -1,0 +1,206 @@
+"""Runs the demo: admits the job's pods by the webhook, and places the gang by Volcano's extender protocol.
+
+Every answer comes from the running servers over HTTP. Volcano's own scores are the simulator's model.
+"""
+
+import base64
+import json
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import jsonpatch
+import msgspec
+
+from railwright.cli.demo import fixture as fixtures
+from railwright.fabric import names
+from railwright.simulator import shapes, volcano
+
+Tree = dict[str, Any]
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """One pod before and after admission."""
+
+    before: Tree
+    after: Tree
+    warnings: Sequence[str]
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """One pod and its node."""
+
+    pod: str
+    node: str
+    leaf: str
+    spine: str
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The result of the demo."""
+
+    admitted: Sequence[Admitted]
+    placed: Sequence[Placed]
+    without: Sequence[Placed]
+    free_by_leaf: Mapping[str, int]
+    annotations: Sequence[Tree]  # railwright.io/placement of each pod, as the webhook wrote it at binding
+
+
+async def run(fixture: fixtures.Fixture) -> Outcome:
+    """Admit the pods, place them with and without railwright, and bind them."""
+    uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
+    pods = list(shapes.build_volcano_pods(fixture.job, uid=uid))
+    async with aiohttp.ClientSession() as session:
+        admitted = [await _admit(session, fixture, pod) for pod in pods]
+        ready = [each.after for each in admitted]
+        for index, pod in enumerate(ready):
+            pod["metadata"]["uid"] = str(uuid.UUID(int=index + 2))
+        await fixtures.store(fixture, ready)
+        placed = await _place(session, fixture, ready)
+        annotations = [await _bind(session, fixture, pod, on) for pod, on in zip(ready, placed, strict=True)]
+    return Outcome(
+        admitted=admitted,
+        placed=placed,
+        without=_place_alone(fixture, ready),
+        free_by_leaf=_count_free(fixture, ready[0]),
+        annotations=annotations,
+    )
+
+
+async def _admit(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree) -> Admitted:
+    answer = (await _post_review(session, fixture, "/mutate/pods", _build_review(pod, "Pod")))["response"]
+    if not answer["allowed"]:
+        raise fixtures.StartError(f"the webhook rejected {pod['metadata']['name']}: {answer['status']['message']}")
+    return Admitted(before=pod, after=_apply_patch(pod, answer), warnings=answer.get("warnings") or [])
+
+
+async def _bind(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree, on: Placed) -> Tree:
+    metadata = pod["metadata"]
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "annotations": metadata["annotations"],  # Volcano sends the pod's own along
+        },
+        "target": {"kind": "Node", "name": on.node},
+    }
+    answer = (await _post_review(session, fixture, "/mutate/bindings", _build_review(binding, "Binding", "binding")))[
+        "response"
+    ]
+    written = _apply_patch(binding, answer)["metadata"]["annotations"]
+    placement: Tree = json.loads(written.get(names.PLACEMENT, "{}"))
+    return placement
+
+
+def _build_review(subject: Tree, kind: str, sub_resource: str = "") -> Tree:
+    """Return the AdmissionReview that an API server sends when `subject` is created."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": str(uuid.uuid4()),
+            "kind": {"group": "", "version": "v1", "kind": kind},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "subResource": sub_resource,
+            "name": subject["metadata"]["name"],
+            "namespace": subject["metadata"]["namespace"],
+            "operation": "CREATE",
+            "object": subject,
+            "dryRun": False,
+        },
+    }
+
+
+async def _post_review(session: aiohttp.ClientSession, fixture: fixtures.Fixture, path: str, review: Tree) -> Tree:
+    url = f"https://{fixture.webhook.address}{path}?timeout=5s"
+    async with session.post(url, json=review, ssl=fixture.trust) as response:
+        response.raise_for_status()
+        answer: Tree = await response.json()
+        return answer
+
+
+def _apply_patch(tree: Tree, answer: Tree) -> Tree:
+    """Return the object after the answer's patch, applied by a library."""
+    operations = json.loads(base64.b64decode(answer.get("patch") or "") or "[]")
+    result: Tree = jsonpatch.apply_patch(tree, operations)
+    return result
+
+
+async def _place(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
+    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session."""
+    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+    placed = []
+    for pod in pods:
+        offered = state.list_feasible(pod)
+        answer = await _post_verb(session, fixture, "prioritize", state.build_request(pod, offered))
+        scores = {name: state.score(pod, name) + answer["nodeScore"].get(name, 0.0) for name in offered}
+        node = _choose_best(scores, rng)
+        await _post_verb(session, fixture, "allocate", {"task": state.add_pod(pod, node)})
+        placed.append(_describe_placement(fixture, pod, node))
+    await _post_verb(session, fixture, "session-close", {})
+    return placed
+
+
+def _place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
+    """Run the same loop with Volcano's own scores only."""
+    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+    placed = []
+    for pod in pods:
+        node = _choose_best({name: state.score(pod, name) for name in state.list_feasible(pod)}, rng)
+        state.add_pod(pod, node)
+        placed.append(_describe_placement(fixture, pod, node))
+    return placed
+
+
+async def _post_verb(session: aiohttp.ClientSession, fixture: fixtures.Fixture, verb: str, body: Tree) -> Tree:
+    async with session.post(f"http://{fixture.extender.address}/volcano/{verb}", json=body) as response:
+        response.raise_for_status()
+        answer: Tree = await response.json()
+        return answer
+
+
+def _choose_best(scores: Mapping[str, float], rng: random.Random) -> str:
+    if not scores:
+        raise fixtures.StartError("no node has free slots for the gang")
+    top = max(scores.values())
+    return rng.choice([name for name, score in scores.items() if score == top])  # Volcano breaks ties by chance
+
+
+def _describe_placement(fixture: fixtures.Fixture, pod: Tree, node: str) -> Placed:
+    labels = next(each["metadata"]["labels"] for each in fixture.nodes if each["metadata"]["name"] == node)
+    name = pod["metadata"]["name"]
+    return Placed(pod=name, node=node, leaf=labels[shapes.LEAF_LABEL], spine=labels[shapes.SPINE_LABEL])
+
+
+def _count_free(fixture: fixtures.Fixture, pod: Tree) -> dict[str, int]:
+    state = volcano.Session(fixture.nodes, fixture.pods)
+    free = dict.fromkeys((node["metadata"]["labels"][shapes.LEAF_LABEL] for node in fixture.nodes), 0)
+    for node in state.list_feasible(pod):
+        free[_describe_placement(fixture, pod, node).leaf] += 1
+    return free
+
+
+def count_leaves(placed: Sequence[Placed]) -> int:
+    """Return the number of leaves that a placement uses."""
+    return len({each.leaf for each in placed})
+
+
+def count_crossings(placed: Sequence[Placed]) -> int:
+    """Return the number of ring edges that leave a leaf; each shares the uplinks, which are oversubscribed."""
+    return sum(one.leaf != other.leaf for one, other in zip(placed, [*placed[1:], placed[0]], strict=True))
+
+
+def count_min_leaves(free_by_leaf: Mapping[str, int], size: int) -> int:
+    """Return the fewest leaves that have free nodes for `size` pods of a whole node."""
+    count = 0
+    for free_nodes in sorted(free_by_leaf.values(), reverse=True):
+        if size <= 0:
+            break
+        size -= free_nodes
+        count += 1
+    return count
