@@ -98,13 +98,15 @@ class _Builder:
 
     def add_resource(self, change: model.AddResource) -> None:
         resources = self._container(change.container).resources
-        base = self._ensure_parent(f"{_container_path(change.container)}/resources", resources, {})
-        requests = resources.requests_or_none if resources else None
-        limits = resources.limits_or_none if resources else None
+        base = self._ensure_parent(f"/spec/containers/{change.container}/resources", resources, {})
+        limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
         key, amount = escape(change.resource), str(change.quantity)
-        for part, existing in (("limits", limits), ("requests", requests)):
-            if existing is None or not _equals(existing.get(change.resource), change.quantity):
-                self._add(f"{self._ensure_parent(f'{base}/{part}', existing, {})}/{key}", amount)
+        for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
+            if existing is None:
+                self._ensure_parent(path, existing, {})
+            elif (current := existing.get(change.resource)) is not None and _equals(current, change.quantity):
+                continue
+            self._add(f"{path}/{key}", amount)
 
     def _context(self, index: int) -> views.SecurityContext | None:
         context = self._container(index).security_context
@@ -147,9 +149,9 @@ def _container_path(index: int) -> str:
     return f"/spec/containers/{index}"
 
 
-def _equals(raw_quantity: views.Written | None, amount: int) -> bool:
+def _equals(raw_quantity: views.Written, amount: int) -> bool:
     try:
-        return raw_quantity is not None and quantity.parse(raw_quantity) == amount
+        return quantity.parse(raw_quantity) == amount
     except quantity.InvalidQuantityError:
         return False
 

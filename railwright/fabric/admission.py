@@ -39,25 +39,24 @@ def lint_injected(injected: model.Injection, policy: policies.Policy) -> tuple[s
     """Return the warnings of lint about a pod after its injection."""
     if len(injected.changes) > _MAX_CHANGES:
         return lint.TOO_LARGE
-    return policy.compile_once(lint.Linter).list_warnings(
-        lint.InjectedPod(
-            pod=injected.pod,
-            networks=injected.networks,
-            fabric_name=injected.fabric,
-            use=find_use(injected, policy.document),
-            containers=injected.targets,
-            is_launcher=not injected.has_rails,
-        )
-    )
+    return policy.compile_once(lint.Linter).list_warnings(_describe(injected))
 
 
 def find_use(injected: model.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
-    """Return what the ranks of a pod use of its fabric. The ranks that a pod without rails starts get all rails."""
-    fabric = document.fabrics[injected.fabric]
-    if not injected.has_rails:
-        return fabric_context.use_all_rails(document, fabric)
-    rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
-    return fabric_context.FabricUse(document, fabric, rails, injected.resources)
+    """Return what the ranks of a pod use of its fabric."""
+    return lint.find_use(_describe(injected), document)
+
+
+def _describe(injected: model.Injection) -> lint.InjectedPod:
+    return lint.InjectedPod(
+        pod=injected.pod,
+        networks=injected.networks,
+        fabric_name=injected.fabric,
+        rails=injected.rails,
+        resources=injected.resources,
+        containers=injected.targets,
+        is_launcher=not injected.has_rails,
+    )
 
 
 def _add_warnings(injected: model.Injection, warnings: tuple[str, ...]) -> model.Injection:

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric import views
-from railwright.fabric.injection import facts, plan
+from railwright.fabric.injection import facts, mutators, plan, user_options
 from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -116,3 +116,7 @@ def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) ->
 
 def operations(response: dict) -> list:
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+
+
+def options(pod: views.Pod) -> user_options.UserOptions:
+    return user_options.read(pod, [row.skip for row in mutators.MUTATORS if row.skip])

@@ -27,12 +27,12 @@ def read_amount(container: views.Container, resource: str) -> int:
     resources = container.resources
     if resources is None:
         return 0
-    largest = 0
-    for amounts in (resources.requests_or_none, resources.limits_or_none):
-        text = amounts.get(resource) if amounts else None
-        if text is not None:
-            largest = max(largest, _parse_amount(text, container, resource))
-    return largest
+    requests, limits = resources.requests_or_none, resources.limits_or_none
+    request = requests.get(resource) if requests else None
+    limit = limits.get(resource) if limits else None
+    if request is None and limit is None:
+        return 0
+    return max(0, *(_parse_amount(text, container, resource) for text in (request, limit) if text is not None))
 
 
 def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:

@@ -16,39 +16,28 @@ _NO_SECURITY = views.SecurityContext()
 _View = TypeVar("_View", bound=views.View)
 
 
-class AppliedPod(msgspec.Struct, frozen=True):
+class AppliedPod(views.Pod, frozen=True):
     """The view of a pod after all changes so far. Each mutator gets the pod that the mutators before it made."""
 
-    view: views.Pod
-    networks: tuple[network_selection.Selection, ...]  # of its networks annotation
-
-    @property
-    def metadata(self) -> views.ObjectMeta:
-        """Return the pod's metadata."""
-        return self.view.metadata
-
-    @property
-    def spec(self) -> views.PodSpec:
-        """Return the pod's spec."""
-        return self.view.spec
+    networks: tuple[network_selection.Selection, ...] = ()  # of its networks annotation
 
     @property
     def host_network(self) -> bool:
         """True if the pod uses the host's network namespace."""
-        return bool(self.view.spec.host_network)
+        return bool(self.spec.host_network)
 
     @property
     def attached(self) -> tuple[network_selection.Selection, ...]:
         """Return the networks that Multus attaches. It ignores pods on the host network."""
-        return () if self.view.spec.host_network else self.networks
+        return () if self.spec.host_network else self.networks
 
     def container(self, index: int) -> views.Container:
         """Return an app container."""
-        return self.view.spec.containers[index]
+        return self.spec.containers[index]
 
     def runs_as_root(self, index: int) -> bool:
         """True unless the pod or the container sets another user. The user of the image is unknown and ignored."""
-        pod_context = self.view.spec.security_context or _NO_SECURITY
+        pod_context = self.spec.security_context or _NO_SECURITY
         container_context = self.container(index).security_context or _NO_SECURITY
         user = pod_context.run_as_user if container_context.run_as_user is None else container_context.run_as_user
         must_not_be_root = (
@@ -63,9 +52,10 @@ def read(pod: views.Pod, namespace: str) -> AppliedPod:
     """Return a pod before any change. Raises RefusedError for an invalid networks annotation."""
     text = pod.metadata.annotations.get(names.NETWORKS, "")
     try:
-        return AppliedPod(pod, annotation.parse(text, namespace))
+        networks = annotation.parse(text, namespace)
     except network_selection.InvalidNetworksError as error:
         raise model.refuse_networks(text, error) from None
+    return AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
 
 
 def apply(pod: AppliedPod, changes: Iterable[model.AnyChange]) -> AppliedPod:
@@ -84,26 +74,29 @@ class _Draft:
         self._metadata: dict[str, Any] = {}  # fields of the views that differ
         self._spec: dict[str, Any] = {}
         self._containers: dict[int, dict[str, Any]] = {}
+        self._added_devices: dict[int, dict[str, str]] = {}  # by container and resource
         self._networks = pod.networks
 
     def build(self) -> AppliedPod:
-        view = self._pod.view
-        fields: dict[str, Any] = {}
-        if self._metadata:
-            fields["metadata"] = msgspec.structs.replace(view.metadata, **self._metadata)
+        pod = self._pod
+        for index, added in self._added_devices.items():
+            self._add_devices(index, added)
         if self._containers:
-            containers = [*view.spec.containers]
+            containers = [*pod.spec.containers]
             for index, changed in self._containers.items():
                 containers[index] = msgspec.structs.replace(containers[index], **changed)
             self._spec["containers_or_none"] = containers
-        if self._spec:
-            fields["spec"] = msgspec.structs.replace(view.spec, **self._spec)
-        return AppliedPod(msgspec.structs.replace(view, **fields), self._networks) if fields else self._pod
+        return AppliedPod(
+            metadata=msgspec.structs.replace(pod.metadata, **self._metadata) if self._metadata else pod.metadata,
+            spec=msgspec.structs.replace(pod.spec, **self._spec) if self._spec else pod.spec,
+            status=pod.status,
+            networks=self._networks,
+        )
 
     def set_annotation(self, change: model.SetAnnotation) -> None:
         metadata = self._metadata
         if "annotations_or_none" not in metadata:
-            metadata["annotations_or_none"] = {**self._pod.view.metadata.annotations}
+            metadata["annotations_or_none"] = {**self._pod.metadata.annotations}
         metadata["annotations_or_none"][change.key] = change.value
 
     def set_networks(self, change: model.SetNetworks) -> None:
@@ -113,13 +106,13 @@ class _Draft:
     def add_volume(self, change: model.AddVolume) -> None:
         spec = self._spec
         if "volumes_or_none" not in spec:
-            spec["volumes_or_none"] = [*self._pod.view.spec.volumes]
+            spec["volumes_or_none"] = [*self._pod.spec.volumes]
         spec["volumes_or_none"].append(msgspec.convert(change.volume, views.Volume))
 
     def add_init_container(self, change: model.AddInitContainer) -> None:
         spec = self._spec
         if "init_containers" not in spec:
-            spec["init_containers"] = [*(self._pod.view.spec.init_containers or ())]
+            spec["init_containers"] = [*(self._pod.spec.init_containers or ())]
         spec["init_containers"].append(msgspec.convert(change.init_container, views.InitContainer))
 
     def add_mount(self, change: model.AddMount) -> None:
@@ -129,12 +122,7 @@ class _Draft:
         fields["volume_mounts_or_none"].append(msgspec.convert(change.mount, views.VolumeMount))
 
     def add_resource(self, change: model.AddResource) -> None:
-        fields = self._get_fields(change.container)
-        resources = fields.get("resources", self._pod.container(change.container).resources)
-        resources = resources or views.ResourceRequirements()
-        added = {change.resource: str(change.quantity)}
-        requests, limits = {**resources.requests, **added}, {**resources.limits, **added}
-        fields["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
+        self._added_devices.setdefault(change.container, {})[change.resource] = str(change.quantity)
 
     def add_capability(self, change: model.AddCapability) -> None:
         fields = self._get_fields(change.container)
@@ -159,6 +147,12 @@ class _Draft:
 
     def unset_env(self, change: model.UnsetEnv) -> None:
         del self._get_env(change.container)[change.index]
+
+    def _add_devices(self, index: int, added: Mapping[str, str]) -> None:
+        resources = self._pod.container(index).resources or views.ResourceRequirements()
+        requests, limits = {**resources.requests, **added}, {**resources.limits, **added}
+        fields = self._get_fields(index)
+        fields["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
 
     def _get_env(self, index: int) -> list[views.EnvVar]:
         fields = self._get_fields(index)

@@ -26,9 +26,11 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
     pools = _find_pools(ctx, selections)
     needed_by_resource = _count_devices(pod, ctx, selections, pools)
     changes = tuple(
-        change
-        for resource, amount in needed_by_resource.items()
-        for change in _build_changes(pod, ctx, resource, amount, pools)
+        [
+            change
+            for resource, amount in needed_by_resource.items()
+            for change in _build_changes(pod, ctx, resource, amount, pools)
+        ]
     )
     return model.Contribution(
         changes=changes,
@@ -109,7 +111,7 @@ def _count_devices(
         if rail.resource is not None:
             needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
     for resource in _find_other_pools(ctx, selections) if pools else ():
-        if not rails.is_opted_out(pod.view, resource):
+        if not rails.is_opted_out(pod, resource):
             needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
     return needed_by_resource
 
@@ -137,7 +139,7 @@ def _build_changes(
     if resource in pools and len(ctx.targets) > 1:
         _check_one_target(pod, ctx, resource, needed - sum(requested))
         return
-    requested_elsewhere = sum(requested) - sum(requested[index] for index in ctx.targets)
+    requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
     for index in ctx.targets:
         current = requested[index]
         if current == 0 and accelerators.mentions(pod.container(index), resource):

@@ -24,7 +24,7 @@ def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionConte
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [delivery.remove_file(pod), *launcher_settings]
-    route = delivery.build_route(pod.view, ctx)
+    route = delivery.build_route(pod, ctx)
     return [*_set_rank_variables(pod, ctx, route), delivery.deliver_file(pod, ctx, route)]
 
 
@@ -193,7 +193,7 @@ def _set_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionCo
     settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
     reasons = env_tables.encode_reasons(settings.values())
     contributions = []
-    for index in targets.select_launchers(pod.view, ctx.targets):
+    for index in targets.select_launchers(pod, ctx.targets):
         container = pod.container(index)
         existing = container_env.index_entries(container)
         unset = [

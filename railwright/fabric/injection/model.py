@@ -146,9 +146,12 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
         if contribution is EMPTY:  # only saves time: merging it changes nothing
             continue
         changes += contribution.changes
-        entries.update(dict.fromkeys(contribution.entries))
-        warnings.update(dict.fromkeys(contribution.warnings))
-        skipped.update(contribution.skipped)
+        if contribution.entries:
+            entries.update(dict.fromkeys(contribution.entries))
+        if contribution.warnings:
+            warnings.update(dict.fromkeys(contribution.warnings))
+        if contribution.skipped:
+            skipped.update(contribution.skipped)
         reasons += [table for table in contribution.reasons if table not in reasons]
         for container, variables in contribution.user_values.items():
             user_values[container] = user_values.get(container, ()) + variables

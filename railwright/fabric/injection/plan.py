@@ -83,7 +83,7 @@ def _build_injection(
     user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
 ) -> model.Injection:
     pod, contribution = _fold(user_pod, ctx, rows)
-    record_changes, record_warnings = record.write(pod.view, ctx, contribution)
+    record_changes, record_warnings = record.write(pod, ctx, contribution)
     pod = applied_pod.apply(pod, record_changes)
     return model.Injection(
         fabric=ctx.fabric_name,
@@ -92,7 +92,7 @@ def _build_injection(
         rails=tuple(rail.name for rail in ctx.rails),
         changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
         warnings=keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings,
-        pod=pod.view,
+        pod=pod,
         networks=pod.networks,
         targets=ctx.targets,
         has_rails=ctx.role.rails,

@@ -58,7 +58,7 @@ def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
 def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
-    devices = device_names.resolve_before_binding(pod.view, ctx.document, rails).devices or ("",) * len(rails)
+    devices = device_names.resolve_before_binding(pod, ctx.document, rails).devices or ("",) * len(rails)
     interfaces = _assign_interfaces(pod, ctx)
     for rail, device, interface in zip(rails, devices, interfaces, strict=True):
         options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")

@@ -28,9 +28,10 @@ class InjectedPod(msgspec.Struct, frozen=True):
     pod: views.Pod
     networks: fabric_context.Networks  # of its annotation
     fabric_name: str
-    use: fabric_context.FabricUse
+    rails: tuple[str, ...]
+    resources: frozenset[str]  # of the rails
     containers: tuple[int, ...]  # that the injection selected
-    is_launcher: bool  # it has no rails, and passes settings to ranks in other pods
+    is_launcher: bool  # it has no rails, and passes settings to ranks in other pods that have all rails
 
 
 class Linter:
@@ -47,7 +48,7 @@ class Linter:
             return TOO_LARGE
         warnings = self._results.get(key)
         if warnings is None:
-            warnings = _check_safely(injected)
+            warnings = _check_safely(injected, self._document)
             if len(key) <= _MAX_CACHED_KEY:
                 self._results.add(key, warnings)
         return warnings
@@ -59,40 +60,49 @@ def prepare() -> None:
     catalogue.list_variables()
 
 
-def _check_safely(injected: InjectedPod) -> tuple[str, ...]:
+def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[str, ...]:
     try:
-        return _check(injected)
+        return _check(injected, find_use(injected, document))
     except Exception as error:  # noqa: BLE001 - advice must never keep a pod from its network
         return (f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected",)
 
 
-def _check(injected: InjectedPod) -> tuple[str, ...]:
+def find_use(injected: InjectedPod, document: policies.FabricPolicy) -> fabric_context.FabricUse:
+    """Return what the ranks of a pod use of its fabric."""
+    fabric = document.fabrics[injected.fabric_name]
+    if injected.is_launcher:
+        return fabric_context.use_all_rails(document, fabric)
+    rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
+    return fabric_context.FabricUse(document, fabric, rails, injected.resources)
+
+
+def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[str, ...]:
     messages: list[str] = []
     for index in injected.containers:
         container = injected.pod.spec.containers[index]
-        findings = [finding for finding in _find(injected, index) if _can_author_fix(finding, injected, container)]
+        findings = [finding for finding in _find(injected, index, use) if _can_author_fix(finding, use, container)]
         messages += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
     return engine.limit_warnings(tuple(dict.fromkeys(messages)))
 
 
-def _find(injected: InjectedPod, index: int) -> Iterable[model.Finding]:
+def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> Iterable[model.Finding]:
     pod = injected.pod
     if not injected.is_launcher:
-        job = rank_contexts.JobContext(use=injected.use, networks=injected.networks, limited=True)
+        job = rank_contexts.JobContext(use=use, networks=injected.networks, limited=True)
         return engine.check(rank_contexts.build(pod, index, job))
     passed = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
     if not passed:
         return ()
     title = pod.spec.containers[index].name
-    return engine.check(model.RankContext(title, passed, fabric_context.build(injected.use)))
+    return engine.check(model.RankContext(title, passed, fabric_context.build(use)))
 
 
-def _can_author_fix(finding: model.Finding, injected: InjectedPod, container: views.Container) -> bool:
+def _can_author_fix(finding: model.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:
     """True for a finding about a variable, unless its value is a literal of the policy.
 
     The policy also determines capabilities, mounts and networks, so the author cannot fix findings about those.
     """
-    literal = injected.use.fabric.env.get(finding.name) if injected.use.fabric else None
+    literal = use.fabric.env.get(finding.name) if use.fabric else None
     is_policy_value = literal is not None and any(
         entry.name == finding.name and entry.value == literal for entry in container.env
     )
@@ -112,8 +122,8 @@ def _build_key(injected: InjectedPod) -> bytes:
         injected.networks,
         injected.containers,
         injected.is_launcher,
-        [rail.name for rail in injected.use.rails],
-        sorted(injected.use.resources),
+        injected.rails,
+        sorted(injected.resources),
         pod_normalization.remove_indexes(metadata.labels_or_none),
         pod_normalization.remove_indexes(annotations),
         msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),

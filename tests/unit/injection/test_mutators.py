@@ -1,0 +1,71 @@
+"""The table of mutators: each sees what those before it did. One from outside the tree needs a row and nothing else."""
+
+import json
+
+import admitting
+import msgspec
+import pytest
+from admitting import fabric, gpus, known, pod, view
+
+from railwright.fabric.injection import applied_pod, context, model, mutators, plan
+from webhook import patch
+
+SITE = "example.com/nic-count"
+
+
+def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+    """A mutation of a site: an annotation with the devices and variables that the pod has by now."""
+    if "nic-count" in ctx.options.skip:
+        return model.Contribution(skipped={"nic-count": "by annotation"})
+    target = pod_now.container(ctx.targets[0])
+    devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
+    value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {dict(_env(target)).get('NCCL_IB_HCA')}"
+    change = model.SetAnnotation(entry="nic-count", reason="the site counts NICs", key=SITE, value=value)
+    changes = () if pod_now.metadata.annotations.get(SITE) == value else (change,)
+    return model.Contribution(changes=changes, entries=("nic-count",))
+
+
+def _env(container):
+    return [(entry.name, entry.value) for entry in container.env]
+
+
+ROWS = (*mutators.MUTATORS, mutators.Row("nic-count", count_devices))
+
+
+def planned(tree, by, rows=ROWS):
+    return plan.plan(view(tree), by, known(), rows=rows)
+
+
+def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
+    found = planned(pod(), fabric())
+    assert isinstance(found, model.Injection)
+    assert found.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
+    operations = json.loads(msgspec.json.encode(patch.operations(view(pod()), found.changes)))
+    assert [each["value"] for each in operations if each["path"].endswith("nic-count")] == [
+        found.pod.metadata.annotations[SITE]
+    ]
+    record = json.loads(found.pod.metadata.annotations["railwright.io/injection"])
+    assert record["added"][-1] == "nic-count"
+
+
+def test_its_word_is_one_of_those_an_author_may_skip():
+    skipped = planned(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
+    assert SITE not in skipped.pod.metadata.annotations
+    refused = planned(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
+    assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
+    without_row = planned(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), mutators.MUTATORS)
+    assert isinstance(without_row, model.Refusal)
+
+
+def test_injecting_again_changes_nothing():
+    once = planned(pod(), fabric())
+    assert plan.plan(once.pod, fabric(), known(), rows=ROWS).changes == ()
+
+
+@pytest.mark.parametrize("row", mutators.MUTATORS, ids=lambda row: row.mutate.__name__)
+def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
+    by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
+    found = planned(pod(gpus(8)), by, mutators.MUTATORS)
+    again = applied_pod.read(found.pod, "prod")
+    ctx = context.build(again, by, known(), "f", admitting.options(again))
+    assert row.mutate(again, ctx).changes == ()
