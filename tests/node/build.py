@@ -10,7 +10,7 @@ sys.path[:0] = [str(TESTS / "controlplane"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
 from plane import binaries, helm  # noqa: E402
-from realnode import builds, machine, project_image  # noqa: E402
+from realnode import builds, machine, mpi_image, project_image  # noqa: E402
 
 
 def main() -> int:
@@ -25,6 +25,7 @@ def main() -> int:
         helm.build()
         ready = builds.build()
         project_image.build()
+        mpi_image.build()
     except debian.UnavailableError as error:
         print(f"no real nodes on this machine: {error}")
         return 0

@@ -24,14 +24,16 @@ async def install(running: plane.Plane) -> None:
 
 
 def describe_policy(image: images.Image) -> str:
-    """Return the policy of the example with two fabrics more, whose pods run preflight from our image.
-
-    `checked` expects the MTU that the rails have, `oversized` a larger one.
+    """Return the policy of the example with fabrics more. Pods of two run preflight from our image:
+    `checked` expects the MTU that the rails have, `oversized` a larger one. A third, `launched`, gives ranks that ssh
+    starts their variables by a file.
     """
     policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
     for name, mtu in (("checked", 9000), ("oversized", 9100)):
         preflight = {"enabled": True, "image": image.name, "mtu": mtu}
         policy["fabrics"][name] = {**policy["fabrics"]["roce-derived"], "preflight": preflight}
+    derived = policy["fabrics"]["roce-derived"]
+    policy["fabrics"]["launched"] = {**derived, "nccl": {**derived["nccl"], "delivery": "both"}}
     return json.dumps(policy)
 
 

@@ -46,6 +46,7 @@ func (p *plugin) register(dir string) error {
 	_, err = api.NewRegistrationClient(connection).Register(ctx, &api.RegisterRequest{
 		Version: api.Version, Endpoint: name, ResourceName: p.offered.Name, Options: &api.DevicePluginOptions{},
 	}, grpc.WaitForReady(true))
+	log.Printf("%s: registered, error %v", p.offered.Name, err)
 	return err
 }
 

@@ -1,0 +1,65 @@
+"""An image with Open MPI, sshd and Python, for ranks that ssh starts: Debian's packages on the base image's files.
+
+SSHD is the command of a pod that takes such ranks: it makes host keys and serves without PAM and sshd_config, which the
+image lacks.
+"""
+
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+
+import debian
+from plane import binaries
+
+from realnode import base_image, builds, images
+
+NAME = "localhost/mpi:1"
+SSHD = "ssh-keygen -A && exec /usr/sbin/sshd -f /dev/null -D -e -o UsePAM=no -o StrictModes=no -o PermitRootLogin=yes"
+_PACKAGES = ("openmpi-bin", "openssh-server", "openssh-client")
+_MERGE = (
+    'tar --create --directory "$0" --exclude ./apt --exclude ./complete . |'
+    ' tar --extract --keep-directory-symlink --directory "$1"'
+)
+_ACCOUNTS = "root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534:sshd:/run/sshd:/bin/false\n"
+
+
+def build() -> images.Image:
+    """Make the image unless it is cached. Raises debian.UnavailableError."""
+    source = b"".join(pathlib.Path(module.__file__ or "").read_bytes() for module in (base_image, debian))
+    source += pathlib.Path(__file__).read_bytes() + pathlib.Path("/etc/os-release").read_bytes()
+    folder = binaries.cache() / f"node-mpi-{hashlib.sha256(source).hexdigest()[:16]}"
+    image = images.Image(NAME, folder / "mpi.tar")
+    with binaries.alone(folder):
+        if not image.archive.exists():
+            debian.unpack(folder / "packages", _PACKAGES)
+            shutil.rmtree(folder / "root", ignore_errors=True)
+            _make(folder / "root", folder / "packages")
+            images.write_layers(image, [folder / "root"], {"Cmd": ["/bin/sh"]})
+            shutil.rmtree(folder / "root")
+    return image
+
+
+def _make(root: pathlib.Path, packages: pathlib.Path) -> None:
+    base_image.make(root, builds.locate().busybox)
+    subprocess.run(["sh", "-ec", _MERGE, packages, root], check=True)
+    for path in _list_libraries(root, packages):
+        target = root / path.lstrip("/")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    (root / "etc/passwd").write_text(_ACCOUNTS)
+    (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
+    (root / "run/sshd").mkdir()
+
+
+def _list_libraries(root: pathlib.Path, packages: pathlib.Path) -> set[str]:
+    """Return the machine's own libraries that the packages need besides those that they bring."""
+    names = ("bin/ssh", "bin/ssh-keygen", "sbin/sshd", "bin/orted", "bin/orterun")
+    programs = [packages / "usr" / name for name in names]
+    libraries = [path for path in packages.rglob("*.so*") if path.is_file()]
+    environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ":".join(debian.library_paths(packages))}
+    command = ["ldd", *(str(path) for path in (*programs, *libraries) if path.exists())]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    return {path for path in re.findall(r"(/\S+) \(0x", output) if not path.startswith(str(packages))}
