@@ -9,8 +9,7 @@ are planned with it, and Volcano does not get the same devices. It never removes
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -99,24 +98,10 @@ class InferredBindings:
             amounts.setdefault(assumed_pod.node, Counter()).update(assumed_pod.requests)
         return amounts
 
-    @contextmanager
-    def assume_inferred(
-        self, assumed: assumed_pods.AssumedPods, cluster: cluster_state.ClusterState, now: float
-    ) -> Iterator[None]:
-        """Add the inferred pods to the assumed pods within the context. Forget inferences that no longer hold."""
-        self._inferred = {
-            uid: assumed_pod for uid, assumed_pod in self._inferred.items() if _is_open(assumed_pod, cluster, now)
-        }
-        assumed_entries = [
-            assumed_pod for assumed_pod in self._inferred.values() if assumed.get(assumed_pod.uid) is None
-        ]
-        for assumed_pod in assumed_entries:
-            assumed.assume(assumed_pod, assumed_pods.KUBE_SCOPE)
-        try:
-            yield
-        finally:
-            for assumed_pod in assumed_entries:
-                assumed.forget(assumed_pod.uid)
+    def list_pods(self, cluster: cluster_state.ClusterState, now: float) -> Sequence[assumed_pods.AssumedPod]:
+        """Return the inferred pods, to count as assumed. Forget inferences that no longer hold."""
+        self._inferred = {uid: pod for uid, pod in self._inferred.items() if _is_open(pod, cluster, now)}
+        return tuple(self._inferred.values())
 
     def _forget_retried_gang(self, assumed_pod: assumed_pods.AssumedPod) -> bool:
         """Forget the gang's inferences if its pod is retried. True if it is.

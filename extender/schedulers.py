@@ -4,7 +4,7 @@ A filter or prioritize request never assumes a pod, because schedulers dry-run a
 deallocate and session-close requests change the assumed pods.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from extender import (
 from extender import state as states
 from railwright.fabric import resources, views
 from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
@@ -74,6 +75,7 @@ class Schedulers:
     def _reset(self) -> None:
         self.forget_sessions()
         self._inferred_bindings = inferred_bindings.InferredBindings()
+        self._memory = gang_memory.EMPTY
         self.explanations = explanations.Explanations()
         self.gangs = gang_tracker.Gangs(self._state, self._engine, self.explanations.get_evaluation)
 
@@ -112,8 +114,8 @@ class Schedulers:
         request = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        with self._inferred_bindings.assume_inferred(self._state.assumed, self._state.cluster, self._clock()):
-            scores = self._decide("kube-scheduler", "prioritize", request).scores
+        inferred = self._inferred_bindings.list_pods(self._state.cluster, self._clock())
+        scores = self._decide("kube-scheduler", "prioritize", request, inferred).scores
         return kube_wire.encode_priorities(scores)
 
     # --- Volcano --------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ class Schedulers:
         del scope  # a uid is assumed once, in any scope
         uid = self._steps.read_event(body).uid
         if (assumed_pod := self._state.assumed.get(uid)) is not None:
-            self._engine.on_rollback(assumed_pod.gang)
+            self._memory = self._memory.drop_reservations([assumed_pod.gang])
         self._steps.deallocate(uid)
         return volcano_wire.EVENT_ACCEPTED
 
@@ -228,8 +230,15 @@ class Schedulers:
             offered=frozenset(request.nodes),
         )
 
-    def _decide(self, scheduler: str, verb: str, request: scheduling_request.SchedulingRequest) -> engine.Decision:
-        decision = self._steps.prioritize(request)
+    def _decide(
+        self,
+        scheduler: str,
+        verb: str,
+        request: scheduling_request.SchedulingRequest,
+        inferred: Sequence[assumed_pods.AssumedPod] = (),
+    ) -> engine.Decision:
+        decision = self._steps.prioritize(request, self._memory, inferred)
+        self._memory = decision.memory
         self._observe(verb, len(request.nodes), decision.unknown_nodes)
         self.explanations.record_decision(scheduler, request, decision)
         self.gangs.record_decision(request, decision, self._clock())

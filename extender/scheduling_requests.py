@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -158,6 +159,13 @@ def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
     return total
 
 
+class _CorrectedOffer(NamedTuple):
+    """An offer of Volcano's session without what others have bound since."""
+
+    offer: scheduling_request.NodeOffer
+    fits: bool  # the pod fits
+
+
 def _build_offers(  # noqa: PLR0913 - one argument a fact
     nodes: Sequence[volcano_wire.Node],
     requested_amounts: resources.Amounts,
@@ -172,36 +180,25 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
     With `strict`, a node that is feasible by Volcano's session but not by later bindings of other schedulers is not
     considered for eviction, because the predicate rejects it.
     """
-    offer_cache: dict[
-        tuple[int, int], tuple[scheduling_request.NodeOffer, resources.Amounts, scheduling_request.NodeOffer, bool]
-    ] = {}
+    corrected_offers: dict[tuple[scheduling_request.NodeOffer, resources.FrozenAmounts], _CorrectedOffer] = {}
     offers = {}
     for node in nodes:
         session_offer = volcano_wire.decode_offer(node)
         if session_offer is None:
             continue
-        bound = cluster.get_free(node.name) if node.name in cluster.nodes else _NO_NODE
-        cache_key = (id(session_offer), id(bound))
-        cached = offer_cache.get(cache_key)
-        if cached is None:
+        bound = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
+        corrected = corrected_offers.get((session_offer, bound))
+        if corrected is None:
             corrected_offer = _subtract_newly_bound(session_offer, bound)
             fits = _fits(corrected_offer, requested_amounts) or (strict and _fits(session_offer, requested_amounts))
-            cached = offer_cache[cache_key] = (
-                session_offer,
-                bound,
-                corrected_offer,
-                fits,
-            )  # keeps both objects alive, so that their ids stay unique
-        corrected_offer, fits = cached[2:]
+            corrected = corrected_offers[session_offer, bound] = _CorrectedOffer(corrected_offer, fits)
+        corrected_offer, fits = corrected
         offer = (
             corrected_offer if fits or not evicting else volcano_wire.decode_offer_without_pods(node) or corrected_offer
         )
         others = others_by_node.get(node.name)
         offers[node.name] = offer if others is None else _subtract_others(offer, others)
     return offers
-
-
-_NO_NODE: resources.Amounts = {}
 
 
 def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedulers) -> scheduling_request.NodeOffer:
@@ -213,10 +210,10 @@ def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedule
     later = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.all)
     now = {name: min(amount, later.get(name, amount)) for name, amount in _subtract(offer.idle, others.firm).items()}
     return scheduling_request.NodeOffer(
-        idle=now,
+        idle=resources.FrozenAmounts(now),
         future_idle=None if offer.future_idle is None else later,
         if_preempted=offer.if_preempted,
-        used_elsewhere=others.all,
+        used_elsewhere=resources.freeze(others.all),
     )
 
 
@@ -239,8 +236,8 @@ def _subtract_newly_bound(
     )
 
 
-def _subtract(amounts: resources.Amounts, used: resources.Amounts) -> resources.Amounts:
-    return {name: amount - used.get(name, 0) for name, amount in amounts.items()}
+def _subtract(amounts: resources.Amounts, used: resources.Amounts) -> resources.FrozenAmounts:
+    return resources.FrozenAmounts({name: amount - used.get(name, 0) for name, amount in amounts.items()})
 
 
 def _fits(offer: scheduling_request.NodeOffer, requested_amounts: resources.Amounts) -> bool:

@@ -26,7 +26,7 @@ class Steps(NamedTuple):
     from_kube: Callable[..., scheduling_request.SchedulingRequest | None]
     from_volcano: Callable[..., scheduling_request.SchedulingRequest | None]
     filter: Callable[[scheduling_request.SchedulingRequest], engine.FilterResult]
-    prioritize: Callable[[scheduling_request.SchedulingRequest], engine.Decision]
+    prioritize: Callable[..., engine.Decision]
     allocate: Callable[[assumed_pods.AssumedPod, str], None]
     deallocate: Callable[[str], bool]
 

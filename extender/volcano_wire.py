@@ -162,7 +162,7 @@ def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> scheduling
     if idle_amounts is None:
         return None
     return scheduling_request.NodeOffer(
-        idle=convert_amounts(idle_amounts),
+        idle=resources.FrozenAmounts(convert_amounts(idle_amounts)),
         future_idle=_calculate_future_idle(idle_amounts, releasing_amounts, pipelined_amounts)
         if releasing_amounts is not None and releasing_amounts.scalars
         else None,
@@ -171,13 +171,13 @@ def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> scheduling
 
 def _calculate_future_idle(
     idle_amounts: Amounts, releasing_amounts: Amounts, pipelined_amounts: Amounts | None
-) -> dict[str, int]:
+) -> resources.FrozenAmounts:
     """Return Volcano's FutureIdle: idle plus releasing minus pipelined."""
     total = convert_amounts(idle_amounts)
     for volcano_amounts, sign in ((releasing_amounts, 1), (pipelined_amounts, -1)):
         for name, amount in convert_amounts(volcano_amounts).items():
             total[name] = total.get(name, 0) + sign * amount
-    return total
+    return resources.FrozenAmounts(total)
 
 
 def decode_offer_without_pods(node: Node) -> scheduling_request.NodeOffer | None:
@@ -193,7 +193,7 @@ def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> scheduli
     left = convert_amounts(total)
     for name, amount in convert_amounts(pipelined_amounts).items():
         left[name] = left.get(name, 0) - amount
-    return scheduling_request.NodeOffer(idle=left, if_preempted=True)
+    return scheduling_request.NodeOffer(idle=resources.FrozenAmounts(left), if_preempted=True)
 
 
 def _require_task(task: Task | None) -> Task:

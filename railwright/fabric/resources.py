@@ -10,6 +10,28 @@ from railwright.fabric import quantity, views
 Amounts = Mapping[str, int]
 """Resource name -> milli-units."""
 
+
+class FrozenAmounts(dict[str, int]):
+    """Amounts that never change, so that they can be a key. The hash is computed once."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, written: Amounts) -> None:
+        super().__init__(written)
+        self._hash = hash(frozenset(self.items()))
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict has None
+        return self._hash
+
+
+def freeze(written: Amounts) -> FrozenAmounts:
+    """Return the amounts as a key."""
+    return written if isinstance(written, FrozenAmounts) else FrozenAmounts(written)
+
+
+NO_AMOUNTS = FrozenAmounts({})
+
+
 UNIT = 1000  # milli-units in one device, core, byte or pod
 PODS = "pods"
 _POD_LEVEL = frozenset({"cpu", "memory"})  # with huge pages, the resources allowed in spec.resources of a pod
@@ -27,7 +49,7 @@ def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
     return result
 
 
-def requests_of(spec: views.PodSpec) -> dict[str, int]:
+def requests_of(spec: views.PodSpec) -> FrozenAmounts:
     """Return the request of a pod, in milli-units (k8s.io/component-helpers/resource, PodRequests).
 
     It is the larger of (app containers + sidecars) and (any init container + the sidecars started before it). Requests
@@ -51,7 +73,7 @@ def requests_of(spec: views.PodSpec) -> dict[str, int]:
     _replace_by_pod_level(running, spec)
     _add(running, amounts(spec.overhead or {}))
     running[PODS] = UNIT
-    return {name: amount for name, amount in running.items() if amount > 0}
+    return FrozenAmounts({name: amount for name, amount in running.items() if amount > 0})
 
 
 def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from railwright.fabric import intent, names, resources, views
 from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership, volcano
@@ -36,6 +37,7 @@ class RailwrightPolicy:
         self.seconds, self.decisions = 0.0, 0
         self._domains = presets.domains(sim_cluster.spec.fabric.placement)
         self._engine = engine.PlacementEngine(self.state, self.assumed)
+        self._memory = gang_memory.EMPTY
         self._names = [host.name for host in sim_cluster.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
         if has_reports:
@@ -57,7 +59,8 @@ class RailwrightPolicy:
         request = self._request(task, offered)
         # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
         feasible = request.nodes if self._has_events else self._engine.filter(request).feasible
-        by_node = self._engine.score(request).scores
+        decision = self._engine.score(request, self._memory)
+        self._memory, by_node = decision.memory, decision.scores
         scores = [by_node[name] for name in request.nodes]
         if len(feasible) < len(scores):
             names_that_fit = set(feasible)

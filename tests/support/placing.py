@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import membership
@@ -123,3 +124,14 @@ def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> sched
         shapes=given.document.node_shapes,
         policy=given.digest,
     )
+
+
+class Remembering(engine.PlacementEngine):
+    """The engine with the memory of its last decision, as the extender calls it."""
+
+    memory = gang_memory.EMPTY
+
+    def score(self, request: scheduling_request.SchedulingRequest) -> engine.Decision:
+        decision = super().score(request, self.memory)
+        self.memory = decision.memory
+        return decision

@@ -6,7 +6,7 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from placing import asked, book, entry, fleet_of, policy, sized
+from placing import Remembering, asked, book, entry, fleet_of, policy, sized
 
 from railwright.fabric import resources, views
 from railwright.fabric.placement import engine
@@ -28,7 +28,7 @@ class Loop:
         self.ledger = book()
         self.policy = given or policy()
         self.announces = announces
-        self.desk = engine.PlacementEngine(self.state, self.ledger)
+        self.desk = Remembering(self.state, self.ledger)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """The pods of a gang and its PodGroup appear."""

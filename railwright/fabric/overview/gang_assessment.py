@@ -13,8 +13,8 @@ from railwright.fabric import topology
 from railwright.fabric.overview import gang_members, model
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import placement_result
-from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import node_evaluation, node_index
+from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
@@ -150,14 +150,15 @@ def _evaluate_without_gang(
     cluster: cluster_state.ClusterState,
 ) -> node_evaluation.NodeEvaluation:
     """Evaluate a node as if the gang's pods on it did not exist."""
-    free = dict(index.compute_free(node))
+    free = dict(index.facts.compute_free(node))
     for pod in members:
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) + amount
     allocatable = cluster.nodes[node].allocatable
     emptied = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
-    facts = index.build_facts(cluster.nodes[node], free, self_uid=members[0].uid)
-    return index.evaluations[index.get_class(index.replace_free(facts, free, if_preempted=emptied))]
+    absent = facts_builder.Absent(self_uid=members[0].uid)
+    facts = index.facts.build(cluster.nodes[node], free, absent=absent)
+    return index.get_class(index.facts.replace_free(facts, free, if_preempted=emptied)).evaluation
 
 
 def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
@@ -178,23 +179,18 @@ def _capacity_without_gang(
     places: Sequence[placement_result.PlacedPod],
     index: node_index.NodeIndex,
     request: scheduling_request.SchedulingRequest,
-) -> planner.GangCapacity:
+) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    leaves = dict(index.class_counts)
-    first_places: dict[str, placement_result.PlacedPod] = {}
+    leaves = dict(index.nodes_by_class)
+    evaluations: dict[str, node_evaluation.NodeEvaluation] = {}
     for place in places:
-        first_places.setdefault(place.node, place)
-    for node, place in first_places.items():
-        old_class = index.class_of_node.get(node)
-        if place.evaluation is None or old_class is None:
-            continue
-        counts = leaves[place.leaf] = dict(leaves[place.leaf])
-        counts[old_class] -= 1
-        new_class = index.get_class(place.evaluation.facts)
-        counts[new_class] = counts.get(new_class, 0) + 1
-    return planner.GangCapacity(
-        node_capacities=[evaluation.capacity for evaluation in index.evaluations],
-        class_counts=leaves,
+        if place.evaluation is not None:
+            evaluations.setdefault(place.node, place.evaluation)
+    classes = {node: index.get_class(evaluation.facts) for node, evaluation in evaluations.items()}
+    gang_capacity.replace_classes(leaves, index, classes)
+    return gang_capacity.GangCapacity(
+        classes=index.classes,
+        nodes=leaves,
         domain_sizes=index.domain_sizes,
         oversubscription=request.fabric.placement.oversubscription,
         links_per_rail=index.signature.links,

@@ -13,18 +13,18 @@ from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership
 
 
-class NodeOffer(msgspec.Struct, frozen=True):
+class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
     """The scheduler's own view of the free resources of a node, in its running session.
 
     All amounts exclude what assumed pods of other schedulers take; that is in `used_elsewhere`.
     """
 
-    idle: resources.Amounts  # Volcano: Idle
+    idle: resources.FrozenAmounts  # Volcano: Idle
     future_idle: resources.Amounts | None = (
         None  # Volcano: FutureIdle, with resources of terminating pods; None if equal
     )
     if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
-    used_elsewhere: resources.Amounts = {}
+    used_elsewhere: resources.FrozenAmounts = resources.NO_AMOUNTS
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True):

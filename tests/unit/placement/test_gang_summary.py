@@ -3,7 +3,7 @@
 import json
 
 import msgspec
-from placing import asked, book, fleet_of, leaves, node, pod, policy
+from placing import Remembering, asked, book, fleet_of, leaves, node, pod, policy
 
 from railwright.fabric import names, views
 from railwright.fabric.placement import engine
@@ -109,7 +109,7 @@ def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
     """kube-scheduler pops their pods in turn and shows no binding before it is made."""
     gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(8)] for name in ("one", "two")}
     state = fleet_of(leaves(a=8, b=8, c=8), [*gangs["one"], *gangs["two"]], {"train/one": 8, "train/two": 8})
-    desk, offered, landed = engine.PlacementEngine(state, book()), list(state.nodes), {"one": [], "two": []}
+    desk, offered, landed = Remembering(state, book()), list(state.nodes), {"one": [], "two": []}
     for rank in range(8):
         for name, pods in gangs.items():
             scores = desk.score(asked(pods[rank], offered)).scores
@@ -125,6 +125,6 @@ def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
 def test_a_claim_gives_way_where_there_is_no_other_leaf():
     mates = [pod(f"one-{rank}", group="one") for rank in range(4)]
     state = fleet_of(leaves(a=6), [*mates, pod("two-0", group="two")], {"train/one": 4, "train/two": 4})
-    desk = engine.PlacementEngine(state, book())
+    desk = Remembering(state, book())
     desk.score(asked(mates[0], list(state.nodes)))
     assert desk.score(asked(pod("two-0", group="two"), list(state.nodes))).plan.is_complete

@@ -7,6 +7,7 @@ from placing import GPU, RAILS, RESOURCES, fleet_of, node, pod
 from extender import state as states
 from railwright.cluster import snapshots
 from railwright.fabric import views
+from railwright.fabric.placement.nodes import node_zones
 from railwright.fabric.policy import model
 
 RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
@@ -48,7 +49,7 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
 
 
 def left(fleet, shape=SHAPE, others=(), resource=GPU):
-    zones = fleet.compute_free_zones(fleet.nodes["n1"], shape, RAIL, [GPU], others)
+    zones = node_zones.ZoneReader(fleet, RAIL, [GPU]).compute_free(fleet.nodes["n1"], shape, others)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 
@@ -111,7 +112,7 @@ def test_where_a_report_is_too_old_and_no_shape_is_known_what_is_bound_is_charge
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     fleet = fleet_with(held, found=report(4, 4, written="2026-11-21T09:00:00Z"))
     assert left(fleet, shape=None) == [2, 4]
-    assert fleet_with(held).compute_free_zones(fleet.nodes["n1"], None, RAIL, [GPU]) == ()
+    assert node_zones.ZoneReader(fleet_with(held), RAIL, [GPU]).compute_free(fleet.nodes["n1"], None) == ()
 
 
 def test_announced_allocations_are_charged_in_any_case():

@@ -5,7 +5,7 @@ import pytest
 from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
 from wording import text
 
-from railwright.fabric import views
+from railwright.fabric import resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.policy import model
 
@@ -170,8 +170,10 @@ def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing
 
     def refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
-        later = None if promised is None else amounts | {GPU: promised * 1000}
-        offers = {"n": scheduling_request.NodeOffer(idle=amounts | {GPU: free * 1000}, future_idle=later)}
+        later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
+        offers = {
+            "n": scheduling_request.NodeOffer(idle=resources.freeze(amounts | {GPU: free * 1000}), future_idle=later)
+        }
         return bool(
             engine.PlacementEngine(state, book()).filter(msgspec.structs.replace(question, offers=offers)).rejected
         )

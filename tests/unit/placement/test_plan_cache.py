@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy, sized
+from placing import RESOURCES, Remembering, asked, book, entry, fleet_of, leaves, node, pod, policy, sized
 from wording import text
 
 from railwright.fabric.placement import engine
@@ -23,7 +23,7 @@ def clusters(draw):
 def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, data):
     nodes, others = cluster
     state, accounts = fleet_of(nodes, others, {"train/gang": size}), book()
-    desk = engine.PlacementEngine(state, accounts)
+    desk = Remembering(state, accounts)
     for rank in range(min(size, 8)):
         task = pod(f"job-{rank}", group="gang")
         free = [name for name in state.nodes if not state.get_used(name) and not list(accounts.list_on_node(name))]
@@ -54,7 +54,7 @@ def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
     state, accounts = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
-    desk = engine.PlacementEngine(state, accounts)
+    desk = Remembering(state, accounts)
     question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
     assert len(desk.score(question).plan.leaves) == 2
     for i in range(7):
@@ -64,7 +64,7 @@ def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
 
 def test_a_plan_ends_where_its_gang_becomes_smaller():
     state, accounts = crowded(16, a=20, b=9)
-    desk = engine.PlacementEngine(state, accounts)
+    desk = Remembering(state, accounts)
     question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
     assert desk.score(question).gang.target_leaf == ("a", "s-a")
     state.upsert_pod_group(sized("train", "g", 8))
@@ -75,7 +75,7 @@ def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
     nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = fleet_of(nodes, [], {"train/g": 3})
-    desk = engine.PlacementEngine(state, book())
+    desk = Remembering(state, book())
     last = pod("job-2", group="g")
     for rank, name in enumerate(["a-00", "a-01"]):
         desk.score(asked(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
@@ -90,7 +90,7 @@ def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
 
 def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     state, accounts = fleet_of(leaves(a=3, b=3)), book()
-    desk = engine.PlacementEngine(state, accounts)
+    desk = Remembering(state, accounts)
 
     def scores():
         question = asked(pod("p"), list(state.nodes), POLICY)
@@ -115,7 +115,7 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
 def test_what_is_worked_out_ahead_changes_no_answer():
     nodes = leaves(a=4, b=6)
     state, accounts = fleet_of(nodes, [pod("x", on="a-00")]), book()
-    desk = engine.PlacementEngine(state, accounts)
+    desk = Remembering(state, accounts)
     desk.prewarm(POLICY.document)
     state.upsert_pod(pod("y", on="b-00"))
     state.remove_node("b-05")

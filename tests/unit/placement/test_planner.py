@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.nodes import node_classes, node_slots
 
 RAILS = 3
 FULL = (1 << RAILS) - 1
@@ -17,7 +18,7 @@ LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
     mask = sum(1 << bit for bit, share in enumerate(shares) if share > 0)
-    return planner.NodeCapacity(shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True)
+    return node_slots.NodeCapacity(shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True)
 
 
 GRADES = st.builds(
@@ -39,9 +40,9 @@ def supply(nodes, ratios=(), busy=()):
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    return planner.GangCapacity(
-        node_capacities=grades, class_counts=leaves, domain_sizes=sizes, oversubscription=ratios
-    )
+    classes = [node_classes.NodeClass(evaluation=None, capacity=each, score=0.0) for each in grades]
+    nodes = {leaf: {classes[index]: count for index, count in counts.items()} for leaf, counts in leaves.items()}
+    return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=ratios)
 
 
 def worth(members, ratios, sizes):
@@ -145,9 +146,9 @@ def lacking(*masks, now):
     """Nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
-    return planner.GangCapacity(
-        node_capacities=grades, class_counts={LEAVES[0]: now}, domain_sizes=sizes, oversubscription=()
-    )
+    classes = [node_classes.NodeClass(evaluation=None, capacity=each, score=0.0) for each in grades]
+    nodes = {LEAVES[0]: {classes[index]: count for index, count in now.items()}}
+    return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=())
 
 
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]

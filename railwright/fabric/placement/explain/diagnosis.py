@@ -12,8 +12,8 @@ import msgspec
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -31,9 +31,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
     remaining: int  # slots that the unplaced pods need, each of the size of the largest pod
     plan: planner.Plan
-    capacity: planner.GangCapacity
-    evaluations: Sequence[node_evaluation.NodeEvaluation]  # by index of class, which is the supply's index of grades
-    class_of_node: Mapping[str, int]  # node -> index of its class
+    capacity: gang_capacity.GangCapacity
+    class_of_node: Mapping[str, node_classes.NodeClass]
     peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
     list_pods_on: ListPodsOn
     list_offered_leaves: Callable[[], Collection[topology.Domain]]  # leaves with at least one offered node
@@ -120,7 +119,7 @@ def _explain_fewer_leaves(given: DiagnosisInput, fewer: Sequence[topology.Domain
     shapes = {
         node_capacity.shape
         for node_capacity in _list_capacities(given, fewer)
-        if planner.count_slots(node_capacity, plan.rails, plan.bandwidth)
+        if node_slots.count(node_capacity, plan.rails, plan.bandwidth)
     }
     peer_leaves = [leaf for leaf in given.peers_by_leaf if leaf]
     not_offered = _find_not_offered(given, fewer)
@@ -172,8 +171,8 @@ def _explain_slower_choice(given: DiagnosisInput) -> Iterable[reason.Reason]:
 
 
 def _plan_on(given: DiagnosisInput, leaves: Sequence[topology.Domain]) -> planner.Plan:
-    class_counts = {leaf: given.capacity.class_counts[leaf] for leaf in leaves}
-    return planner.solve(given.remaining, msgspec.structs.replace(given.capacity, class_counts=class_counts))
+    class_counts = {leaf: given.capacity.nodes[leaf] for leaf in leaves}
+    return planner.solve(given.remaining, msgspec.structs.replace(given.capacity, nodes=class_counts))
 
 
 # --- why not more bandwidth ---------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ def _explain_bandwidth(given: DiagnosisInput) -> Iterable[reason.Reason]:
         bandwidth=plan.bandwidth,
         slots=sum(better.values()),
         slots_needed=remaining,
-        causes=reason.first(_count_degradations(given, given.capacity.class_counts, plan.bandwidth)),
+        causes=reason.first(_count_degradations(given, given.capacity.nodes, plan.bandwidth)),
     )
     if lost := _list_lost_rails(given):
         yield reason.make(Code.RAILS_LOST, rails=reason.first(lost))
@@ -215,10 +214,10 @@ def _explain_unused_bandwidth(given: DiagnosisInput, better: Iterable[topology.D
 
 def _list_lost_rails(given: DiagnosisInput) -> list[str]:
     """Return the needed rails that the plan does not use."""
-    rail_names = next((_list_rail_names(evaluation) for evaluation in given.evaluations if evaluation.pools), [])
-    shares = next(
-        (node_capacity.shares for node_capacity in given.capacity.node_capacities if node_capacity.shares), ()
+    rail_names = next(
+        (_list_rail_names(each.evaluation) for each in given.capacity.classes if each.evaluation.pools), []
     )
+    shares = next((each.capacity.shares for each in given.capacity.classes if each.capacity.shares), ())
     return [name for bit, name in enumerate(rail_names[: len(shares)]) if not given.plan.rails >> bit & 1]
 
 
@@ -244,7 +243,7 @@ def _explain_shortage(given: DiagnosisInput, total_slots: int) -> Iterable[reaso
             not_offered=_find_not_offered(given, _count_slots_by_leaf(given, 0, 0.0)),
         )
         return
-    rails = next((_list_rail_names(evaluation) for evaluation in given.evaluations), [])
+    rails = next((_list_rail_names(each.evaluation) for each in given.capacity.classes), [])
     yield reason.make(
         Code.CAPACITY_INSUFFICIENT,
         pods=given.unplaced,
@@ -252,14 +251,14 @@ def _explain_shortage(given: DiagnosisInput, total_slots: int) -> Iterable[reaso
         slots=total_slots,
         rails=tuple(rails),
     )
-    totals: dict[int, int] = {}
-    for class_counts in given.capacity.class_counts.values():
+    totals: node_classes.Counts = {}
+    for class_counts in given.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
             totals[node_class] = totals.get(node_class, 0) + nodes
     blocked: Counter[reason.Reason] = Counter()
     for node_class, nodes in totals.items():
-        if nodes and not given.capacity.node_capacities[node_class].slot_numa_factors:
-            blocked[find_blocking_reason(given.evaluations[node_class])] += nodes
+        if nodes and not node_class.capacity.slot_numa_factors:
+            blocked[find_blocking_reason(node_class.evaluation)] += nodes
     if blocked:
         causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
         yield reason.make(Code.NODES_BLOCKED, causes=reason.first(causes))
@@ -300,10 +299,10 @@ def _explain_devices_in_use(given: DiagnosisInput) -> Iterable[reason.Reason]:
     """Name the pods that use the missing accelerator or rail, for a few nodes."""
     lacking = {
         node_class: names[0]
-        for node_class, evaluation in enumerate(given.evaluations)
-        if evaluation.facts.eligible
-        and not evaluation.capacity.slot_numa_factors
-        and (names := list_short_resources(evaluation))
+        for node_class in given.capacity.classes
+        if node_class.evaluation.facts.eligible
+        and not node_class.capacity.slot_numa_factors
+        and (names := list_short_resources(node_class.evaluation))
     }
     causes: list[reason.Reason] = []
     for node, node_class in given.class_of_node.items():
@@ -312,7 +311,7 @@ def _explain_devices_in_use(given: DiagnosisInput) -> Iterable[reason.Reason]:
         resource = lacking[node_class]
         keys = [pod.key for pod in given.list_pods_on(node) if pod.requests.get(resource, 0) > 0]
         if keys:
-            label = _get_label(given.evaluations[node_class], resource)
+            label = _get_label(node_class.evaluation, resource)
             causes.append(reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.first(keys)))
         if len(causes) == reason.MAX_NAMED:
             break
@@ -341,16 +340,16 @@ def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reaso
 
 
 def _count_degradations(
-    given: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: planner.Bandwidth
+    given: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
     nodes: Counter[reason.Reason] = Counter()
     for leaf in leaves:
-        for node_class, count in given.capacity.class_counts[leaf].items():
-            node_capacity = given.capacity.node_capacities[node_class]
-            better = planner.count_slots(node_capacity, given.plan.rails, min_bandwidth + 2 * _CLOSE)
+        for node_class, count in given.capacity.nodes[leaf].items():
+            node_capacity = node_class.capacity
+            better = node_slots.count(node_capacity, given.plan.rails, min_bandwidth + 2 * _CLOSE)
             if node_capacity.slot_numa_factors and not better:
-                nodes.update(dict.fromkeys(list_degradations(given.evaluations[node_class]), count))
+                nodes.update(dict.fromkeys(list_degradations(node_class.evaluation), count))
             elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
                 nodes[reason.make(Code.TOO_FEW_NICS, pods=better + 1)] += count
     return [
@@ -360,7 +359,7 @@ def _count_degradations(
 
 
 def _list_weak_uplinks(
-    given: DiagnosisInput, leaf: topology.Domain, min_bandwidth: planner.Bandwidth
+    given: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
     weak = []
@@ -377,7 +376,7 @@ def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each paramete
     domain: topology.Domain,
     nodes: int,
     ratio: float,
-    carried: planner.Bandwidth,
+    carried: node_slots.Bandwidth,
     crossings: int = 1,
     links: float = 1.0,
 ) -> reason.Reason:
@@ -398,29 +397,20 @@ def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
 
 
 def _count_slots_by_leaf(
-    given: DiagnosisInput, rails: int, min_bandwidth: planner.Bandwidth
+    given: DiagnosisInput, rails: int, min_bandwidth: node_slots.Bandwidth
 ) -> dict[topology.Domain, int]:
-    counts = [
-        planner.count_slots(node_capacity, rails, min_bandwidth)
-        if rails or min_bandwidth
-        else len(node_capacity.slot_numa_factors)
-        for node_capacity in given.capacity.node_capacities
-    ]
-    slots_by_leaf = {}
-    for leaf, kinds in given.capacity.class_counts.items():
-        slots = 0
-        for node_class, nodes in kinds.items():  # hot path: a loop is faster than a generator
-            slots += counts[node_class] * nodes
-        if slots and leaf:
-            slots_by_leaf[leaf] = slots
+    any_bandwidth = not rails and not min_bandwidth
+    slots = {
+        each: len(each.capacity.slot_numa_factors)
+        if any_bandwidth
+        else node_slots.count(each.capacity, rails, min_bandwidth)
+        for each in given.capacity.classes
+    }
+    slots_by_leaf = given.capacity.count_slots(slots)
+    slots_by_leaf.pop(topology.NOWHERE, None)
     return slots_by_leaf
 
 
-def _list_capacities(given: DiagnosisInput, leaves: Iterable[topology.Domain]) -> Iterable[planner.NodeCapacity]:
-    capacity = given.capacity
-    return (
-        capacity.node_capacities[node_class]
-        for leaf in leaves
-        for node_class, nodes in capacity.class_counts[leaf].items()
-        if nodes
-    )
+def _list_capacities(given: DiagnosisInput, leaves: Iterable[topology.Domain]) -> Iterable[node_slots.NodeCapacity]:
+    counts = (given.capacity.nodes[leaf] for leaf in leaves)
+    return (node_class.capacity for classes in counts for node_class, nodes in classes.items() if nodes)

@@ -5,7 +5,6 @@ of the request.
 """
 
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import NamedTuple
 
 import msgspec
@@ -13,8 +12,7 @@ import msgspec
 from railwright.fabric import intent, topology
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.nodes.terms import locality
-from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.placement.nodes.terms import locality, score_term
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.reasons import reason
 
@@ -52,7 +50,7 @@ class NodeExplanation(msgspec.Struct, frozen=True):
     score: float  # 0..100
     refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
-    terms: Mapping[str, TermScore]
+    terms: Mapping[str, score_term.TermScore]  # by name
     rails: tuple[PoolUsage, ...]
 
 
@@ -61,7 +59,7 @@ class Explainer(msgspec.Struct, frozen=True):
 
     plan: planner.Plan
     gang: locality.GangSummary
-    terms: Sequence[ModuleType]  # the weighted terms except locality
+    terms: Sequence[score_term.ScoreTerm]  # the weighted terms except locality
 
     def explain(self, row: NodeRow) -> NodeExplanation:
         """Return the explanation of a node."""
@@ -80,19 +78,11 @@ class Explainer(msgspec.Struct, frozen=True):
             rails=list_pool_usage(row),
         )
 
-    def _explain_terms(self, leaf: topology.Domain, evaluation: node_evaluation.NodeEvaluation) -> dict[str, TermScore]:
-        terms = {}
-        if self.gang.has_domains:
-            terms[locality.NAME] = locality.explain_leaf(
-                leaf,
-                self.gang,
-                meets_plan=not self.gang.is_planned or self.plan.is_met_by(evaluation.capacity),
-                shape=None
-                if not self.gang.is_planned or self.plan.uses_shape_of(evaluation.capacity)
-                else self.plan.shape,
-                fill_priority=evaluation.capacity.fill_priority,
-            )
-        return terms | {term.NAME: term.score(evaluation) for term in self.terms}
+    def _explain_terms(
+        self, leaf: topology.Domain, evaluation: node_evaluation.NodeEvaluation
+    ) -> dict[str, score_term.TermScore]:
+        locality_terms = [locality.LocalityTerm(leaf, self.gang, self.plan)] if self.gang.has_domains else []
+        return {term.name: term.score(evaluation) for term in (*locality_terms, *self.terms)}
 
 
 def list_pool_usage(row: NodeRow) -> tuple[PoolUsage, ...]:

@@ -13,8 +13,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import diagnosis
-from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.nodes import node_evaluation, node_slots
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -37,8 +36,8 @@ class PlannedPlacement(msgspec.Struct, frozen=True):
     """The best plan for the whole gang at the time it was planned."""
 
     leaves: tuple[topology.Domain, ...]
-    bandwidth: planner.Bandwidth
-    upper_bound: planner.Bandwidth
+    bandwidth: node_slots.Bandwidth
+    upper_bound: node_slots.Bandwidth
     is_exact: bool
     members: int  # unplaced pods when the plan was made
 
@@ -48,7 +47,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
 
     members: int
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
-    bandwidth: planner.Bandwidth  # modelled
+    bandwidth: node_slots.Bandwidth  # modelled
     causes: tuple[reason.Reason, ...]  # reasons for less than full bandwidth
     outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
@@ -107,7 +106,7 @@ def describe(result: PlacementResult, planned: PlannedPlacement) -> reason.Reaso
     )
 
 
-def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[planner.Bandwidth, list[reason.Reason]]:
+def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
     capacities = [pod.evaluation.capacity for pod in pods if pod.evaluation]
     capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
@@ -132,7 +131,7 @@ def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> r
     return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.first(degradations, len(degradations)))
 
 
-def _compute_pod_bandwidth(capacity: planner.NodeCapacity, rails: int) -> planner.Bandwidth:
+def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> node_slots.Bandwidth:
     return capacity.compute_bandwidth(rails) * (capacity.slot_numa_factors[0] if capacity.slot_numa_factors else 1.0)
 
 
@@ -141,7 +140,7 @@ def _find_slowest_crossing(
     sizes: Mapping[topology.Domain, int],
     oversubscription: Sequence[float],
     links_per_rail: float,
-) -> tuple[planner.Bandwidth, list[reason.Reason]]:
+) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest uplink crossing, reasons for its domains) of a ring in this order."""
     worst = 1.0
     limits: list[reason.Reason] = []

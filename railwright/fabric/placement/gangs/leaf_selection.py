@@ -27,7 +27,7 @@ class LeafProblem(msgspec.Struct, frozen=True):
 
     remaining: int  # pods to place
     slots: Slots  # slots of the labelled leaves
-    unsplit_slots: Slots  # slots that use no more NUMA nodes than necessary
+    unsplit_slots: Slots | None  # slots that use no more NUMA nodes than necessary; None: all of them
     slots_on_used_nodes: Slots  # such slots on partly used nodes
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     uplink_carries: (
@@ -144,7 +144,7 @@ def _compute_cost(
     slots of their spines, slots of the domains above.
     """
     split = 0
-    if problem.unsplit_slots is not problem.slots:
+    if problem.unsplit_slots is not None:
         split = max(0, left - sum(problem.unsplit_slots.get(leaf, 0) for leaf in chosen))
     pods_on_idle_nodes = (
         max(0, left - sum(problem.slots_on_used_nodes.get(leaf, 0) for leaf in chosen))

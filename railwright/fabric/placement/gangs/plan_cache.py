@@ -6,13 +6,13 @@ leaves increase, if a change allows more bandwidth, or if the gang's size change
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_status, planner
-from railwright.fabric.placement.nodes import node_index
+from railwright.fabric.placement.gangs import gang_capacity, gang_status, planner
+from railwright.fabric.placement.nodes import node_index, node_slots
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.workloads import membership
 
@@ -25,12 +25,17 @@ class _CachedPlan(msgspec.Struct, frozen=True):
     remaining: int
     slots_by_leaf: Mapping[topology.Domain, int]  # slots of the plan's leaves and of the leaves of the peers
     positions: tuple[int, int]  # positions in the change logs
+    inferred: frozenset[tuple[str, str]]  # (uid, node) of pods that were assumed for this request only
 
 
-class _BandwidthFloor(msgspec.Struct, frozen=True):
-    placed: int  # number of peers placed when the last plan was made
-    bandwidth_of_placed: planner.Bandwidth  # planned bandwidth of these peers
-    planned: planner.Bandwidth  # planned bandwidth of the others
+class PlanInput(msgspec.Struct, frozen=True):
+    """The input of a plan."""
+
+    key: membership.GangKey
+    gang: gang_status.GangStatus
+    index: node_index.NodeIndex
+    capacity: gang_capacity.GangCapacity
+    inferred: Sequence[assumed_pods.AssumedPod]  # pods that are assumed for this request only
 
 
 class PlanCache:
@@ -39,91 +44,58 @@ class PlanCache:
     def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
         self._change_logs = (cluster.change_log, assumed.change_log)
         self._plans: OrderedDict[Hashable, _CachedPlan] = OrderedDict()
-        self._floors: OrderedDict[membership.GangKey, _BandwidthFloor] = OrderedDict()
 
-    def get_bandwidth_of_placed(self, gang: membership.GangKey, status: gang_status.GangStatus) -> planner.Bandwidth:
-        """Return the planned bandwidth of the placed peers; 1 if none is placed or their plan is unknown."""
-        last = self._floors.get(gang)
-        if last is None or not status.placed:
-            return 1.0
-        return (
-            min(last.bandwidth_of_placed, last.planned)
-            if len(status.placed) > last.placed
-            else last.bandwidth_of_placed
-        )
-
-    def record_bandwidth(self, gang: membership.GangKey, status: gang_status.GangStatus, plan: planner.Plan) -> None:
-        """Record a plan's bandwidth. It limits the gang only after a pod has been placed by this plan."""
-        if gang and plan.is_complete:
-            value = self.get_bandwidth_of_placed(gang, status)
-            self._floors[gang] = _BandwidthFloor(
-                placed=len(status.placed), bandwidth_of_placed=value, planned=plan.bandwidth
-            )
-            self._floors.move_to_end(gang)
-            if len(self._floors) > _MAX_GANGS:
-                self._floors.popitem(last=False)
-
-    def store(
-        self,
-        gang: membership.GangKey,
-        index: node_index.NodeIndex,
-        status: gang_status.GangStatus,
-        capacity: planner.GangCapacity,
-        plan: planner.Plan,
-    ) -> None:
+    def store(self, given: PlanInput, plan: planner.Plan) -> None:
         """Cache a new plan."""
-        if (
-            not gang
-            or not plan.is_complete
-            or (not plan.rails and any(grade.capacity.rails for grade in index.evaluations))
-        ):
+        gang, index = given.gang, given.index
+        if not given.key or not plan.is_complete:
             return
-        peer_leaves = {index.leaf_by_node.get(node, topology.NOWHERE) for _, _, node in status.placed}
-        key = (gang, index.signature.key)
-        self._plans[key] = _CachedPlan(
+        if not plan.rails and any(node_class.capacity.rails for node_class in index.classes):
+            return
+        peer_leaves = {index.leaf_by_node.get(peer.node, topology.NOWHERE) for peer in gang.placed}
+        cache_key = (given.key, index.signature.key)
+        self._plans[cache_key] = _CachedPlan(
             plan=plan,
-            size=status.size,
-            remaining=status.remaining_slots,
-            slots_by_leaf={leaf: _count_slots(capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}},
+            size=gang.size,
+            remaining=gang.remaining_slots,
+            slots_by_leaf={leaf: _count_slots(given.capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}},
             positions=(self._change_logs[0].position, self._change_logs[1].position),
+            inferred=_list_places(given.inferred),
         )
-        self._plans.move_to_end(key)
+        self._plans.move_to_end(cache_key)
         if len(self._plans) > _MAX_GANGS:
             self._plans.popitem(last=False)
 
-    def find(
-        self,
-        gang: membership.GangKey,
-        index: node_index.NodeIndex,
-        status: gang_status.GangStatus,
-        capacity: planner.GangCapacity,
-    ) -> planner.Plan | None:
+    def find(self, given: PlanInput, bandwidth_of_placed: node_slots.Bandwidth) -> planner.Plan | None:
         """Return the unfilled part of the gang's plan, or None if the planner has to run again."""
-        last = self._plans.get((gang, index.signature.key))
-        if last is None or status.size != last.size or status.remaining_slots > last.remaining:
+        gang, index = given.gang, given.index
+        last = self._plans.get((given.key, index.signature.key))
+        if last is None or gang.size != last.size or gang.remaining_slots > last.remaining:
             return None
-        is_changed = False
+        changed_nodes = {node for _, node in last.inferred ^ _list_places(given.inferred)}
         for log, position in zip(self._change_logs, last.positions, strict=True):
-            changed_nodes = log.read_since(position)
-            if changed_nodes is None or any(
-                index.leaf_by_node.get(name) not in last.slots_by_leaf for name in changed_nodes
-            ):
+            changes = log.read_since(position)
+            if changes is None:
                 return None
-            is_changed = is_changed or bool(changed_nodes)
-        if is_changed and last.plan.bandwidth < self.get_bandwidth_of_placed(gang, status):
+            changed_nodes.update(changes)
+        if any(index.leaf_by_node.get(name) not in last.slots_by_leaf for name in changed_nodes):
             return None
-        slots_by_leaf = {leaf: _count_slots(capacity, leaf, last.plan) for leaf in last.slots_by_leaf}
+        if changed_nodes and last.plan.bandwidth < bandwidth_of_placed:
+            return None
+        slots_by_leaf = {leaf: _count_slots(given.capacity, leaf, last.plan) for leaf in last.slots_by_leaf}
         if any(slots > last.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
             return None
         left = {leaf: slots_by_leaf[leaf] for leaf in last.plan.leaves if slots_by_leaf[leaf]}
-        if sum(left.values()) < status.remaining_slots:
+        if sum(left.values()) < gang.remaining_slots:
             return None
         return msgspec.structs.replace(last.plan, leaves=tuple(left), slots_by_leaf=left)
 
 
-def _count_slots(capacity: planner.GangCapacity, leaf: topology.Domain, plan: planner.Plan) -> int:
+def _list_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
+    return frozenset((pod.uid, pod.node) for pod in pods)
+
+
+def _count_slots(capacity: gang_capacity.GangCapacity, leaf: topology.Domain, plan: planner.Plan) -> int:
     """Return the slots of a leaf at a plan's bandwidth."""
-    class_counts = capacity.class_counts.get(leaf, {})
-    return sum(
-        nodes * plan.count_slots(capacity.node_capacities[node_class]) for node_class, nodes in class_counts.items()
-    )
+    counts = capacity.nodes.get(leaf, {})
+    return sum(nodes * plan.count_slots(node_class.capacity) for node_class, nodes in counts.items())

@@ -5,87 +5,73 @@ that is tightest for both. A reservation filters no node and lasts only while it
 if it would cost this gang bandwidth, node type, leaves or spines.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_status, planner
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner
+from railwright.fabric.placement.nodes import node_classes
+from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers
 from railwright.fabric.workloads import membership
 
-_MAX_GANGS = 32  # most recently planned gangs
 
-Nodes = Mapping[topology.Domain, int]
-"""Leaf -> number of its nodes that are reserved for a gang."""
+def list_finished(
+    memory: gang_memory.PlacementMemory, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> list[membership.GangKey]:
+    """Return the gangs with a reservation that have no unplaced pod any more."""
+    return [
+        key
+        for key, remembered in memory.gangs.items()
+        if remembered.reserved and not any(True for _ in placed_peers.list_unplaced(key, cluster, assumed))
+    ]
 
 
-class SoftReservations:
-    """The reservations of the most recently planned gangs."""
+def sum_reserved_by_others(
+    gang: membership.GangKey,
+    memory: gang_memory.PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> gang_memory.ReservedNodes:
+    """Return the nodes reserved for other gangs, at most one for each of their unplaced pods in a leaf."""
+    nodes: dict[topology.Domain, int] = {}
+    for key, remembered in memory.gangs.items():
+        if key == gang or not remembered.reserved:
+            continue
+        unplaced = sum(1 for _ in placed_peers.list_unplaced(key, cluster, assumed))
+        for leaf, count in remembered.reserved.items() if unplaced else ():
+            nodes[leaf] = nodes.get(leaf, 0) + min(count, unplaced)
+    return nodes
 
-    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
-        self._cluster = cluster
-        self._assumed = assumed
-        self._reserved: OrderedDict[membership.GangKey, Nodes] = OrderedDict()
 
-    def reserve(self, gang: membership.GangKey, remaining: int, plan: planner.Plan, per_node: int) -> None:
-        """Reserve the planned leaves for the unplaced pods of a gang, including the requesting pod."""
-        self._reserved.pop(gang, None)
-        if not gang or not plan.is_complete:
-            return
-        reserved: dict[topology.Domain, int] = {}
-        for leaf in plan.leaves:
-            share = min(remaining, plan.slots_by_leaf[leaf])
-            if share:
-                reserved[leaf] = -(-share // max(1, per_node))
-            remaining -= share
-        self._reserved[gang] = reserved
-        if len(self._reserved) > _MAX_GANGS:
-            self._reserved.popitem(last=False)
+def reserve(remaining_slots: int, plan: planner.Plan, slots_per_node: int) -> gang_memory.ReservedNodes:
+    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod."""
+    reserved: dict[topology.Domain, int] = {}
+    for leaf in plan.leaves:
+        share = min(remaining_slots, plan.slots_by_leaf[leaf])
+        if share:
+            reserved[leaf] = -(-share // max(1, slots_per_node))
+        remaining_slots -= share
+    return reserved
 
-    def drop(self, gang: membership.GangKey) -> None:
-        """Drop the reservation of a gang, after its scheduler rolled back."""
-        self._reserved.pop(gang, None)
 
-    def avoid_reserved(  # noqa: PLR0913, PLR0917 - one argument a fact
-        self,
-        gang: membership.GangKey,
-        plan: planner.Plan,
-        status: gang_status.GangStatus,
-        capacity: planner.GangCapacity,
-        peers: planner.PlacedPeers,
-        leaf_by_node: Mapping[str, topology.Domain],
-    ) -> planner.Plan:
-        """Return an equally good plan that respects the reservations of other gangs, otherwise the given plan."""
-        reserved = self._sum_reserved_by_others(gang)
-        if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
-            return plan
-        leaves = {
-            leaf: _remove_reserved(kinds, reserved.get(leaf, 0), capacity)
-            for leaf, kinds in capacity.class_counts.items()
-        }
-        rest = msgspec.structs.replace(capacity, class_counts=leaves)
-        alternative = planner.solve(status.remaining_slots, rest, peers)
-        ring = [leaf_by_node.get(node, topology.NOWHERE) for _, _, node in status.placed_workers]
-        if not alternative.is_complete or not _is_as_good(alternative, plan, ring):
-            return plan
-        return msgspec.structs.replace(
-            alternative, min_leaves=plan.min_leaves, min_leaves_with_placed=plan.min_leaves_with_placed
-        )
-
-    def _sum_reserved_by_others(self, gang: membership.GangKey) -> Nodes:
-        nodes: dict[topology.Domain, int] = {}
-        for other, reserved in list(self._reserved.items()):
-            if other == gang:
-                continue
-            waiting = sum(1 for _ in gang_status.list_unplaced(other, self._cluster, self._assumed))
-            if not waiting:
-                del self._reserved[other]
-            for leaf, count in reserved.items():
-                if waiting:
-                    nodes[leaf] = nodes.get(leaf, 0) + min(count, waiting)
-        return nodes
+def avoid_reserved(
+    plan: planner.Plan,
+    reserved: gang_memory.ReservedNodes,
+    remaining_slots: int,
+    capacity: gang_capacity.GangCapacity,
+    peers: planner.PlacedPeers,
+) -> planner.Plan:
+    """Return an equally good plan without the reserved nodes, otherwise the given plan."""
+    if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
+        return plan
+    nodes = {leaf: _remove_reserved(counts, reserved.get(leaf, 0)) for leaf, counts in capacity.nodes.items()}
+    alternative = planner.solve(remaining_slots, msgspec.structs.replace(capacity, nodes=nodes), peers)
+    if not alternative.is_complete or not _is_as_good(alternative, plan, peers.ring):
+        return plan
+    return msgspec.structs.replace(
+        alternative, min_leaves=plan.min_leaves, min_leaves_with_placed=plan.min_leaves_with_placed
+    )
 
 
 def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> bool:
@@ -116,14 +102,14 @@ def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -
 
 
 def _remove_reserved(
-    class_counts: Mapping[int, int], reserved: int, capacity: planner.GangCapacity
-) -> Mapping[int, int]:
-    """Remove `reserved` nodes with free slots from the leaf's class counts."""
+    counts: Mapping[node_classes.NodeClass, int], reserved: int
+) -> Mapping[node_classes.NodeClass, int]:
+    """Remove `reserved` nodes with free slots from the class counts of a leaf."""
     if not reserved:
-        return class_counts
-    left = dict(class_counts)
-    for node_class in sorted(left, key=lambda node_class: -len(capacity.node_capacities[node_class].slot_numa_factors)):
-        if capacity.node_capacities[node_class].slot_numa_factors:
+        return counts
+    left = dict(counts)
+    for node_class in sorted(left, key=lambda node_class: -len(node_class.capacity.slot_numa_factors)):
+        if node_class.capacity.slot_numa_factors:
             removed = min(reserved, left[node_class])
             left[node_class] -= removed
             reserved -= removed

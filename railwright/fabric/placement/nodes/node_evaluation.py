@@ -11,8 +11,7 @@ import msgspec
 
 from railwright.fabric import intent, resources
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import numa, scheduling_signature
+from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -63,6 +62,21 @@ class PoolAvailability(msgspec.Struct, frozen=True):
         return self.allocatable >= self.capacity
 
 
+class ResourceUsage(NamedTuple):
+    """Usage of one accelerator or pool on a node. Amounts in milli-units."""
+
+    free: int
+    allocatable: int
+    requested: int  # by this pod
+
+
+class Refusal(NamedTuple):
+    """The reason to filter a node."""
+
+    cause: reason.Reason | None = None  # None if the pod fits
+    is_unresolvable: bool = False  # the pod would not fit even if all other pods left the node
+
+
 class NodeEvaluation(msgspec.Struct, frozen=True):
     """The evaluation of one node class for one scheduling signature."""
 
@@ -72,17 +86,17 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     numa_assignments: tuple[
         numa.NumaAssignment, ...
     ]  # NUMA assignments of one pod after another; () if the layout is unknown
-    capacity: planner.NodeCapacity
+    capacity: node_slots.NodeCapacity
     refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
-    usage: Mapping[str, tuple[int, int, int]]  # accelerator or pool -> (free, allocatable, requested by this pod)
+    usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
 
     @property
     def available_rails(self) -> int:
         """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
         if not self.pools:
-            return planner.ALL_RAILS
+            return node_slots.ALL_RAILS
         there = [pool.allocatable > 0 for pool in self.pools for _ in pool.need.rails]
         return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
@@ -90,7 +104,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
 def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    refusal, unresolvable = _find_refusal(signature, facts, pools)
+    refusal = _find_refusal(signature, facts, pools)
     slots = min(facts.fits_by_other_resources, *(_count_slots(signature, facts)), MAX_SLOTS_PER_NODE)
     numa_assignments = numa.assign_all(facts.zones, signature.full_demand, slots) if facts.zones and slots else ()
     return NodeEvaluation(
@@ -99,13 +113,13 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         pools=pools,
         numa_assignments=numa_assignments,
         capacity=_build_capacity(
-            signature, facts, pools, numa_assignments, 0 if refusal or not facts.eligible else slots
+            signature, facts, pools, numa_assignments, 0 if refusal.cause or not facts.eligible else slots
         ),
-        refusal=refusal,
-        is_unresolvable=unresolvable,
+        refusal=refusal.cause,
+        is_unresolvable=refusal.is_unresolvable,
         is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
         usage={
-            name: (free, allocatable, signature.requests.get(name, 0))
+            name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
             for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
             if signature.requests.get(name, 0) > 0
         },
@@ -140,7 +154,7 @@ def _build_capacity(
     pools: tuple[PoolAvailability, ...],
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
-) -> planner.NodeCapacity:
+) -> node_slots.NodeCapacity:
     shares = _compute_shares(signature, facts, pools)
     crowded_shares = (
         ()
@@ -157,7 +171,7 @@ def _build_capacity(
             )
         )
         unsplit_slots = _count_unsplit_slots(signature, facts, numa_assignments[:slots])
-    return planner.NodeCapacity(
+    return node_slots.NodeCapacity(
         shape=facts.shape,
         rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
         shares=shares,
@@ -230,21 +244,17 @@ def _count_pods_per_nic(
     return max(1, -(-(others + gang) // one_pod_per_nic))
 
 
-_Refusal = tuple[reason.Reason | None, bool]
-_FITS: _Refusal = (None, False)
-
-
 def _find_refusal(
     signature: scheduling_signature.SchedulingSignature, facts: NodeFacts, pools: tuple[PoolAvailability, ...]
-) -> _Refusal:
-    """Return why the node is filtered by docs/interface.md 7.3, and True if waiting cannot help."""
+) -> Refusal:
+    """Return why the node is filtered, by docs/interface.md 7.3."""
     placement = signature.fabric.placement
-    refusal = _find_rails_refusal(pools) if placement.rails == "required" else _FITS
-    if not refusal[0] and facts.used_elsewhere:
-        refusal = _find_assumed_elsewhere(signature, facts), False
-    if not refusal[0] and placement.numa == "required":
+    refusal = _find_rails_refusal(pools) if placement.rails == "required" else Refusal()
+    if not refusal.cause and facts.used_elsewhere:
+        refusal = Refusal(_find_assumed_elsewhere(signature, facts))
+    if not refusal.cause and placement.numa == "required":
         refusal = _find_numa_refusal(signature, facts)
-    return refusal if refusal[0] else (facts.admission_error, facts.is_never_admissible)
+    return refusal if refusal.cause else Refusal(facts.admission_error, facts.is_never_admissible)
 
 
 def _find_assumed_elsewhere(
@@ -274,14 +284,14 @@ def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int
     )
 
 
-def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> _Refusal:
+def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> Refusal:
     busy = None
     for pool in pools:
         if not pool.is_possible:
-            return _describe_rail(Code.RAIL_UNAVAILABLE, pool), True
+            return Refusal(_describe_rail(Code.RAIL_UNAVAILABLE, pool), is_unresolvable=True)
         if not pool.is_sufficient and busy is None:
             busy = _describe_rail(Code.RAIL_BUSY, pool)
-    return busy, False
+    return Refusal(busy)
 
 
 def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
@@ -295,14 +305,14 @@ def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
     )
 
 
-def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> _Refusal:
+def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> Refusal:
     demand = signature.full_demand
     if not facts.zones or not demand.accelerators or not demand.pools:
-        return _FITS
+        return Refusal()
     best = numa.assign(facts.zones, demand)
     if best is None or not best.is_aligned:
         ideal = numa.assign(facts.allocatable_zones, demand)
         if ideal is None or not ideal.is_aligned:
-            return reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), True
-        return reason.make(Code.NUMA_ALIGNMENT_BUSY), False
-    return _FITS
+            return Refusal(reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), is_unresolvable=True)
+        return Refusal(reason.make(Code.NUMA_ALIGNMENT_BUSY))
+    return Refusal()

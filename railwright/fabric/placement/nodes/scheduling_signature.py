@@ -48,7 +48,7 @@ def build_signature(
 ) -> SchedulingSignature:
     """Build the signature of pods with these requests in the requesting pod's gang."""
     spec = request.spec
-    needs = request.needs if requests is request.requests else intent.find_requested(requests, request.fabric.rails)
+    needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
     accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
     pools = tuple(need.resource for need in needs)
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))

@@ -1,88 +1,79 @@
 """Computes the final scores of all candidate nodes: the node's own score plus the score of its leaf's locality tier."""
 
+import contextlib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.fabric import topology
-from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.gangs import planner, single_pods
-from railwright.fabric.placement.nodes import node_index, request_view
+from railwright.fabric.placement.nodes import node_classes, node_index, request_view
 from railwright.fabric.placement.nodes.terms import locality
 
 
-def score_nodes(
-    request: scheduling_request.SchedulingRequest,
-    view: request_view.RequestView,
-    plan: planner.Plan,
-    gang: locality.GangSummary,
-) -> dict[str, float]:
+def score_nodes(view: request_view.RequestView, plan: locality.Plan, gang: locality.GangSummary) -> dict[str, float]:
     """Return the score, 0..100, of each candidate node: its own score plus that of its leaf's locality tier."""
-    index = view.index
     if gang.fills_used_nodes:
-        return single_pods.score_nodes(
-            view,
-            index.compute_locality_score(locality.TARGET),
-            index.compute_locality_score(locality.PLANNED),
-            gang.max_fill_priority,
-        )
-    scores = _score_without_locality(request, view)
+        return _score_single_pod(view, gang.max_fill_priority)
+    scores = _score_without_locality(view)
     if gang.target_leaf is None:
         return scores
-    usable = [not evaluation.refusal for evaluation in index.evaluations]
-    meets_plan = [
-        fits and (not gang.is_planned or plan.is_met_by(evaluation.capacity))
-        for fits, evaluation in zip(usable, index.evaluations, strict=True)
-    ]
-    for leaf, names in _list_scored_leaves(index, gang):
+    usable = [node_class for node_class in view.index.classes if not node_class.evaluation.refusal]
+    meeting_plan = [each for each in usable if not gang.is_planned or plan.is_met_by(each.capacity)]
+    for leaf, names in _list_scored_leaves(view.index, gang):
         tier = locality.get_tier(leaf, gang)
-        locality_scores = [index.compute_locality_score(tier)] * len(index.evaluations)
+        locality_scores = dict.fromkeys(
+            meeting_plan if tier >= locality.PLANNED else usable, view.index.weights.score_locality(tier)
+        )
         if leaf == gang.target_leaf and gang.is_planned:
-            spared_score = index.compute_locality_score(locality.PLANNED)
-            locality_scores = [
-                spared_score if evaluation.capacity.fill_priority > gang.max_fill_priority else each
-                for each, evaluation in zip(locality_scores, index.evaluations, strict=True)
-            ]
-        is_scored: Sequence[bool] = meets_plan if tier >= locality.PLANNED else usable
-        for name in names:
-            if name in scores and is_scored[node_class := _get_class(view, name)]:
-                scores[name] += locality_scores[node_class]
+            spared_score = view.index.weights.score_locality(locality.PLANNED)
+            locality_scores |= {
+                each: spared_score for each in locality_scores if each.capacity.fill_priority > gang.max_fill_priority
+            }
+        _add_scores(scores, names, view, locality_scores)
     return scores
 
 
-def _score_without_locality(
-    request: scheduling_request.SchedulingRequest, view: request_view.RequestView
-) -> dict[str, float]:
+def _add_scores(
+    scores: dict[str, float],
+    names: Iterable[str],
+    view: request_view.RequestView,
+    score_by_class: Mapping[node_classes.NodeClass, float],
+) -> None:
+    """Add the score of its class to the score of each candidate node among `names`."""
+    overrides, class_of_node = view.overrides, view.index.class_of_node
+    for name in names:
+        if name in scores:
+            node_class = overrides.get(name) or class_of_node.get(name)
+            if node_class is not None and node_class in score_by_class:
+                scores[name] += score_by_class[node_class]
+
+
+def _score_without_locality(view: request_view.RequestView) -> dict[str, float]:
     """Return the score of each candidate node without locality."""
-    index = view.index
-    try:
-        node_scores = operator.itemgetter(*request.nodes)(index.node_scores) if len(request.nodes) > 1 else ()
-        scores = dict(zip(request.nodes, node_scores, strict=False))
-    except KeyError:  # a candidate node is not in the cache
-        scores = {}
-    if len(scores) != len(request.nodes):
-        scores = {name: index.node_scores.get(name, 0.0) for name in request.nodes}
+    scores = _look_up(view.request.nodes, view.index.node_scores)
     for name, node_class in view.overrides.items():
         if name in scores:
-            scores[name] = index.scores[node_class]
+            scores[name] = node_class.score
     return scores
 
 
-def find_min_fill_priority(capacity: planner.GangCapacity, target_leaf: topology.Domain, plan: planner.Plan) -> int:
-    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
-    grades = (
-        capacity.node_capacities[node_class]
-        for node_class, nodes in capacity.class_counts.get(target_leaf, {}).items()
-        if nodes > 0
-    )
-    return min(
-        (node_capacity.fill_priority for node_capacity in grades if plan.is_met_by(node_capacity)),
-        default=locality.NO_FILL_LIMIT,
-    )
+def _look_up(names: Sequence[str], node_scores: Mapping[str, float]) -> dict[str, float]:
+    """Return the score of each node; 0 for nodes that the cache does not contain."""
+    if len(names) > 1:  # hot path: itemgetter is much faster than a loop, but fails if it returns no tuple
+        with contextlib.suppress(KeyError):
+            return dict(zip(names, operator.itemgetter(*names)(node_scores), strict=True))
+    return {name: node_scores.get(name, 0.0) for name in names}
 
 
-def _get_class(view: request_view.RequestView, name: str) -> int:
-    found = view.get_class(name)
-    return -1 if found is None else found
+def _score_single_pod(view: request_view.RequestView, max_fill_priority: int) -> dict[str, float]:
+    """Score nodes for a single-pod job: those up to this fill priority get the score of the target leaf."""
+    weights = view.index.weights
+    first, rest = weights.score_locality(locality.TARGET), weights.score_locality(locality.PLANNED)
+    totals: dict[node_classes.NodeClass | None, float] = {None: 0.0}  # None: a node that the cache does not contain
+    for node_class in view.index.classes:
+        tier = first if node_class.capacity.fill_priority <= max_fill_priority else rest
+        totals[node_class] = 0.0 if node_class.evaluation.refusal else node_class.score + tier
+    nodes = view.request.nodes
+    return dict(zip(nodes, map(totals.__getitem__, map(view.map_classes().get, nodes)), strict=True))
 
 
 def _list_scored_leaves(

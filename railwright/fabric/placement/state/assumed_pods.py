@@ -8,6 +8,7 @@ the pod watch provide everything again.
 
 import enum
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -38,6 +39,38 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
     requests: resources.Amounts
     state: State
     since: float  # seconds on the caller's monotonic clock
+
+
+class Assumptions(Protocol):
+    """Assumed pods, to read."""
+
+    def get(self, uid: str) -> AssumedPod | None:
+        """Return an assumed pod, or None."""
+
+    def list_on_node(self, node: str) -> Iterable[AssumedPod]:
+        """Return the assumed pods on a node."""
+
+    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
+        """Return the assumed pods of a gang."""
+
+    def get_scope(self, uid: str) -> str:
+        """Return the scope that announced a pod, or the default scope."""
+
+    def find_stale_assumptions(self, uid: str) -> frozenset[str]:
+        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
+
+
+def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
+    """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
+
+    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. The
+    nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
+    """
+    old = assumptions.get(uid)
+    if old is None or old.state is not State.UNCONFIRMED:
+        return frozenset((uid,))
+    gang = assumptions.list_of_gang(old.gang)
+    return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))
 
 
 class AssumedPods:
@@ -112,16 +145,8 @@ class AssumedPods:
         )
 
     def find_stale_assumptions(self, uid: str) -> frozenset[str]:
-        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
-
-        Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding.
-        The nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
-        """
-        old = self.get(uid)
-        if old is None or old.state is not State.UNCONFIRMED:
-            return frozenset((uid,))
-        beside = self.list_of_gang(old.gang)
-        return frozenset((uid, *(e.uid for e in beside if e.state is State.UNCONFIRMED and e.since == old.since)))
+        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
+        return find_stale(self, uid)
 
     def count(self, state: State) -> int:
         """Return the number of entries in a state."""
@@ -148,3 +173,31 @@ class AssumedPods:
                 del index[key]  # type: ignore[arg-type]
         self.change_log.record(assumed_pod.node)
         return True
+
+
+class InferredPods:
+    """Assumed pods together with pods of kube-scheduler that count as assumed for one request only."""
+
+    def __init__(self, assumed: AssumedPods, inferred: Iterable[AssumedPod]) -> None:
+        self._assumed = assumed
+        self.inferred = tuple(pod for pod in inferred if assumed.get(pod.uid) is None)
+
+    def get(self, uid: str) -> AssumedPod | None:
+        """Return an assumed pod, or None."""
+        return self._assumed.get(uid) or next((pod for pod in self.inferred if pod.uid == uid), None)
+
+    def list_on_node(self, node: str) -> Iterable[AssumedPod]:
+        """Return the assumed pods on a node."""
+        return [*self._assumed.list_on_node(node), *(pod for pod in self.inferred if pod.node == node)]
+
+    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
+        """Return the assumed pods of a gang."""
+        return [*self._assumed.list_of_gang(gang), *(pod for pod in self.inferred if gang and pod.gang == gang)]
+
+    def get_scope(self, uid: str) -> str:
+        """Return the scope that announced a pod, or the default scope."""
+        return KUBE_SCOPE if any(pod.uid == uid for pod in self.inferred) else self._assumed.get_scope(uid)
+
+    def find_stale_assumptions(self, uid: str) -> frozenset[str]:
+        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
+        return find_stale(self, uid)

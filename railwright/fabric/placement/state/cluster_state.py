@@ -6,14 +6,12 @@ it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/da
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import hypernodes, intent, resources, topology, views, words
-from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.placement.state import change_log, declared_sizes
-from railwright.fabric.policy import model
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
 
@@ -23,8 +21,8 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     name: str
     uid: str
     labels: Mapping[str, str]
-    allocatable: resources.Amounts
-    capacity: resources.Amounts
+    allocatable: resources.FrozenAmounts
+    capacity: resources.FrozenAmounts
     taints: tuple[views.Taint, ...]
     schedulable: bool  # Ready and not cordoned
 
@@ -37,13 +35,12 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     node: str  # "" until bound
     gang: membership.GangKey
     rank: membership.Rank
-    requests: resources.Amounts
+    requests: resources.FrozenAmounts
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
 
 
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
-_MAX_SHAPES = 4096  # zones by node shape and allocatable
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -56,14 +53,11 @@ class ClusterState:
         self._pods_by_node: dict[str, dict[str, PodInfo]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._pods_by_gang: dict[membership.GangKey, dict[str, PodInfo]] = defaultdict(dict)
-        self._free: dict[str, resources.Amounts] = {}  # computed on demand, invalidated by changes
+        self._free: dict[str, resources.FrozenAmounts] = {}  # computed on demand, invalidated by changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
         self._shared_amounts: dict[
-            tuple[tuple[str, int], ...], dict[str, int]
-        ] = {}  # equal nodes and pods share one object
-        self._zones_by_shape: dict[
-            tuple[int, int, int], tuple[model.NodeShape, resources.Amounts, Sequence[model.Rail], numa.Zones]
-        ] = {}
+            resources.FrozenAmounts, resources.FrozenAmounts
+        ] = {}  # one object for equal amounts
         self._interner = words.Words()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
@@ -89,15 +83,15 @@ class ClusterState:
         """Return the requests of all pods bound to a node."""
         return self._used.get(node, {})
 
-    def get_free(self, node: str) -> resources.Amounts:
+    def get_free(self, node: str) -> resources.FrozenAmounts:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
-        found = self._free.get(node)
-        if found is None:
-            found = self._nodes[node].allocatable
+        free = self._free.get(node)
+        if free is None:
+            free = self._nodes[node].allocatable
             if used := self._used.get(node):
-                found = self._share({**found, **{name: found.get(name, 0) - amount for name, amount in used.items()}})
-            self._free[node] = found
-        return found
+                free = self._share({**free, **{name: free.get(name, 0) - amount for name, amount in used.items()}})
+            self._free[node] = free
+        return free
 
     def list_pods_on(self, node: str) -> Iterator[PodInfo]:
         """Return the pods bound to a node."""
@@ -128,60 +122,6 @@ class ClusterState:
     def get_topology_report(self, node: str) -> views.NodeResourceTopology | None:
         """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
         return self._topologies.get(node)
-
-    def compute_free_zones(  # noqa: PLR0913 - one argument a fact
-        self,
-        node: NodeInfo,
-        shape: model.NodeShape | None,
-        rails: Sequence[model.Rail],
-        accelerators: Sequence[str],
-        assumed_requests: Iterable[resources.Amounts] = (),
-        *,
-        except_uid: str = "",
-    ) -> numa.Zones:
-        """Return the free devices of each NUMA node (docs/interface.md 7.4); () if the layout is unknown.
-
-        Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
-        minus bound pods. `assumed_requests` (requests of assumed pods) are always subtracted. Resources missing from
-        the report come from the shape. The devices of the pod with UID `except_uid` count as free.
-        """
-        names = {*accelerators, *(rail.resource for rail in rails if rail.resource)}
-        held = [
-            pod for pod in self.list_pods_on(node.name) if pod.uid != except_uid and not names.isdisjoint(pod.requests)
-        ]
-        taken = [*(pod.requests for pod in held), *assumed_requests]
-        shaped = self.compute_allocatable_zones(node, shape, rails, accelerators) if shape else ()
-        found = self._topologies.get(node.name)
-        if found is None:
-            return numa.subtract_usage(shaped, taken)
-        if not kubelet_admission.is_current(found, [(pod.bound_at, pod.requests) for pod in held], names):
-            return numa.subtract_usage(shaped or numa.read_allocatable_zones(found, names), taken)
-        reported = numa.subtract_usage(numa.read_available_zones(found, names), taken[len(held) :])
-        return numa.fill_missing_from(reported, numa.subtract_usage(shaped, taken)) if shaped else reported
-
-    def is_reported_exactly(self, node: str, names: Collection[str]) -> bool:
-        """True if the used devices in kubelet's report are exactly those of the bound pods."""
-        found = self._topologies.get(node)
-        held = [
-            (pod.bound_at, pod.requests)
-            for pod in self.list_pods_on(node)
-            if any(name in pod.requests for name in names)
-        ]
-        return found is not None and kubelet_admission.is_exact(found, held, names)
-
-    def compute_allocatable_zones(
-        self, node: NodeInfo, shape: model.NodeShape, rails: Sequence[model.Rail], accelerators: Sequence[str]
-    ) -> numa.Zones:
-        """Return the allocatable devices by NUMA node of a node of this shape, cached by shape and allocatable."""
-        key = (id(shape), id(node.allocatable), id(rails))
-        kept = self._zones_by_shape.get(key)
-        if kept is not None and kept[0] is shape and kept[1] is node.allocatable and kept[2] is rails:
-            return kept[3]
-        if len(self._zones_by_shape) >= _MAX_SHAPES:
-            self._zones_by_shape.clear()
-        found = numa.build_zones_from_shape(shape, rails, node.allocatable, accelerators)
-        self._zones_by_shape[key] = (shape, node.allocatable, rails, found)
-        return found
 
     # --- events ---------------------------------------------------------------------------------------
 
@@ -334,11 +274,12 @@ class ClusterState:
                 self._pods_by_node.pop(entry.node, None)
                 self._used.pop(entry.node, None)
 
-    def _share(self, amounts: dict[str, int]) -> dict[str, int]:
-        """Return the shared object for equal amounts, to save memory and to allow caching by identity."""
+    def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
+        """Return one object for equal amounts, to save memory."""
         if len(self._shared_amounts) >= _MAX_AMOUNTS:
             self._shared_amounts.clear()
-        return self._shared_amounts.setdefault(tuple(amounts.items()), amounts)
+        frozen = resources.freeze(amounts)
+        return self._shared_amounts.setdefault(frozen, frozen)
 
     def _record_change(self, node: str) -> None:
         self._free.pop(node, None)

@@ -14,6 +14,8 @@ _COMPACT, _FULL = 1.0, 0.9  # unsplit GPUs outweigh any difference in utilizatio
 _ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
 
+REPLACED_TERMS = frozenset({numa.TERM.name, packing.TERM.name})  # by the fill order
+
 FillOrder = tuple[float, ...]
 """Sort key of a node; lower comes first."""
 
@@ -23,7 +25,7 @@ def compute_fill_order(evaluation: node_evaluation.NodeEvaluation) -> FillOrder:
     return (
         evaluation.capacity.fill_priority,
         -round(packing.compute_utilization(evaluation), 6),
-        -numa.score(evaluation)[0],
+        -numa.TERM.score(evaluation).value,
     )
 
 
@@ -32,10 +34,10 @@ def score_fill_order(evaluation: node_evaluation.NodeEvaluation, weights: Mappin
 
     `weights` are those of the enabled terms.
     """
-    has_numa_term = numa.NAME in weights
-    tie = _ALIGNED / max((total // resources.UNIT for _, total, _ in packing.list_usage(evaluation)), default=1)
+    has_numa_term = numa.TERM.name in weights
+    tie = _ALIGNED / max((usage.allocatable // resources.UNIT for usage in packing.list_usage(evaluation)), default=1)
     is_unsplit = evaluation.capacity.unsplit_slots > 0 if has_numa_term else True
-    alignment = numa.score(evaluation)[0] if has_numa_term else 1.0
+    alignment = numa.TERM.score(evaluation).value if has_numa_term else 1.0
     utilization = (packing.compute_utilization(evaluation) + tie * alignment) / (1 + tie)
-    weight = weights.get(numa.NAME, 0.0) + weights.get(packing.NAME, 0.0)
+    weight = weights.get(numa.TERM.name, 0.0) + weights.get(packing.TERM.name, 0.0)
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)

@@ -4,15 +4,17 @@ There are few tiers, far apart, so that a greedy scheduler that adds other score
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.nodes.terms import score_term
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
-NAME = "locality"
 TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0
 NO_FILL_LIMIT = 1 << 30
 
@@ -26,14 +28,12 @@ class GangSummary(msgspec.Struct, frozen=True):
     peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
     remaining: int  # unplaced pods, including the requesting one
     is_planned: bool = True  # False for launchers: the plan covers workers only
-    max_fill_priority: int = (
-        NO_FILL_LIMIT  # fill priority to use in the target leaf; nodes with a higher value are kept free
-    )
+    # fill priority to use in the target leaf; nodes with a higher value are kept free
+    max_fill_priority: int = NO_FILL_LIMIT
     fills_used_nodes: bool = False  # single-pod job for which a partly used node is available, on any leaf
     has_domains: bool = True  # False: the policy has no domains, so locality is not scored
-    remaining_slots: int = (
-        0  # slots that the unplaced pods need, each of the size of the largest pod; 0: as many as pods
-    )
+    # slots that the unplaced pods need, each of the size of the largest pod; 0: as many as pods
+    remaining_slots: int = 0
 
 
 def get_tier(leaf: topology.Domain, gang: GangSummary) -> float:
@@ -52,35 +52,65 @@ def is_beside(leaf: topology.Domain, target_leaf: topology.Domain) -> bool:
     return bool(leaf and leaf[1:] and leaf[1] and leaf[1:] == target_leaf[1:])
 
 
-def explain_leaf(
-    leaf: topology.Domain, gang: GangSummary, *, meets_plan: bool, shape: str | None = None, fill_priority: int = 0
-) -> TermScore:
-    """Return the value of a leaf.
+class Plan(Protocol):
+    """The parts of the planner's plan that locality uses."""
 
-    `meets_plan` is False for a node that the plan does not use. If that is because of its type, `shape` is the type
-    that the gang uses; otherwise the node is below the plan's bandwidth.
-    """
+    @property
+    def shape(self) -> str | None:
+        """Return the only node shape used; None if shapes do not matter."""
+
+    def uses_shape_of(self, node_capacity: node_slots.NodeCapacity) -> bool:
+        """True if the plan uses nodes of this shape."""
+
+    def is_met_by(self, node_capacity: node_slots.NodeCapacity) -> bool:
+        """True if such a node reaches the plan's bandwidth."""
+
+
+class LocalityTerm(msgspec.Struct, frozen=True):
+    """The term for the nodes of one leaf."""
+
+    leaf: topology.Domain
+    gang: GangSummary
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """Return "locality"."""
+        return "locality"
+
+    def get_weight(self, placement: model.Placement) -> float | None:
+        """Return `placement.weights.locality`, or None if the policy has no domains."""
+        return placement.weights.locality if self.gang.has_domains else None
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
+        """Return the value of the leaf for a node."""
+        gang, name, node_capacity = self.gang, topology.name_of(self.leaf), evaluation.capacity
+        is_kept_free = node_capacity.fill_priority > gang.max_fill_priority
+        if gang.fills_used_nodes and is_kept_free:
+            return score_term.TermScore(PLANNED, reason.make(Code.OTHERS_PARTLY_USED))
+        if gang.fills_used_nodes:
+            return score_term.TermScore(TARGET, reason.make(Code.PARTLY_USED_FIRST))
+        value = get_tier(self.leaf, gang)
+        if value >= PLANNED and gang.is_planned and not self.plan.uses_shape_of(node_capacity):
+            differs = reason.make(Code.NODE_TYPE_DIFFERS, leaf=name, node_type=self.plan.shape or "")
+            return score_term.TermScore(ELSEWHERE, differs)
+        if value >= PLANNED and gang.is_planned and not self.plan.is_met_by(node_capacity):
+            return score_term.TermScore(ELSEWHERE, reason.make(Code.NODE_TOO_SLOW, leaf=name))
+        if value == TARGET and gang.is_planned and is_kept_free:
+            return score_term.TermScore(PLANNED, reason.make(Code.NODE_RESERVED, leaf=name))
+        return score_term.TermScore(value, _describe_leaf(self.leaf, gang, value))
+
+
+def _describe_leaf(leaf: topology.Domain, gang: GangSummary, value: float) -> reason.Reason:
     name = topology.name_of(leaf)
-    if gang.fills_used_nodes:
-        if fill_priority <= gang.max_fill_priority:
-            return TermScore(TARGET, reason.make(Code.PARTLY_USED_FIRST))
-        return TermScore(PLANNED, reason.make(Code.OTHERS_PARTLY_USED))
-    value = get_tier(leaf, gang)
-    if value >= PLANNED and shape is not None:
-        return TermScore(ELSEWHERE, reason.make(Code.NODE_TYPE_DIFFERS, leaf=name, node_type=shape))
-    if value >= PLANNED and not meets_plan:
-        return TermScore(ELSEWHERE, reason.make(Code.NODE_TOO_SLOW, leaf=name))
-    if value == TARGET and gang.is_planned and fill_priority > gang.max_fill_priority:
-        return TermScore(PLANNED, reason.make(Code.NODE_RESERVED, leaf=name))
     if value == TARGET:
-        return TermScore(value, _describe_target_leaf(leaf, gang))
+        return _describe_target_leaf(leaf, gang)
     if value == PLANNED:
         position, leaves = list(gang.planned_leaves).index(leaf) + 1, len(gang.planned_leaves)
-        return TermScore(value, reason.make(Code.PLANNED_LEAF, leaf=name, position=position, leaves=leaves))
+        return reason.make(Code.PLANNED_LEAF, leaf=name, position=position, leaves=leaves)
     if value == SAME_PARENT and gang.target_leaf:
-        target = topology.name_of(gang.target_leaf)
-        return TermScore(value, reason.make(Code.SIBLING_LEAF, leaf=name, target=target))
-    return TermScore(value, reason.make(Code.UNPLANNED_LEAF, leaf=name))
+        return reason.make(Code.SIBLING_LEAF, leaf=name, target=topology.name_of(gang.target_leaf))
+    return reason.make(Code.UNPLANNED_LEAF, leaf=name)
 
 
 def _describe_target_leaf(leaf: topology.Domain, gang: GangSummary) -> reason.Reason:

@@ -3,20 +3,29 @@
 from collections.abc import Sequence
 
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.placement.nodes.terms import score_term
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
-NAME = "packing"
 
+class PackingTerm:
+    """Scores utilization."""
 
-def score(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-    """Return the utilization with the pod, 0..1."""
-    if not list_usage(evaluation):
-        return TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
-    devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
-    utilization = compute_utilization(evaluation)
-    return TermScore(utilization, reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices))
+    name = "packing"
+
+    def get_weight(self, placement: model.Placement) -> float:
+        """Return `placement.weights.packing`."""
+        return placement.weights.packing
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
+        """Return the utilization with the pod, 0..1."""
+        if not list_usage(evaluation):
+            return score_term.TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
+        devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
+        utilization = compute_utilization(evaluation)
+        utilized = reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices)
+        return score_term.TermScore(utilization, utilized)
 
 
 def compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
@@ -24,12 +33,18 @@ def compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
 
     A pool may have a hundred devices on a node of eight accelerators, so pools alone would not show how full it is.
     """
-    shares = [min(1.0, (total - free + requested) / total) for free, total, requested in list_usage(evaluation)]
+    shares = [
+        min(1.0, (usage.allocatable - usage.free + usage.requested) / usage.allocatable)
+        for usage in list_usage(evaluation)
+    ]
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def list_usage(evaluation: node_evaluation.NodeEvaluation) -> Sequence[tuple[int, int, int]]:
-    """Return (free, allocatable, requested by the pod) of each resource that counts for utilization."""
+def list_usage(evaluation: node_evaluation.NodeEvaluation) -> Sequence[node_evaluation.ResourceUsage]:
+    """Return the usage of each resource that counts for utilization."""
     accelerators = {name for name, _ in evaluation.demand.accelerators}
-    usages = [amounts for name, amounts in evaluation.usage.items() if name in accelerators or not accelerators]
-    return [amounts for amounts in usages if amounts[1] > 0]
+    usages = [usage for name, usage in evaluation.usage.items() if name in accelerators or not accelerators]
+    return [usage for usage in usages if usage.allocatable > 0]
+
+
+TERM = PackingTerm()

@@ -5,25 +5,32 @@ A rail is degraded if its allocatable is below its capacity: the device plugin r
 
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.nodes.terms.term_score import TermScore
+from railwright.fabric.placement.nodes.terms import score_term
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
-NAME = "rails"
+
+class RailsTerm:
+    """Scores free rails."""
+
+    name = "rails"
+
+    def get_weight(self, placement: model.Placement) -> float:
+        """Return `placement.weights.rails`."""
+        return placement.weights.rails
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
+        """Return the share of needed rails that are free and healthy."""
+        needed = sum(len(pool.need.rails) for pool in evaluation.pools)
+        if not needed:
+            return score_term.TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
+        sufficient = [pool for pool in evaluation.pools if pool.is_sufficient]
+        value = sum(len(pool.need.rails) * (1.0 if pool.is_healthy else bandwidth.DEGRADED) for pool in sufficient)
+        degraded = tuple(pool.need.label for pool in sufficient if not pool.is_healthy)
+        free = sum(len(pool.need.rails) for pool in sufficient)
+        rails_free = reason.make(Code.RAILS_FREE, free=free, needed=needed, degraded=degraded)
+        return score_term.TermScore(value / needed, rails_free)
 
 
-def score(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-    """Return the share of the needed rails that are free and healthy."""
-    rail_count = sum(len(pool.need.rails) for pool in evaluation.pools)
-    if not rail_count:
-        return TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
-    free = sum(
-        len(pool.need.rails) * (1.0 if pool.is_healthy else bandwidth.DEGRADED)
-        for pool in evaluation.pools
-        if pool.is_sufficient
-    )
-    degraded = tuple(pool.need.label for pool in evaluation.pools if pool.is_sufficient and not pool.is_healthy)
-    free_rails = sum(len(pool.need.rails) for pool in evaluation.pools if pool.is_sufficient)
-    return TermScore(
-        free / rail_count, reason.make(Code.RAILS_FREE, free=free_rails, needed=rail_count, degraded=degraded)
-    )
+TERM = RailsTerm()

@@ -1,0 +1,97 @@
+"""The capacity of the cluster for one gang, by leaf and class of nodes."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import topology
+from railwright.fabric.placement.nodes import node_classes, node_index, request_view
+from railwright.fabric.placement.nodes.terms import locality
+
+MAX_FULL_OFFER = 100  # up to this many, schedulers offer all feasible nodes; above, a sample (minFeasibleNodesToFind)
+
+SlotsByLeaf = dict[topology.Domain, int]
+
+
+class GangCapacity(msgspec.Struct, frozen=True):
+    """The capacity of the cluster for one gang."""
+
+    classes: Collection[node_classes.NodeClass]
+    nodes: Mapping[topology.Domain, Mapping[node_classes.NodeClass, int]]  # leaf -> class -> number of nodes
+    domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
+    oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
+    links_per_rail: float = 1.0  # uplinks available to each rail that the gang uses (`bandwidth.links_each`)
+
+    def count_slots(self, slots: Mapping[node_classes.NodeClass, int]) -> SlotsByLeaf:
+        """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
+        slots_by_leaf = {}
+        for leaf, counts in self.nodes.items():
+            total = 0
+            for each_class, nodes in counts.items():  # hot path: a loop is faster than a generator
+                total += slots[each_class] * nodes
+            if total:
+                slots_by_leaf[leaf] = total
+        return slots_by_leaf
+
+    def count_all_slots(self) -> SlotsByLeaf:
+        """Return the slots of each leaf at any bandwidth."""
+        return self.count_slots({each: len(each.capacity.slot_numa_factors) for each in self.classes})
+
+
+def build(view: request_view.RequestView) -> GangCapacity:
+    """Return the capacity that the gang of a request is planned on.
+
+    Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
+    capacity also counts eligible nodes that were not offered. If the scheduler announces no allocations
+    (kube-scheduler), nodes of the offered leaves that were not offered count too: a peer whose binding has not been
+    observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
+    """
+    index, request = view.index, view.request
+    leaves: dict[topology.Domain, node_classes.Counts] = {}
+    if len(request.nodes) < MAX_FULL_OFFER and request.offers:
+        for name in request.nodes:
+            if (node_class := view.get_class(name)) is not None:
+                node_classes.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
+        return build_on(view, leaves)
+    if len(request.nodes) >= MAX_FULL_OFFER:
+        leaves = dict(index.nodes_by_class)
+    else:
+        leaves = {leaf: index.nodes_by_class[leaf] for leaf in view.list_offered_leaves()}
+    replace_classes(leaves, index, view.overrides)
+    return build_on(view, leaves)
+
+
+def replace_classes(
+    leaves: dict[topology.Domain, node_classes.Counts],
+    index: node_index.NodeIndex,
+    overrides: Mapping[str, node_classes.NodeClass],
+) -> None:
+    """Count nodes of these leaves by another class than in the index. The counts in the index do not change."""
+    copied: set[topology.Domain] = set()
+    for name, node_class in overrides.items():
+        leaf, old = index.leaf_by_node.get(name, topology.NOWHERE), index.class_of_node.get(name)
+        if leaf in leaves and old is not None and old is not node_class:
+            if leaf not in copied:
+                leaves[leaf] = dict(leaves[leaf])
+                copied.add(leaf)
+            node_classes.move_node(leaves[leaf], old, node_class)
+
+
+def build_on(
+    view: request_view.RequestView, leaves: Mapping[topology.Domain, Mapping[node_classes.NodeClass, int]]
+) -> GangCapacity:
+    """Return the capacity of these nodes: leaf -> class -> number of nodes."""
+    return GangCapacity(
+        classes=view.index.classes,
+        nodes=leaves,
+        domain_sizes=view.index.domain_sizes,
+        oversubscription=view.request.fabric.placement.oversubscription,
+        links_per_rail=view.index.signature.links,
+    )
+
+
+def find_min_fill_priority(capacity: GangCapacity, target_leaf: topology.Domain, plan: locality.Plan) -> int:
+    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
+    counts = capacity.nodes.get(target_leaf, {})
+    capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
+    return min((each.fill_priority for each in capacities if plan.is_met_by(each)), default=locality.NO_FILL_LIMIT)

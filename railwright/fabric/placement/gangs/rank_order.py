@@ -1,0 +1,118 @@
+"""Assigns ranks to leaves: neighbours in rank order belong on the same leaf, because the ring runs in rank order.
+
+The planner chooses the leaves. This module says which of them a rank goes to, and which leaves are near a rank.
+"""
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from railwright.fabric import topology
+from railwright.fabric.placement.gangs import gang_status
+from railwright.fabric.workloads import membership
+
+
+class NearestLeaves(NamedTuple):
+    """Leaves of the placed peers, as seen from one rank."""
+
+    leaves: Sequence[topology.Domain]  # distinct: of the previous peer, of the next peer, then by descending rank
+    next_leaf: topology.Domain | None  # of the next peer in rank order; None if there is none
+
+
+class _RankRun(NamedTuple):
+    """Consecutive unplaced ranks between two placed peers."""
+
+    ranks: Sequence[membership.Rank]
+    previous_leaf: topology.Domain | None
+    next_leaf: topology.Domain | None
+
+
+def list_nearest_leaves(
+    rank: membership.Rank, gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]
+) -> NearestLeaves:
+    """Return the leaves of the placed peers. The last rank is followed by the first if all pods exist."""
+    before = [peer.node for peer in reversed(gang.placed_workers) if peer.rank < rank]
+    after = [peer.node for peer in gang.placed_workers if not peer.rank < rank]
+    previous_node, next_node = before[:1], after[:1]
+    if not gang.missing:
+        next_node = next_node or before[-1:]
+    leaves = (leaf_by_node.get(node, topology.NOWHERE) for node in (*previous_node, *next_node, *before, *after))
+    next_leaf = leaf_by_node.get(next_node[0], topology.NOWHERE) if next_node else topology.NOWHERE
+    return NearestLeaves([leaf for leaf in dict.fromkeys(leaves) if leaf != topology.NOWHERE], next_leaf or None)
+
+
+def find_target_leaf(
+    rank: membership.Rank,
+    gang: gang_status.GangStatus,
+    order: Sequence[topology.Domain],
+    slots_by_leaf: Mapping[topology.Domain, int],
+    leaf_by_node: Mapping[str, topology.Domain],
+) -> topology.Domain | None:
+    """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
+
+    A run of ranks between two placed peers starts in the leaf of the previous peer and ends in the leaf of the next
+    peer, as far as these have free slots; the last rank is followed by the first. Runs that fit on one leaf are filled
+    first, short ones before long ones. Other runs span several leaves in any case.
+    """
+    free = dict(slots_by_leaf)
+    runs = _close_ring(list(_list_runs(gang, leaf_by_node)), gang, leaf_by_node)
+    for run in sorted(runs, key=lambda run: _compute_urgency(run, slots_by_leaf)):
+        rank_leaves = _fill_run(run, order, free)
+        if rank in run.ranks:
+            return rank_leaves[run.ranks.index(rank)]
+    return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
+
+
+def _close_ring(
+    runs: list[_RankRun], gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]
+) -> Sequence[_RankRun]:
+    """Close the ring: the last run ends at the first rank's leaf, if all pods exist and the first rank is placed.
+
+    An unplaced first rank stays in the run that follows it, so that ranks ascend from leaf to leaf.
+    """
+    is_complete = gang.placed_workers and runs and not gang.missing
+    if is_complete and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
+        first_leaf = leaf_by_node.get(gang.placed_workers[0].node, topology.NOWHERE)
+        runs[-1] = runs[-1]._replace(next_leaf=first_leaf)
+    return runs
+
+
+def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]) -> Iterator[_RankRun]:
+    """Yield the runs of unplaced ranks in order."""
+    begin, previous_leaf = 0, None
+    for peer in gang.placed_workers:
+        end = bisect.bisect_left(gang.slot_ranks, peer.rank, lo=begin)
+        next_leaf = leaf_by_node.get(peer.node, topology.NOWHERE)
+        if end > begin:
+            yield _RankRun(gang.slot_ranks[begin:end], previous_leaf, next_leaf)
+        begin, previous_leaf = end, next_leaf
+    if begin < len(gang.slot_ranks):
+        yield _RankRun(gang.slot_ranks[begin:], previous_leaf, None)
+
+
+def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:
+    """Return the sort key of a run; lower is filled first."""
+    neighbours = {leaf for leaf in (run.previous_leaf, run.next_leaf) if leaf is not None}
+    fits_on_one_leaf = len(neighbours) == 1 and len(run.ranks) <= slots_by_leaf.get(min(neighbours), 0)
+    return not fits_on_one_leaf, len(run.ranks)
+
+
+def _fill_run(
+    run: _RankRun, order: Sequence[topology.Domain], free: dict[topology.Domain, int]
+) -> list[topology.Domain | None]:
+    """Return the leaf of each rank of one run, and subtract them from `free`."""
+    count = len(run.ranks)
+    front = _take(run.previous_leaf, count, free)
+    back = _take(run.next_leaf, count - len(front), free)
+    middle: list[topology.Domain | None] = []
+    for leaf in order:
+        middle += _take(leaf, count - len(front) - len(middle) - len(back), free)
+    missing = count - len(front) - len(middle) - len(back)
+    return [*front, *middle, *([None] * missing), *back]
+
+
+def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
+    taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
+    if leaf is not None and taken:
+        free[leaf] -= taken
+    return [leaf] * taken

@@ -1,0 +1,233 @@
+"""Builds the facts of nodes for one scheduling signature, from the cluster state and the assumed pods."""
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from railwright.fabric import resources
+from railwright.fabric.placement.nodes import (
+    eligibility,
+    kubelet_admission,
+    node_evaluation,
+    node_zones,
+    numa,
+    scheduling_signature,
+)
+from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.policy import model, selectors
+from railwright.fabric.reasons import reason
+
+_MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
+_GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
+
+
+class _CountedAmounts(NamedTuple):
+    """Amounts as a signature counts them."""
+
+    devices: tuple[int, ...]  # in the order of the signature's devices
+    fits: int  # pods that fit by CPU, memory and other resources that are not devices
+
+
+class _NumaFacts(NamedTuple):
+    """The part of a node's facts that depends on its NUMA nodes."""
+
+    zones: numa.Zones = ()
+    allocatable_zones: numa.Zones = ()
+    admission_error: reason.Reason | None = None
+    is_never_admissible: bool = False
+
+
+class Absent(NamedTuple):
+    """Pods that count as absent for one request."""
+
+    self_uid: str = ""  # the requesting pod, whose own old allocation never counts against it (docs/interface.md 7.7)
+    ignored_uids: Collection[str] = ()  # assumptions to ignore
+
+
+NONE_ABSENT = Absent()
+
+
+class FactsBuilder:
+    """Builds facts for pods with one scheduling signature."""
+
+    def __init__(
+        self,
+        signature: scheduling_signature.SchedulingSignature,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
+    ) -> None:
+        self._signature = signature
+        self._cluster = cluster
+        self._assumed = assumed
+        self._zones = node_zones.ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
+        self._other_requests = [
+            (name, amount)
+            for name, amount in signature.requests.items()
+            if amount > 0 and name not in signature.devices
+        ]
+        demanded = {need.resource: need.amount for need in signature.needs}
+        demanded |= {name: signature.requests[name] for name in signature.devices if name in signature.requests}
+        self.demanded = tuple(demanded.items())  # (accelerator or pool, milli-units)
+        self._no_usage = (0,) * len(signature.devices)
+        self._unrequested_rails = {
+            need.resource: need.amount for need in signature.needs if not signature.requests.get(need.resource)
+        }
+        self._numa = signature.fabric.placement.numa
+        self._counted_amounts: dict[resources.FrozenAmounts, _CountedAmounts] = {}
+
+    def build(
+        self,
+        node: cluster_state.NodeInfo,
+        free: resources.Amounts,
+        peer_requests: Sequence[resources.Amounts] = (),
+        *,
+        absent: Absent = NONE_ABSENT,
+        assumed: assumed_pods.Assumptions | None = None,
+    ) -> node_evaluation.NodeFacts:
+        """Build the facts of `node` given `free`; `peer_requests` is what gang peers already use on it.
+
+        `assumed` replaces the assumed pods of the cluster for one request.
+        """
+        signature = self._signature
+        shape = selectors.first_shape(signature.shapes, node.labels) if signature.shapes else None
+        assumptions = self._assumed if assumed is None else assumed
+        on_node = self._list_assumed(assumptions, node.name, absent)
+        of_volcano = [pod.requests for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]
+        counted = self._count(free)
+        numa_facts = self._build_numa_facts(node, shape, absent.self_uid, [pod.requests for pod in on_node])
+        return node_evaluation.NodeFacts(
+            eligible=eligibility.is_eligible(node, signature.spec),
+            shape=shape.name if shape else node.labels.get(_GPU_PRODUCT, ""),
+            fits_by_other_resources=counted.fits,
+            free=counted.devices,
+            allocatable=self._count(node.allocatable).devices,
+            capacity=self._count(node.capacity).devices,
+            peer_usage=self.sum_peer_usage(peer_requests) if peer_requests else self._no_usage,
+            zones=numa_facts.zones,
+            allocatable_zones=numa_facts.allocatable_zones,
+            admission_error=numa_facts.admission_error,
+            is_never_admissible=numa_facts.is_never_admissible,
+            used_elsewhere=self._sum(of_volcano) if of_volcano else (),
+        )
+
+    def replace_free(
+        self,
+        facts: node_evaluation.NodeFacts,
+        free: resources.Amounts,
+        *,
+        if_preempted: bool = False,
+        used_elsewhere: resources.Amounts | None = None,
+    ) -> node_evaluation.NodeFacts:
+        """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free (preemption).
+
+        `used_elsewhere` is what assumed pods of other schedulers take in addition; None keeps the present value.
+        """
+        counted = self._count(free)
+        if if_preempted:
+            facts = facts._replace(zones=facts.allocatable_zones)
+        is_unreported = self._numa != "required" and any(map(operator.gt, counted.devices, facts.free))
+        if facts.admission_error and not facts.is_never_admissible and (if_preempted or is_unreported):
+            facts = facts._replace(admission_error=None)
+        if used_elsewhere is not None:
+            facts = facts._replace(used_elsewhere=self._sum([used_elsewhere]) if used_elsewhere else ())
+        return facts._replace(free=counted.devices, fits_by_other_resources=counted.fits, eligible=True)
+
+    def compute_free(
+        self, name: str, *, absent: Absent = NONE_ABSENT, assumed: assumed_pods.Assumptions | None = None
+    ) -> resources.Amounts:
+        """Return allocatable minus bound minus assumed. `assumed` replaces the assumed pods of the cluster."""
+        free = self._cluster.get_free(name)
+        assumptions = self._assumed if assumed is None else assumed
+        taken = [pod.requests for pod in self._list_assumed(assumptions, name, absent)]
+        self_pod = self._cluster.pods.get(absent.self_uid) if absent.self_uid else None
+        returned = self_pod.requests if self_pod is not None and self_pod.node == name else {}
+        if not taken and not returned:
+            return free
+        result = dict(free)
+        for amounts in taken:
+            for resource, amount in amounts.items():
+                result[resource] = result.get(resource, 0) - amount
+        for resource, amount in returned.items():
+            result[resource] = result.get(resource, 0) + amount
+        return result
+
+    def sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
+        """Return the devices that peers use, including rails that they use without requesting them."""
+        if not self._unrequested_rails:
+            return self._sum(peer_requests)
+        accelerated_pods = sum(
+            1 for requests in peer_requests if any(requests.get(name, 0) > 0 for name in self._signature.accelerators)
+        )
+        return tuple(
+            sum(requests.get(name, 0) for requests in peer_requests)
+            or accelerated_pods * self._unrequested_rails.get(name, 0)
+            for name in self._signature.devices
+        )
+
+    def _sum(self, amounts: Sequence[resources.Amounts]) -> tuple[int, ...]:
+        """Add up the amounts of the signature's devices, in its order."""
+        return tuple([sum([each.get(name, 0) for each in amounts]) for name in self._signature.devices])
+
+    def _count(self, amounts: resources.Amounts) -> _CountedAmounts:
+        """Count devices and fitting pods. Cached for the amounts of the cluster state: many nodes have equal ones."""
+        if not isinstance(amounts, resources.FrozenAmounts):
+            return self._count_anew(amounts)
+        counted = self._counted_amounts.get(amounts)
+        if counted is None:
+            if len(self._counted_amounts) >= _MAX_AMOUNTS:
+                self._counted_amounts.clear()
+            counted = self._counted_amounts[amounts] = self._count_anew(amounts)
+        return counted
+
+    def _count_anew(self, amounts: resources.Amounts) -> _CountedAmounts:
+        fits = node_evaluation.MAX_SLOTS_PER_NODE
+        for name, amount in self._other_requests:
+            fits = min(amounts.get(name, 0) // amount, fits)
+        return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
+
+    def _list_assumed(
+        self, assumptions: assumed_pods.Assumptions, name: str, absent: Absent
+    ) -> list[assumed_pods.AssumedPod]:
+        """Return the pods assumed on a node whose binding has not been observed."""
+        pods = self._cluster.pods
+        return [
+            pod
+            for pod in assumptions.list_on_node(name)
+            if pod.uid not in absent.ignored_uids and not ((bound := pods.get(pod.uid)) and bound.node)
+        ]
+
+    def _build_numa_facts(
+        self,
+        node: cluster_state.NodeInfo,
+        shape: model.NodeShape | None,
+        self_uid: str,
+        assumed_requests: Sequence[resources.Amounts],
+    ) -> _NumaFacts:
+        """Return the free and allocatable zones, and kubelet's admission error.
+
+        With `numa: required` the admission check uses the best estimate of what is free on each NUMA node. Otherwise it
+        uses only what kubelet reported, so that no pod waits because of an estimate.
+        """
+        report = self._cluster.get_topology_report(node.name)
+        if self._numa == "ignore" or (shape is None and report is None):
+            return _NumaFacts()
+        signature, names = self._signature, self._zones.device_names
+        zones = self._zones.compute_free(node, shape, assumed_requests, except_uid=self_uid)
+        reported = numa.read_allocatable_zones(report, names) if report is not None else ()
+        allocatable = self._zones.compute_allocatable(node, shape) if shape is not None else reported
+        if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
+            return _NumaFacts(zones, allocatable)
+
+        def find_error(free: numa.Zones) -> reason.Reason | None:
+            return kubelet_admission.find_admission_error(
+                report, free, signature.requested_demand, signature.container_demands
+            )
+
+        if self._numa == "required":
+            error = find_error(zones)
+            return _NumaFacts(zones, allocatable, error, error is not None and find_error(allocatable) is not None)
+        if error := find_error(reported):
+            return _NumaFacts(zones, allocatable, error, is_never_admissible=True)
+        if self_uid or assumed_requests or not self._zones.is_reported_exactly(node.name):
+            return _NumaFacts(zones, allocatable)
+        return _NumaFacts(zones, allocatable, find_error(zones))

@@ -1,0 +1,53 @@
+"""The slots of a node for pods of one gang: how many there are, and the modelled bandwidth of each."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+Bandwidth = float
+"""Modelled bandwidth, 0..1."""
+
+ALL_RAILS = -1  # as a bit mask
+TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
+
+
+class NodeCapacity(msgspec.Struct, frozen=True):
+    """Capacity and quality of the nodes of one class, for pods of this gang."""
+
+    shape: str
+    rails: int  # bit mask of the requested rails that have bandwidth left
+    shares: tuple[float, ...]  # bandwidth of each requested rail for one more pod, as a share of all requested rails
+    # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
+    slot_numa_factors: tuple[float, ...]
+    is_idle: bool  # no accelerator or rail of the node is in use
+    unsplit_slots: int = 1 << 30  # number of slots that use no more NUMA nodes than necessary
+    # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
+    crowded_shares: tuple[tuple[float, ...], ...] = ()
+
+    def compute_bandwidth(self, rails: int, pods: int = 1) -> Bandwidth:
+        """Return the bandwidth of each of `pods` further pods over these rails, if aligned; 1 without rails."""
+        shares = self.crowded_shares[pods - 2] if self.crowded_shares and pods > 1 else self.shares
+        return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
+
+    @property
+    def fill_priority(self) -> int:
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
+        return 2 * (self.unsplit_slots <= 0) + self.is_idle
+
+
+def count(node_capacity: NodeCapacity, rails: int, min_bandwidth: Bandwidth) -> int:
+    """Return the number of slots on a node at this bandwidth or more, over these rails."""
+    if node_capacity.rails & rails != rails:
+        return 0
+    least = min_bandwidth - TOLERANCE
+    if node_capacity.crowded_shares:
+        bandwidths = enumerate(list_bandwidths(node_capacity, rails))
+        return next((slot for slot, value in bandwidths if value < least), len(node_capacity.slot_numa_factors))
+    aligned = node_capacity.compute_bandwidth(rails)
+    return sum(1 for factor in node_capacity.slot_numa_factors if factor * aligned >= least)
+
+
+def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Iterator[Bandwidth]:
+    """Yield the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs, so the slowest counts."""
+    for pods, factor in enumerate(node_capacity.slot_numa_factors, 1):
+        yield factor * node_capacity.compute_bandwidth(rails, pods)

@@ -1,0 +1,46 @@
+"""Lists the pods of a gang that are placed, and those that are not, from the cluster state and the assumed pods."""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
+
+
+class PlacedPeer(NamedTuple):
+    """Another pod of the requesting pod's gang, bound or assumed. Sorted by rank."""
+
+    rank: membership.Rank
+    uid: str
+    node: str
+
+
+def list_placed(
+    gang: membership.GangKey,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+    *,
+    except_uid: str,
+    ignored_uids: Collection[str],
+) -> list[PlacedPeer]:
+    """Return the pods that are bound or assumed, by rank. An observed binding takes precedence over an assumption.
+
+    The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
+    """
+    placed = {
+        pod.uid: PlacedPeer(pod.rank, pod.uid, pod.node)
+        for pod in cluster.get_gang(gang).values()
+        if pod.node and pod.uid != except_uid
+    }
+    for pod in assumed.list_of_gang(gang):
+        if pod.uid not in ignored_uids:
+            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node))
+    return sorted(placed.values())
+
+
+def list_unplaced(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> Iterator[cluster_state.PodInfo]:
+    """Return the existing pods of a gang that are neither bound nor assumed."""
+    assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
+    return (pod for uid, pod in cluster.get_gang(gang).items() if not pod.node and uid not in assumed_uids)
