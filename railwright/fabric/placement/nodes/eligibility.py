@@ -7,7 +7,7 @@ gang.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from railwright.fabric import views
+from railwright.fabric import label_selectors, views
 from railwright.fabric.placement.state import cluster_state
 
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
@@ -55,7 +55,7 @@ def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
     return test is not None and test(labels.get(requirement.key), requirement.values or [])
 
 
-def _build_comparison(compare: Callable[[int, int], bool]) -> Callable[[str | None, Sequence[str]], bool]:
+def _build_comparison(compare: Callable[[int, int], bool]) -> label_selectors.Compare:
     def test(value: str | None, values: Sequence[str]) -> bool:
         try:
             return value is not None and bool(values) and compare(int(value), int(values[0]))
@@ -65,11 +65,9 @@ def _build_comparison(compare: Callable[[int, int], bool]) -> Callable[[str | No
     return test
 
 
-_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
+# Operators of a node selector: those of a label selector, and comparisons of integers.
+_OPERATORS: Mapping[str, label_selectors.Compare] = {
+    **label_selectors.OPERATORS,
     "Gt": _build_comparison(lambda value, bound: value > bound),
     "Lt": _build_comparison(lambda value, bound: value < bound),
 }

@@ -1,0 +1,82 @@
+"""A pod's intent is read in one place: what admission accepts is what placement counts."""
+
+import json
+
+import admitting
+import pytest
+
+from railwright.fabric import intent
+from railwright.fabric.injection import model
+
+RAILS = ("rail0", "rail1", "rail2", "a-b")
+RESOURCES = {name: f"example.com/{name}" for name in RAILS}
+POLICY = admitting.fabric(
+    rails="[" + ", ".join(f"{{name: {name}, resource: {RESOURCES[name]}, device: mlx5_{name}}}" for name in RAILS) + "]"
+)
+FABRIC = POLICY.document.fabrics["f"]
+INVALID = ["", "0", "5", "bogus", "rail0,bogus", "rail2-rail0", "rail0,,rail1", "-", "99999999999999999999"]
+
+
+def pod(rails: str | None = None, record: object = None, **more: object) -> dict:
+    annotations = {} if rails is None else {"railwright.io/rails": rails}
+    if record is not None:
+        annotations["railwright.io/injection"] = record if isinstance(record, str) else json.dumps(record)
+    return admitting.pod(admitting.gpus(8), annotations=annotations, **more)
+
+
+def find_counted(tree: dict) -> tuple[str, ...]:
+    """Return the rails of which placement counts devices, without resource requests."""
+    return tuple(rail for need in intent.find_needs(admitting.view(tree), {}, FABRIC) for rail in need.rails)
+
+
+@pytest.mark.parametrize("rails", [None, "1", " 4 ", "rail0", "rail2, rail0", "rail0-rail2", "a-b", "rail1-a-b,rail1"])
+def test_placement_counts_the_rails_that_admission_gives(rails):
+    planned = admitting.planned(pod(rails), POLICY)
+    assert isinstance(planned, model.Injection)
+    assert find_counted(pod(rails)) == planned.rails
+
+
+@pytest.mark.parametrize("rails", INVALID)
+def test_an_invalid_annotation_is_rejected_by_admission_and_counts_as_absent_for_placement(rails):
+    assert isinstance(admitting.planned(pod(rails), POLICY), model.Refusal)
+    assert find_counted(pod(rails)) == RAILS
+
+
+def test_a_record_takes_precedence_over_the_annotation_unless_it_names_rails_of_another_policy():
+    assert find_counted(pod("1", {"rails": ["rail1", "rail2"]})) == ("rail1", "rail2")
+    assert find_counted(pod("1", {"rails": []})) == ()
+    assert find_counted(pod("1", {"rails": ["gone"]})) == ("rail0",)
+    assert find_counted(pod("1", {"fabric": "f"})) == ("rail0",)
+
+
+@pytest.mark.parametrize("record", ["{", "[]", '{"rails": 7}', '{"kept": []}', "[" * 100_000, "x" * 10_000])
+def test_an_unreadable_record_counts_as_none_and_its_reason_is_known(record):
+    assert intent.read_record(admitting.view(pod(record=record))) == intent.Record()
+    with pytest.raises(intent.InvalidRecordError):
+        intent.decode_record(record)
+
+
+def test_the_record_that_admission_writes_is_the_record_that_is_read():
+    after = admitting.admitted(pod("2"), POLICY)
+    record = intent.read_record(admitting.view(after))
+    assert (record.policy, record.fabric, record.role, record.rails) == (
+        POLICY.digest, "f", "worker", ("rail0", "rail1"),
+    )  # fmt: skip
+    assert json.loads(after["metadata"]["annotations"]["railwright.io/injection"])["added"] == list(record.added)
+
+
+@pytest.mark.parametrize(
+    ("label", "record", "expected"),
+    [
+        ("f", None, "f"),
+        ("default", None, "f"),
+        ("none", {"fabric": "f"}, ""),
+        ("gone", {"fabric": "f"}, ""),
+        (None, {"fabric": "f"}, "f"),
+        (None, None, ""),
+    ],
+)
+def test_the_fabric_is_that_of_the_label_otherwise_that_of_the_record(label, record, expected):
+    view = admitting.view(pod(record=record, label=label))
+    assert intent.find_fabric(view, POLICY.document)[0] == expected
+    assert intent.is_opted_in(view) == (label != "none" and bool(label or record))
