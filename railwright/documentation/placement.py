@@ -30,7 +30,7 @@ JOBS = 400  # of the stream
 _NAMES = {
     "none": "no extender",
     "binpack": "binpack",
-    "greedy": "greedy with peers",
+    "greedy": "greedy near peers",
     "railwright": "railwright",
     "optimum": "exact optimum",
 }
