@@ -54,7 +54,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
     bound: wire.Binding,
     pending: state.Pending,
     policy: policies.Policy,
-    cluster_facts: facts.Facts,
+    cluster_facts: facts.ClusterFacts,
     node: views.Node | None,
 ) -> answer.Answer:
     if node is None:
@@ -72,7 +72,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
 
 
-def _format_missing_node(name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.Facts) -> str:
+def _format_missing_node(name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> str:
     """Return the warning for a pod that is bound to a node that is not in the cache."""
     cause = f"node {name} is not known to railwright yet" if name else "target.name of the Binding is empty"
     if not binding.awaits_devices(pod, policy, cluster_facts):

@@ -17,14 +17,14 @@ _UNKNOWN = "unknown"  # replaces label values that the policy does not define, i
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 _MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
 
-GetFacts = Callable[[str], facts.Facts]
+GetFacts = Callable[[str], facts.ClusterFacts]
 
 
 class Steps(NamedTuple):
     """The parts of an answer that take time, each of which can be traced."""
 
     decode: Callable[[bytes], wire.Request[views.Pod]]
-    plan: Callable[[views.Pod, policies.Policy, facts.Facts], plan.Outcome]
+    plan: Callable[[views.Pod, policies.Policy, facts.ClusterFacts], plan.Outcome]
     patch: Callable[[views.Pod, model.Injection], response_cache.CachedResponse]
 
 
@@ -107,7 +107,7 @@ UNTRACED = Steps(decode=_READER.read, plan=admission.plan, patch=_build_response
 
 
 def _handle_without_policy(
-    request: wire.Request[views.Pod], pod: views.Pod, cluster_facts: facts.Facts
+    request: wire.Request[views.Pod], pod: views.Pod, cluster_facts: facts.ClusterFacts
 ) -> answer.Answer:
     """Reject pods that may opt in while there is no policy: they would start without their network."""
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):

@@ -31,7 +31,7 @@ class ResponseCache:
         self._version: tuple[str, int] | None = None
         self._responses: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
-    def build_key(self, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.Facts) -> bytes | None:
+    def build_key(self, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> bytes | None:
         """Return the pod's cache key, or None if its response must not be cached.
 
         Clears the cache if the policy or the facts have changed.

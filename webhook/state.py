@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, names, quantity, views, words
+from railwright.fabric import hypernodes, interning, names, quantity, views
 from railwright.fabric.injection import accelerators, facts
 from webhook import uninjected
 
@@ -77,11 +77,11 @@ class Nodes:
         self.version = 0
         self._node_counts: Counter[str] = Counter()  # number of nodes by resource
         self._resources: dict[str, frozenset[str]] = {}  # by node
-        self._interner = words.Words()
+        self._interner = interning.StringInterner()
 
     def excerpt(self, node: views.Node) -> views.Node:
         """Return the node with labels and quantities interned, because most nodes share them."""
-        intern = self._interner.all_of
+        intern = self._interner.intern_mapping
         metadata = msgspec.structs.replace(node.metadata, labels_or_none=intern(node.metadata.labels))
         status = msgspec.structs.replace(
             node.status,
@@ -245,9 +245,9 @@ class State:
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
         return msgspec.structs.replace(node, metadata=metadata)
 
-    def facts(self, namespace: str) -> facts.Facts:
+    def facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
-        return facts.Facts(
+        return facts.ClusterFacts(
             namespace=namespace,
             namespace_labels=self.namespaces.labels.get(namespace),
             watched=self.watched,

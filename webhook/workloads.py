@@ -27,7 +27,7 @@ _NO_POLICY = (
     "it has one; if it is not just starting, the administrator finds the cause with `railwright check`"
 )
 
-GetFacts = Callable[[str], facts.Facts]
+GetFacts = Callable[[str], facts.ClusterFacts]
 
 
 class _WorkloadReview(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def _warn_shadowed_labels(review: _WorkloadReview) -> Iterator[str]:
 
 
 def _handle_frozen(
-    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.Facts
+    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts
 ) -> answer.Answer:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
@@ -198,7 +198,7 @@ def _lacks_only_additions(
     template: templates.Template,
     stored: templates.Template,
     devices: Collection[str],
-    cluster_facts: facts.Facts,
+    cluster_facts: facts.ClusterFacts,
 ) -> bool:
     if not opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels):
         return False
@@ -206,7 +206,7 @@ def _lacks_only_additions(
     return stored_templates.lacks_only_additions(template, stored, applied, devices)
 
 
-def _list_devices(policy: policies.Policy | None, cluster_facts: facts.Facts) -> Collection[str]:
+def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:
     """Return the resources that railwright adds to templates under the policy. Never includes accelerators."""
     if policy is None:
         return frozenset()
@@ -215,13 +215,13 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.Facts) ->
     return (rail_resources | network_resources) - set(policy.document.accelerators)
 
 
-def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.Facts) -> bool:
+def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> bool:
     outcome = template_plan.plan_template(template, policy, cluster_facts, "")
     return isinstance(outcome, template_plan.Planned) and bool(outcome.changes)
 
 
 def _handle_without_policy(
-    review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.Facts
+    review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
 ) -> answer.Answer:
     """Only copy the workload's label while there is no policy: without it, pods would run without their network."""
     operations = [

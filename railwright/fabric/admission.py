@@ -12,7 +12,7 @@ from railwright.fabric.policy import model as policies
 _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
 
 
-def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> injection.Outcome:
+def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> injection.Outcome:
     """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content."""
     outcome = injection.plan(pod, policy, cluster)
     if not isinstance(outcome, model.Injection):
@@ -21,7 +21,7 @@ def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> injec
 
 
 def plan_template(
-    template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
+    template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
 ) -> template_plan.Planned | model.Refusal:
     """Return the plan of a pod template, with the warnings of lint. `workload_name` is used in messages."""
     outcome = template_plan.plan_template(template, policy, cluster, workload_name)

@@ -104,7 +104,7 @@ def _container(chance: random.Random, name: str) -> dict:
     return copy.deepcopy(container)
 
 
-def predicted(tree: dict, by, at: facts.Facts) -> dict | str:
+def predicted(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
     """The pod after the other before us, us, the other after us, and us again if it changed something; or a refusal."""
     tree = acted(tree, peer.BEFORE)
     for last in (False, True):
@@ -174,7 +174,7 @@ async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
 async def test_around_other_webhooks_the_api_server_stores_what_strict_application_predicts(plane, namespace, crowded):
     by = admitting.policy(crowded)
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
-    at = facts.Facts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
+    at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
     stored = refused = changed = 0
     for tree in generated(SEED):
         alone = await plane.api.create(tree, namespace=BYSTANDER, dry_run=True)

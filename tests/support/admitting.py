@@ -63,20 +63,20 @@ def cpu(name: str = "c", **more) -> dict:
     return {"name": name, "image": "i", **more}
 
 
-def known(namespace: str = "prod", **more) -> facts.Facts:
+def known(namespace: str = "prod", **more) -> facts.ClusterFacts:
     more.setdefault("networks", {("prod", "lan2"): None, ("prod", "lan3"): None, **LANS})
-    return facts.Facts(namespace=namespace, **more)
+    return facts.ClusterFacts(namespace=namespace, **more)
 
 
 def view(tree: dict) -> views.Pod:
     return msgspec.convert(tree, views.Pod)
 
 
-def planned(tree: dict, by, at: facts.Facts | None = None):
+def planned(tree: dict, by, at: facts.ClusterFacts | None = None):
     return plan.plan(view(tree), by, at or known())
 
 
-def admitted(tree: dict, by, at: facts.Facts | None = None) -> dict:
+def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """The pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
@@ -84,7 +84,7 @@ def admitted(tree: dict, by, at: facts.Facts | None = None) -> dict:
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
 
 
-def refusal(tree: dict, by, at: facts.Facts | None = None) -> str:
+def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "message"), outcome
     return outcome.message

@@ -39,7 +39,7 @@ def pod_of(job: dict) -> dict:
     return pod
 
 
-def answered(site: str, pod: dict, known: facts.Facts | None = None) -> tuple[dict, list[str]]:
+def answered(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
     """The pod after admission, and the warnings."""
     namespace = pod["metadata"]["namespace"]
     request = {
@@ -51,7 +51,7 @@ def answered(site: str, pod: dict, known: facts.Facts | None = None) -> tuple[di
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = pods.handle(
-        json.dumps(review).encode(), policy_of(site), lambda namespace: known or facts.Facts(namespace)
+        json.dumps(review).encode(), policy_of(site), lambda namespace: known or facts.ClusterFacts(namespace)
     )
     response = json.loads(answer.body)["response"]
     assert response["allowed"], response
@@ -59,7 +59,7 @@ def answered(site: str, pod: dict, known: facts.Facts | None = None) -> tuple[di
     return jsonpatch.apply_patch(copy.deepcopy(pod), patch), response.get("warnings", [])
 
 
-def admitted(site: str, pod: dict, known: facts.Facts | None = None) -> dict:
+def admitted(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
     after, warnings = answered(site, pod, known)
     assert all(" N34 NCCL_ALGO=" in each for each in warnings), warnings  # the user's own tuning, which lint speaks of
     return after
@@ -179,7 +179,7 @@ def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_
             pod["metadata"].setdefault("labels", {})[names.FABRIC] = name
             namespace = pod["metadata"]["namespace"]
             offered = frozenset({*resources, "nvidia.com/gpu"})
-            (container,) = admitted(site, pod, facts.Facts(namespace, {}, known, offered))["spec"]["containers"]
+            (container,) = admitted(site, pod, facts.ClusterFacts(namespace, {}, known, offered))["spec"]["containers"]
             if "nvidia.com/gpu" in container.get("resources", {}).get("limits", {}):
                 assert resources <= set(container["resources"]["limits"])
 
@@ -200,7 +200,7 @@ def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
     pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"
     known = networks_of("sriov-8-rail")
-    after = admitted("sriov-8-rail", pod, facts.Facts("ai-training", {}, known, frozenset(known.values())))
+    after = admitted("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
     (container,) = after["spec"]["containers"]
     assert {each["name"]: each["value"] for each in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
     assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [

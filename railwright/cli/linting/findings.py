@@ -264,7 +264,7 @@ def _inject(
     if context.policy is None:
         return pod, fabric_context.FabricUse(), ()
     document = context.policy.document
-    outcome = plan.plan(pod, context.policy, facts.Facts(workload.namespace))
+    outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace))
     if isinstance(outcome, injection.NotOptedIn):
         return pod, fabric_context.FabricUse(document), ()
     if isinstance(outcome, injection.Refusal):

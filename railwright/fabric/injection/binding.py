@@ -34,7 +34,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def annotations_for(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, node: views.Node
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, node: views.Node
 ) -> Mapping[str, str] | None:
     """Return the annotations of a pod bound to `node`, or None if the pod did not opt in.
 
@@ -52,7 +52,7 @@ def annotations_for(
     return _limit_size(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
 
 
-def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> bool:
+def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
     try:
         ctx = _build_context(pod, policy, cluster)
@@ -66,7 +66,9 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts
         return False
 
 
-def _build_context(pod: views.Pod, policy: policies.Policy, cluster: facts.Facts) -> context.InjectionContext | None:
+def _build_context(
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
+) -> context.InjectionContext | None:
     """Build the context of a pod as at its admission. Return None if it did not opt in. Raises RefusedError."""
     pod = _remove_placement(pod)
     name = opt_in.find_fabric(pod, policy.document, cluster)

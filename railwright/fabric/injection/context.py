@@ -24,7 +24,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     """The inputs of all mutators for one pod, beside the pod as it is by then."""
 
     policy: policies.Policy
-    known: facts.Facts  # the cluster
+    known: facts.ClusterFacts  # the cluster
     fabric_name: str
     fabric: policies.Fabric
     role: roles.Role
@@ -39,7 +39,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
 
 
 def build(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.Facts, name: str, options: user_options.UserOptions
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: user_options.UserOptions
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ClusterFacts(msgspec.Struct, frozen=True):
     """The state of the cluster that one admission needs.
 
     `None` means "not known": there is no cache, or the cache has no such object yet. An empty value means "none exist".

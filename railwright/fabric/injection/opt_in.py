@@ -16,7 +16,7 @@ _WINDOWS = "windows"
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet still sets the older one too
 
 
-def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> str | None:
+def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.ClusterFacts) -> str | None:
     """Return the name of the fabric the pod opted in to, or None if it did not. Raises RefusedError."""
     label = intent.find_label(
         pod.metadata.labels.get(names.FABRIC),
@@ -33,7 +33,7 @@ def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.
     return name
 
 
-def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.Facts) -> bool:
+def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.ClusterFacts) -> bool:
     """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
 
     The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
@@ -46,12 +46,12 @@ def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: f
     )
 
 
-def may_await_namespace(pod: views.Pod, cluster: facts.Facts) -> bool:
+def may_await_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
     """True if `awaits_namespace` may be true for some policy: any extended resource may be an accelerator."""
     return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.extended, pod.spec.containers))
 
 
-def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.Facts) -> bool:
+def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
     """True if the namespace decides and its labels are not known yet."""
     return cluster.namespace_labels is None and cluster.watched and names.FABRIC not in pod.metadata.labels
 
@@ -118,7 +118,7 @@ def _all_terms_need_windows(affinity: views.Affinity, label: str) -> bool:
     )
 
 
-def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.Facts) -> None:
+def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterFacts) -> None:
     """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace."""
     selector = fabric.namespaces
     label_keys = {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}

@@ -41,7 +41,7 @@ Outcome = model.Injection | model.Refusal | model.NotOptedIn
 def plan(
     pod: views.Pod,
     policy: policies.Policy,
-    cluster: facts.Facts,
+    cluster: facts.ClusterFacts,
     display_name: str = "",
     rows: Sequence[mutators.Row] = mutators.MUTATORS,
 ) -> Outcome:

@@ -31,7 +31,7 @@ def find_rank_variables(document: policies.FabricPolicy) -> frozenset[str]:
     return _RANK_VARIABLES.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
 
 
-def build_key(pod: views.Pod, cluster: facts.Facts, rank_variables: frozenset[str]) -> bytes | None:
+def build_key(pod: views.Pod, cluster: facts.ClusterFacts, rank_variables: frozenset[str]) -> bytes | None:
     """Return the cache key of a pod under one policy and one version of networks and nodes.
 
     Return None for a pod that is not to be cached. `rank_variables` is the result of `find_rank_variables`.

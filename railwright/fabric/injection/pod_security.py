@@ -21,7 +21,7 @@ _ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: fr
 ALTERNATIVE = "if NCCL fails without it, run the pod in a privileged namespace"
 
 
-def find_level(cluster: facts.Facts) -> str | None:
+def find_level(cluster: facts.ClusterFacts) -> str | None:
     """Return the enforced level, baseline or restricted, or None if it forbids nothing.
 
     An invalid level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).

@@ -15,7 +15,10 @@ _VALUES = "a count, names or a range such as rail0-rail3"
 
 
 def select_rails(
-    pod: views.Pod, compiled_fabric: compiled.CompiledFabric, document: policies.FabricPolicy, cluster: facts.Facts
+    pod: views.Pod,
+    compiled_fabric: compiled.CompiledFabric,
+    document: policies.FabricPolicy,
+    cluster: facts.ClusterFacts,
 ) -> tuple[compiled.ResolvedRail, ...]:
     """Return the pod's rails in the fabric's order. Raises RefusedError."""
     fabric = compiled_fabric.fabric

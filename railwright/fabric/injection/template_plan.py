@@ -26,7 +26,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 def plan_template(
-    template: templates.Template, policy: policies.Policy, cluster: facts.Facts, workload_name: str
+    template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
 ) -> Planned | model.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)

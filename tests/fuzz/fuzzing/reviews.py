@@ -29,7 +29,7 @@ _POLICY = admitting.fabric(
 )
 
 
-def _versioned(namespace: str) -> facts.Facts:
+def _versioned(namespace: str) -> facts.ClusterFacts:
     return admitting.known(namespace, version=1)
 
 

@@ -42,7 +42,7 @@ class Case:
     ) -> None:
         self.told, self.make, self.by = told, make, by or fabric()
         known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
-        self.facts = facts.Facts(namespace=known.pop("namespace", "prod"), **known)
+        self.facts = facts.ClusterFacts(namespace=known.pop("namespace", "prod"), **known)
 
     def answer(self, name: str) -> dict:
         tree = self.make(name)

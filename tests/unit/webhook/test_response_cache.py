@@ -74,7 +74,7 @@ def seen(view: type, name: str, *, status: dict | None = None, **metadata):
     return msgspec.convert({"metadata": {"name": name, "namespace": "prod", **metadata}, "status": status or {}}, view)
 
 
-def versioned(known: facts.Facts, version: int) -> facts.Facts:
+def versioned(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
 

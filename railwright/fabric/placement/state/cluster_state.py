@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, intent, resources, topology, views, words
+from railwright.fabric import hypernodes, intent, interning, resources, topology, views
 from railwright.fabric.placement.state import change_log, declared_sizes
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
@@ -58,7 +58,7 @@ class ClusterState:
         self._shared_amounts: dict[
             resources.FrozenAmounts, resources.FrozenAmounts
         ] = {}  # one object for equal amounts
-        self._interner = words.Words()
+        self._interner = interning.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # version, incremented by every change
@@ -132,7 +132,7 @@ class ClusterState:
         found = NodeInfo(
             name=node.metadata.name,
             uid=node.metadata.uid,
-            labels=self._interner.all_of(node.metadata.labels),
+            labels=self._interner.intern_mapping(node.metadata.labels),
             allocatable=self._share(resources.amounts(node.status.allocatable)),
             capacity=self._share(resources.amounts(node.status.capacity)),
             taints=tuple(node.spec.taints or ()),
@@ -159,12 +159,12 @@ class ClusterState:
         entry = PodInfo(
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
-            node=self._interner.one(pod.spec.node_name),
-            gang=membership.GangKey(self._interner.one(membership.find_gang(pod))),
+            node=self._interner.intern(pod.spec.node_name),
+            gang=membership.GangKey(self._interner.intern(membership.find_gang(pod))),
             rank=membership.find_rank(pod),
             requests=self._share(resources.requests_of(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
-            policy=self._interner.one(intent.read_record(pod).digest),
+            policy=self._interner.intern(intent.read_record(pod).digest),
         )
         joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
         size = gang_sizes.read_annotation(pod) if joins else 0

@@ -10,7 +10,7 @@ Text = TypeVar("Text", str, str | int | float)
 MAX_STRINGS = 1 << 16  # strings; 6 MiB at 100 bytes each. Labels and values that nodes share are a few thousand.
 
 
-class Words:
+class StringInterner:
     """String interner with a bounded table. On overflow the table is cleared; existing references stay valid."""
 
     def __init__(self) -> None:
@@ -19,13 +19,13 @@ class Words:
     def __len__(self) -> int:
         return len(self._table)
 
-    def one(self, text: str) -> str:
+    def intern(self, text: str) -> str:
         """Return the first string that equals `text`."""
         if len(self._table) >= MAX_STRINGS:
             self._table.clear()
         return self._table.setdefault(text, text)
 
-    def all_of(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
+    def intern_mapping(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
         """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
-        intern = self.one
+        intern = self.intern
         return {intern(key): intern(value) if isinstance(value, str) else value for key, value in mapping.items()}
