@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from railwright.cli import manifest_files, pod_yaml
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.policy import model
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -21,8 +21,8 @@ _CONTEXT = 4  # unchanged lines around a change
 
 def include_file(path: str) -> str:
     """Return a file as a Markdown code block with its path as the title."""
-    text = (ROOT / path).read_text(encoding="utf-8").rstrip()
-    return f'```yaml title="{path}"\n{text}\n```'
+    content = (ROOT / path).read_text(encoding="utf-8").rstrip()
+    return f'```yaml title="{path}"\n{content}\n```'
 
 
 def show_admission(site: str) -> str:
@@ -63,11 +63,11 @@ def _format_template(preview: previews.AdmissionPreview, others: Sequence[previe
 
 def _format_name(preview: previews.AdmissionPreview) -> str:
     name = preview.template or preview.object
-    return name if preview.pods is None else f"{name} ({preview.pods} pod{'' if preview.pods == 1 else 's'})"
+    return name if preview.pods is None else f"{name} ({text.plural(preview.pods, 'pod')})"
 
 
-def _escape_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+def _escape_cell(value: str) -> str:
+    return value.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _diff(preview: previews.AdmissionPreview) -> str:
@@ -79,9 +79,11 @@ def _diff(preview: previews.AdmissionPreview) -> str:
 def _format_pod(pod: previews.Tree) -> list[str]:
     """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
     annotations = dict(manifest_files.get_mapping(pod, "metadata", "annotations"))
-    text = annotations.pop(names.INJECTION, None)
-    if text:
-        record = {key: value for key, value in json.loads(text).items() if key in {"fabric", "role", "containers"}}
+    record_text = annotations.pop(names.INJECTION, None)
+    if record_text:
+        record = {
+            key: value for key, value in json.loads(record_text).items() if key in {"fabric", "role", "containers"}
+        }
         annotations[names.INJECTION] = json.dumps(record)[:-1] + ", ...}"
     shown = {**pod, "metadata": {**pod["metadata"], **({"annotations": annotations} if annotations else {})}}
     return pod_yaml.format_lines(shown)

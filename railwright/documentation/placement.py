@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.documentation import drawings
+from railwright.fabric import text
 from railwright.simulator import (
     cluster,
     cluster_specs,
@@ -94,7 +95,7 @@ def pictures() -> dict[str, str]:
     gang_pictures = {
         f"placement-{each.policy}.svg": drawings.fabric(
             _NAMES[each.policy],
-            f"{each.leaves} lea{'f' if each.leaves == 1 else 'ves'}, modelled bandwidth {each.bandwidth:.2f}",
+            f"{text.plural(each.leaves, 'leaf')}, modelled bandwidth {each.bandwidth:.2f}",
             leaves,
             spines,
             busy=frozenset(busy_nodes(DRAWN)),

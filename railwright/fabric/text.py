@@ -18,6 +18,12 @@ def join_some(items: Iterable[str], more: int = 0) -> str:
     return ", ".join(dict.fromkeys(items)) + (f" and {more} more" if more > 0 else "")
 
 
+def join_first(items: Iterable[str], limit: int) -> str:
+    """Join the first `limit` distinct items with commas, and add the number of the others."""
+    distinct = list(dict.fromkeys(items))
+    return join_some(distinct[:limit], len(distinct) - limit)
+
+
 def truncate(text: str, max_length: int) -> str:
     """Return the first `max_length` characters; `...` replaces the last ones of a longer text."""
     return text if len(text) <= max_length else text[: max_length - 3] + "..."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import model
 from railwright.fabric.workloads import membership
@@ -81,8 +81,8 @@ def shorten_record(record: str) -> str:
 def _describe_pod(pod: views.Pod) -> model.Admission:
     meta = pod.metadata
     at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
-    text = meta.annotations.get(names.INJECTION)
-    if text is None:
+    record_text = meta.annotations.get(names.INJECTION)
+    if record_text is None:
         message = (
             f"the pod opted in but has no annotation {names.INJECTION}: the webhook did not run for it; "
             "check that the webhook is available and has a valid policy, then recreate the pod"
@@ -90,9 +90,9 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
         fabric = meta.labels.get(names.FABRIC, "")
         return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, fabric=fabric, message=message)
     try:
-        record = intent.decode_record(text)
+        record = intent.decode_record(record_text)
     except intent.InvalidRecordError as error:
-        message = f"annotation {names.INJECTION}: cannot be read: {error}"[:_MAX_MESSAGE]
+        message = text.truncate(f"annotation {names.INJECTION}: cannot be read: {error}", _MAX_MESSAGE)
         return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, message=message)
     return model.Admission(
         at=at,
@@ -105,7 +105,7 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message="; ".join(f"{key}: {reason}" for key, reason in record.skipped.items())[:_MAX_MESSAGE],
+        message=text.truncate("; ".join(f"{key}: {reason}" for key, reason in record.skipped.items()), _MAX_MESSAGE),
     )
 
 
@@ -116,7 +116,7 @@ def _describe_event(event: views.Event) -> model.Admission:
         object=f"{subject.namespace}/{subject.name}",
         kind=subject.kind,
         outcome=model.EVENT,
-        message=f"{event.reason}: {event.message}"[:_MAX_MESSAGE],
+        message=text.truncate(f"{event.reason}: {event.message}", _MAX_MESSAGE),
         count=max(1, event.count or 1),
     )
 

@@ -5,7 +5,7 @@ The policy is accepted all the same, because networks and nodes may be added lat
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.policy import model
 
 Networks = Mapping[tuple[str, str], str | None]
@@ -88,6 +88,4 @@ def _split_name(network: str) -> tuple[str, str]:
 
 
 def _join(words: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(words))
-    more = len(distinct) - _MAX_NAMES
-    return ", ".join(distinct) if more <= 0 else f"{', '.join(distinct[:_MAX_NAMES])} and {more} more"
+    return text.join_first(words, _MAX_NAMES)

@@ -385,4 +385,9 @@ class Code(enum.StrEnum):
     NO_DEVICES_REQUESTED = ("NoDevicesRequested", Group.SCORE, "The pod requests no accelerator or rail.")
     DEVICES_UTILIZED = ("DevicesUtilized", Group.SCORE, "The share of the node's devices in use with this pod.")
     NO_RAILS_NEEDED = ("NoRailsNeeded", Group.SCORE, "The pod needs no rails.")
+    TERM_DETAIL = (
+        "TermDetail",
+        Group.SCORE,
+        "The score of a term that has no code of its own; the parameter `detail` says why.",
+    )
     RAILS_FREE = ("RailsFree", Group.SCORE, "How many of the pod's rails are free, and which are degraded.")

@@ -420,5 +420,6 @@ RENDERERS: Mapping[Code, Renderer] = {
     Code.NO_DEVICES_REQUESTED: "the pod requests no accelerator or rail",
     Code.DEVICES_UTILIZED: "{share:.0%} of its {devices} in use with this pod",
     Code.NO_RAILS_NEEDED: "the pod needs no rails",
+    Code.TERM_DETAIL: "{detail}",
     Code.RAILS_FREE: _format_rails_free,
 }

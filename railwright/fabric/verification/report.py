@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric import text
 from railwright.fabric.verification import aggregate, assess, model
 
 _ORDER = (model.TCP, model.FAILED, model.PARTIAL, model.UNKNOWN, model.RDMA)
@@ -89,8 +90,8 @@ def format_ranks(numbers: Sequence[int]) -> str:
             ranges[-1][1] = rank
         else:
             ranges.append([rank, rank])
-    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
-    return f"rank{'s' * (len(numbers) != 1)} {text}"
+    joined = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"rank{'s' * (len(numbers) != 1)} {joined}"
 
 
 def _format_rdma(report: model.Report) -> str:
@@ -168,8 +169,8 @@ def _busbw(report: model.Report) -> str:
     return f"busbw {', '.join(values)} GB/s" if values else ""
 
 
-def _as_suffix(text: str) -> str:
-    return f"; {text}" if text else ""
+def _as_suffix(message: str) -> str:
+    return f"; {message}" if message else ""
 
 
 def _transports(pods: Sequence[model.Pod]) -> str:
@@ -182,8 +183,7 @@ def _format_reasons(pods: Sequence[model.Pod]) -> str:
 
 
 def _format_pods(pods: Sequence[model.Pod]) -> str:
-    text = ", ".join(map(_format_pod, pods[:_NAMED]))
-    return f"{text} and {len(pods) - _NAMED} more" if len(pods) > _NAMED else text
+    return text.join_first(map(_format_pod, pods), _NAMED)
 
 
 def _format_pod(pod: model.Pod) -> str:
@@ -191,4 +191,4 @@ def _format_pod(pod: model.Pod) -> str:
 
 
 def _count_pods(pods: Sequence[model.Pod]) -> str:
-    return f"{len(pods)} pod{'s' * (len(pods) != 1)}"
+    return text.plural(len(pods), "pod")

@@ -2,6 +2,7 @@
 
 import pytest
 from placing import asked, book, fleet_of, leaves, pod, policy
+from wording import text
 
 from railwright.fabric.placement import engine
 
@@ -13,5 +14,5 @@ def test_the_term_changes_the_scores_and_is_explained(size):
     decision = engine.PlacementEngine(cluster, book()).score(request)
     terms = {name: explanation.terms["power"] for name, explanation in decision.explanations.items()}
     assert terms["a-01"].value > terms["a-00"].value
-    assert terms["a-00"].reason == "12000 milli-devices free"
+    assert text(terms["a-00"].reason) == "12000 milli-devices free"
     assert decision.scores["a-01"] > decision.scores["a-00"]

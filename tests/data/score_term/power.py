@@ -3,6 +3,7 @@
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import score_term
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import codes, reason
 
 
 class PowerTerm:
@@ -17,7 +18,9 @@ class PowerTerm:
     def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
         """Return 1 for a node without free devices."""
         free = sum(evaluation.facts.free)
-        return score_term.TermScore(1 / (1 + free), f"{free} milli-devices free")
+        return score_term.TermScore(
+            1 / (1 + free), reason.make(codes.Code.TERM_DETAIL, detail=f"{free} milli-devices free")
+        )
 
 
 TERM = PowerTerm()

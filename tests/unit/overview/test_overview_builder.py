@@ -126,6 +126,18 @@ def test_a_gang_that_waits_is_told_why():
     assert "the cluster has slots for 1" in found.why[0].message
 
 
+def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
+    found = Cluster(placing.leaves(a=1), gang("", ""), {"train/g": 2}).gang()
+    first = msgspec.json.decode(msgspec.json.encode(found))["why"][0]
+    assert (first["code"], first["message"]) == ("CapacityInsufficient", found.why[0].message)
+    assert first["parameters"] == {
+        "pods": 2,
+        "slots_needed": 2,
+        "slots": 1,
+        "rails": ["rail0", "rail1", "rail2", "rail3"],
+    }
+
+
 def test_a_gang_that_fits_is_told_where():
     found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
     assert (found.state, found.best, found.leaves) == (model.WAITING, 1.0, 1)

@@ -124,6 +124,8 @@ def test_nouns_follow_their_count(count, noun, expected):
 
 def test_lists_and_long_texts_are_shortened():
     assert text.join_some(["a", "b", "a"], 2) == "a, b and 2 more"
+    assert text.join_first(["a", "b", "a", "c"], 2) == "a, b and 1 more"
+    assert text.join_first(["a", "a"], 2) == "a"
     assert text.truncate("abcdef", 5) == "ab..."
     assert text.truncate("abcde", 5) == "abcde"
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
+from railwright.fabric import text
 from railwright.fabric.lint import model, settings
 
-_SHOWN = 3  # images that a message repeats
+_MAX_IMAGES = 3  # that a message names
 
 
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     if len(ctx.images) < 2:
         return
-    listed = sorted(settings.quote(image) for image in ctx.images)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    images = text.join_first(sorted(settings.quote(image) for image in ctx.images), _MAX_IMAGES)
     yield model.Violation(
-        f"the ranks of this job run {', '.join(listed[:_SHOWN])}{more}: NCCL stops at start where its versions differ; "
+        f"the ranks of this job run {images}: NCCL stops at start where its versions differ; "
         "use one image for all ranks"
     )
 
