@@ -22,7 +22,7 @@ _REQUIRED = frozenset(
 
 
 class Sources(NamedTuple):
-    """The sources of objects and policy, as given by options; "" and None for options that were not options."""
+    """The sources of objects and policy, as given by options; "" and None for options that were not given."""
 
     kubeconfig: str = ""
     context: str | None = None

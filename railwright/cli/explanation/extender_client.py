@@ -5,7 +5,6 @@ A token is sent only to the host that the user named, and never unencrypted over
 
 import asyncio
 import contextlib
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import msgspec
 from railwright.cli import kubeconfig, output
 from railwright.cluster import credentials, errors, failures, tls
 from railwright.fabric import names
+from railwright.serving import settings
 
 SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
@@ -67,7 +67,7 @@ async def _fetch_directly(path: str, target: Target) -> bytes:
     token = _read_token(target)
     if not token and target.kubeconfig:
         token = _parse_bearer(await (await credentials.read(target.kubeconfig)).headers())
-    if token and address.scheme == "http" and not _is_loopback(address.hostname):
+    if token and address.scheme == "http" and not settings.Address(address.hostname, 0).is_loopback:
         raise output.UnreadableError(f"--extender {target.extender}: the token would go there unencrypted; use https")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     status, body = await _get(target.extender.rstrip("/") + path, headers, trust=_build_trust(target.ca))
@@ -163,10 +163,3 @@ def _build_trust(ca: str) -> ssl.SSLContext:
         return tls.client_context(ca or None)
     except (OSError, ssl.SSLError) as error:
         raise output.UnreadableError(f"--ca {ca}: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

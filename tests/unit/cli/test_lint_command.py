@@ -180,7 +180,7 @@ def test_a_release_makes_version_rules_speak(lint):
         (["no/such/file"], {}, "No such file"),
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
-        ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "no manifest Kubernetes would take"),
+        ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "not a valid Kubernetes manifest"),
         ([], {"a_dot_yaml": "kind: Pod\nkind: Pod\n"}, "already on line 1"),
         (["--nccl-version", "latest"], {"nccl_dot_conf": ""}, "not a version; give one such as"),
         (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": ""}, "railwright policy validate"),
