@@ -52,7 +52,7 @@ class Explanation(msgspec.Struct, frozen=True):
     exact: bool
     complete: bool
     placement: dict[str, Any] | None  # placement of the gang, once it is complete
-    nodes_judged: int
+    candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
 
 
@@ -172,7 +172,7 @@ def _build_explanation(
         exact=plan.is_exact,
         complete=plan.is_complete,
         placement=_describe_placement(tracked),
-        nodes_judged=record.candidates,
+        candidate_nodes=record.candidates,
         nodes=nodes,
     )
 

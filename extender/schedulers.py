@@ -15,11 +15,11 @@ from extender import (
     kube_wire,
     scheduling_requests,
     sessions,
-    trace_steps,
+    trace_attributes,
     volcano_wire,
 )
 from extender import state as states
-from railwright.fabric import resources, views
+from railwright.fabric import placed_pods, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods
@@ -59,7 +59,7 @@ class Schedulers:
         self._clock = clock
         self._observe, self._count_rejected = observe, count_rejected
         self._engine = engine.PlacementEngine(state.cluster, state.assumed)
-        self._steps = trace_steps.build_steps(tracing, self._engine, state.assumed)
+        self._tracing = tracing
         self._reset()
 
     def forget(self) -> None:
@@ -92,13 +92,13 @@ class Schedulers:
 
     def filter_nodes(self, body: bytes) -> tuple[bytes, bool]:
         """Return the answer of filter, and True if it rejects every candidate node."""
-        pod, nodes = self._steps.read(body)
-        request = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
+        pod, nodes = self._read_kube(body)
+        request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
         filter_call = self._build_filter_call(request, kube_wire.read_constraints(body))
         self._inferred_bindings.record_call(filter_call, self._state.cluster)
-        result = self._steps.filter(request)
+        result = self._filter(request)
         feasible = (
             filter_call.offered if len(result.feasible) == len(filter_call.offered) else frozenset(result.feasible)
         )
@@ -110,8 +110,8 @@ class Schedulers:
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
-        pod, nodes = self._steps.read(body)
-        request = self._steps.from_kube(pod, nodes, self._policy(), self._state.pools)
+        pod, nodes = self._read_kube(body)
+        request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         inferred = self._inferred_bindings.list_pods(self._state.cluster, self._clock())
@@ -122,10 +122,10 @@ class Schedulers:
 
     def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, because Volcano adds raw scores."""
-        task, nodes = self._steps.read_prioritize(body)
-        request = self._steps.from_volcano(
-            task, nodes, self._policy(), self._state, scope=scope, inferred=self._get_inferred(task.uid), evicting=True
-        )
+        with self._tracing.span("decode"):
+            task, nodes = volcano_wire.read_prioritize(body)
+        self._tracing.note(lambda: trace_attributes.list_task(task, len(nodes)))
+        request = self._build_volcano_request(task, nodes, scope, evicting=True)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_format_scheduler(scope), "prioritize", request).scores
@@ -134,14 +134,14 @@ class Schedulers:
 
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
-        task, node = self._steps.read_predicate(body)
-        request = self._steps.from_volcano(
-            task, [node], self._policy(), self._state, scope=scope, inferred=self._get_inferred(task.uid)
-        )
+        with self._tracing.span("decode"):
+            task, node = volcano_wire.read_predicate(body)
+        self._tracing.note(lambda: trace_attributes.list_task(task))
+        request = self._build_volcano_request(task, [node], scope)
         if request is None:
             self._observe("predicate", 1, 0)
             return volcano_wire.encode_predicate_result("", unresolvable=False)
-        result = self._steps.filter(request)
+        result = self._filter(request)
         self._observe("predicate", 1, result.unknown_nodes)
         self._record_filter_result(_format_scheduler(scope), request, result)
         for rejection in result.rejections.values():  # at most one, of the one node
@@ -151,7 +151,7 @@ class Schedulers:
 
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
-        task = self._steps.read_event(body)
+        task = self._read_event(body)
         bound = self._state.cluster.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
             assumed_pod = self._build_entry(task)
@@ -161,16 +161,18 @@ class Schedulers:
             if conflict := self._find_conflict(assumed_pod, task.pod, scope):
                 self._count_rejected(conflict.code, 1)
                 return volcano_wire.encode_rejection(rendering.render_for_scheduler(conflict))
-            self._steps.allocate(assumed_pod, scope)
+            with self._tracing.span("events"):
+                self._state.assumed.assume(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
         del scope  # a uid is assumed once, in any scope
-        uid = self._steps.read_event(body).uid
+        uid = self._read_event(body).uid
         if (assumed_pod := self._state.assumed.get(uid)) is not None:
             self._memory = self._memory.drop_reservations([assumed_pod.gang])
-        self._steps.deallocate(uid)
+        with self._tracing.span("events"):
+            self._state.assumed.forget(uid)
         return volcano_wire.EVENT_ACCEPTED
 
     def volcano_close(self, body: bytes, scope: str) -> bytes:
@@ -230,6 +232,41 @@ class Schedulers:
             offered=frozenset(request.nodes),
         )
 
+    def _read_kube(self, body: bytes) -> tuple[placed_pods.Pod, list[str]]:
+        with self._tracing.span("decode"):
+            pod, nodes = kube_wire.read(body)
+        self._tracing.note(lambda: trace_attributes.list_kube(pod, nodes))
+        return pod, nodes
+
+    def _read_event(self, body: bytes) -> volcano_wire.Task:
+        with self._tracing.span("decode"):
+            task = volcano_wire.read_event(body)
+        self._tracing.note(lambda: trace_attributes.list_task(task))
+        return task
+
+    def _build_kube_request(
+        self, pod: placed_pods.Pod, nodes: list[str]
+    ) -> scheduling_request.SchedulingRequest | None:
+        request = scheduling_requests.from_kube(pod, nodes, self._policy(), self._state.pools)
+        self._tracing.note(lambda: trace_attributes.list_request(request))
+        return request
+
+    def _build_volcano_request(
+        self, task: volcano_wire.Task, nodes: list[volcano_wire.Node], scope: str, *, evicting: bool = False
+    ) -> scheduling_request.SchedulingRequest | None:
+        inferred = self._get_inferred(task.uid)
+        request = scheduling_requests.from_volcano(
+            task, nodes, self._policy(), self._state, scope=scope, inferred=inferred, evicting=evicting
+        )
+        self._tracing.note(lambda: trace_attributes.list_request(request))
+        return request
+
+    def _filter(self, request: scheduling_request.SchedulingRequest) -> engine.FilterResult:
+        with self._tracing.span("filter"):
+            result = self._engine.filter(request)
+        self._tracing.note(lambda: trace_attributes.list_filter_result(result))
+        return result
+
     def _decide(
         self,
         scheduler: str,
@@ -237,7 +274,9 @@ class Schedulers:
         request: scheduling_request.SchedulingRequest,
         inferred: Sequence[assumed_pods.AssumedPod] = (),
     ) -> engine.Decision:
-        decision = self._steps.prioritize(request, self._memory, inferred)
+        with self._tracing.span("prioritize"):
+            decision = self._engine.score(request, self._memory, inferred)
+        self._tracing.note(lambda: trace_attributes.list_decision(decision))
         self._memory = decision.memory
         self._observe(verb, len(request.nodes), decision.unknown_nodes)
         self.explanations.record_decision(scheduler, request, decision)

@@ -1,5 +1,6 @@
 """Lists the kinds that placement needs, watched or read from a snapshot, each with its sink."""
 
+import functools
 from typing import Any
 
 from extender import state as states
@@ -9,16 +10,46 @@ from railwright.fabric.workloads import gang_sizes
 
 def list_watches(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.WatchSpec]:
     """Return a watch for each kind. `pods` is a second sink of pods."""
-    state_pods = states.Pods(state)
+    cluster, state_pods = state.cluster, states.Pods(state)
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
-        (resources.NODES, "Node", states.Nodes(state)),
+        (
+            resources.NODES,
+            "Node",
+            sinks.Functions(
+                cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+            ),
+        ),
         (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
-        (resources.HYPER_NODES, "HyperNode", states.HyperNodes(state)),
-        (resources.NODE_TOPOLOGIES, "NodeResourceTopology", states.NodeTopologies(state)),
+        (
+            resources.HYPER_NODES,
+            "HyperNode",
+            sinks.Functions(
+                cluster.replace_hyper_nodes,
+                cluster.upsert_hyper_node,
+                lambda hyper_node: cluster.remove_hyper_node(hyper_node.metadata.name),
+            ),
+        ),
+        (
+            resources.NODE_TOPOLOGIES,
+            "NodeResourceTopology",
+            sinks.Functions(
+                cluster.replace_topologies,
+                cluster.upsert_topology,
+                lambda report: cluster.remove_topology(report.metadata.name),
+            ),
+        ),
     ]
     table += [
-        (resources.GANG_SIZES[kind.name], kind.snapshot_kind, states.Sizes(state, kind))
+        (
+            resources.GANG_SIZES[kind.name],
+            kind.snapshot_kind,
+            sinks.Functions(
+                functools.partial(cluster.replace_sizes, kind),
+                functools.partial(cluster.upsert_size, kind),
+                functools.partial(cluster.remove_size, kind),
+            ),
+        )
         for kind in gang_sizes.SIZE_KINDS
     ]
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent

@@ -1,7 +1,9 @@
 """The protocol between sources of watched objects (reflector, snapshot file) and caches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -18,6 +20,14 @@ class Sink(Protocol[T_contra]):
 
     def remove(self, obj: T_contra) -> None:
         """Remove an object."""
+
+
+class Functions(msgspec.Struct, Generic[T], frozen=True):
+    """A sink made of three functions."""
+
+    replace: Callable[[Sequence[T]], None]
+    upsert: Callable[[T], None]
+    remove: Callable[[T], None]
 
 
 class Both(Generic[T]):

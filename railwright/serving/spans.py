@@ -78,6 +78,18 @@ class Spans:
 
         return run_annotated
 
+    @contextlib.contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """See tracing.Tracing."""
+        with self._activate(self._tracer.start_span(name)) as span:
+            yield
+            span.end()
+
+    def note(self, list_attributes: Callable[[], tracing.Attributes]) -> None:
+        """See tracing.Tracing."""
+        if (span := trace.get_current_span()).is_recording():
+            span.set_attributes(list_attributes())
+
     async def close(self) -> None:
         """See tracing.Tracing."""
         self._sender.closing = True

@@ -3,6 +3,7 @@
 OpenTelemetry is not imported here: spans.py implements the interface with it, and tracers.py selects between the two.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -36,8 +37,17 @@ class Tracing(Protocol):
         `list_attributes` maps its result to attributes of the request's span.
         """
 
+    def span(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Return a span around a block of code."""
+
+    def note(self, list_attributes: Callable[[], Attributes]) -> None:
+        """Set attributes of the current span. They are computed only if it is recorded."""
+
     async def close(self) -> None:
         """Send remaining spans within a few seconds."""
+
+
+_NO_SPAN = contextlib.nullcontext()
 
 
 class Off:
@@ -58,6 +68,14 @@ class Off:
         """Return the function unchanged."""
         del list_attributes
         return function
+
+    def span(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Return an empty context."""
+        del name
+        return _NO_SPAN
+
+    def note(self, list_attributes: Callable[[], Attributes]) -> None:
+        """Do nothing."""
 
     async def close(self) -> None:
         """Do nothing."""

@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True):
     bound: float = 0.0
     exact: bool = True
     placement: Placement | None = None
-    scored_nodes: int = msgspec.field(default=0, name="nodes_judged")
+    scored_nodes: int = msgspec.field(default=0, name="candidate_nodes")
     nodes: Sequence[Node] = ()
 
 

@@ -514,7 +514,7 @@ def test_a_node_named_twice_is_one_node(door):
     assert list(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
     task = given["task"]["Pod"]["metadata"]
     told = door.verbs.explanations.explain(task["namespace"], task["name"])
-    assert told.nodes_judged == 1
+    assert told.candidate_nodes == 1
     asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
     assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
 

@@ -5,6 +5,7 @@ import pytest
 from placing import GPU, RAILS, RESOURCES, fleet_of, node, pod
 
 from extender import state as states
+from extender import watches
 from railwright.cluster import snapshots
 from railwright.fabric import views
 from railwright.fabric.placement.nodes import node_zones
@@ -179,8 +180,9 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 def test_a_snapshot_brings_reports_and_volcanos_objects_of_processors_are_left_aside():
     found = snapshots.read(SNAPSHOT)
     state = states.State(assume_seconds=30)
-    states.Nodes(state).replace(found["Node"])
-    sink = states.NodeTopologies(state)
+    sinks = {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}
+    sinks["Node"].replace(found["Node"])
+    sink = sinks["NodeResourceTopology"]
     sink.replace(found["NodeResourceTopology"])
     [reported] = found["NodeResourceTopology"]
     assert reported.written_at == "2026-11-21T10:00:01Z"

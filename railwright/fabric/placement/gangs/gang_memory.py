@@ -1,4 +1,4 @@
-"""What decisions remember of gangs: an immutable value that goes into a decision and comes out changed.
+"""Memory of gangs between decisions: an immutable value that goes into a decision and comes out changed.
 
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
@@ -21,7 +21,7 @@ ReservedNodes = Mapping[topology.Domain, int]
 
 
 class GangMemory(msgspec.Struct, frozen=True):
-    """What the last decision remembers of one gang."""
+    """Memory of one gang after the last decision on it."""
 
     placed: int  # number of peers placed when the last plan was made
     bandwidth_of_placed: node_slots.Bandwidth  # planned bandwidth of these peers
@@ -44,12 +44,12 @@ _UNKNOWN = GangMemory(placed=0, bandwidth_of_placed=1.0, planned_bandwidth=1.0)
 
 
 class PlacementMemory(msgspec.Struct, frozen=True):
-    """What decisions remember of the most recently planned gangs."""
+    """Memory of the most recently planned gangs."""
 
     gangs: Mapping[membership.GangKey, GangMemory] = {}  # least recently planned first
 
     def get(self, gang: membership.GangKey) -> GangMemory:
-        """Return what is remembered of a gang."""
+        """Return the memory of a gang."""
         return self.gangs.get(gang, _UNKNOWN)
 
     def record_plan(

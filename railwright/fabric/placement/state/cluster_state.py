@@ -129,7 +129,7 @@ class ClusterState:
         """Add or update a node."""
         conditions = node.status.conditions or ()
         ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
-        found = NodeInfo(
+        info = NodeInfo(
             name=node.metadata.name,
             uid=node.metadata.uid,
             labels=self._interner.intern_mapping(node.metadata.labels),
@@ -138,10 +138,10 @@ class ClusterState:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        if found != self._nodes.get(found.name):  # most updates are heartbeats, which must not invalidate plans
-            self._nodes[found.name] = found
+        if info != self._nodes.get(info.name):  # most updates are heartbeats, which must not invalidate plans
+            self._nodes[info.name] = info
             self.topology_version += 1
-            self._record_change(found.name)
+            self._record_change(info.name)
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Its pods stay until they are removed."""
@@ -217,23 +217,23 @@ class ClusterState:
         if self._tree.replace(objects):
             self._record_change_of_all()
 
-    def upsert_topology(self, found: views.NodeResourceTopology) -> None:
+    def upsert_topology(self, report: views.NodeResourceTopology) -> None:
         """Add or update a NodeResourceTopology, which has the name of its node."""
-        if found != self._topologies.get(found.metadata.name):  # exporters write periodically, changed or not
-            self._topologies[found.metadata.name] = found
-            self._record_change(found.metadata.name)
+        if report != self._topologies.get(report.metadata.name):  # exporters write periodically, changed or not
+            self._topologies[report.metadata.name] = report
+            self._record_change(report.metadata.name)
 
     def remove_topology(self, name: str) -> None:
         """Remove a NodeResourceTopology."""
         self._topologies.pop(name, None)
         self._record_change(name)
 
-    def replace_topologies(self, found: Sequence[views.NodeResourceTopology]) -> None:
+    def replace_topologies(self, reports: Sequence[views.NodeResourceTopology]) -> None:
         """Replace all NodeResourceTopologies."""
-        for name in self._topologies.keys() - {each.metadata.name for each in found}:
+        for name in self._topologies.keys() - {report.metadata.name for report in reports}:
             self.remove_topology(name)
-        for each in found:
-            self.upsert_topology(each)
+        for report in reports:
+            self.upsert_topology(report)
 
     def replace_nodes(self, nodes: Sequence[views.Node]) -> None:
         """Replace all nodes."""

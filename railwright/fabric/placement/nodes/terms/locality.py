@@ -85,8 +85,8 @@ class LocalityTerm(msgspec.Struct, frozen=True):
     def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
         """Return the value of the leaf for a node."""
         gang, name, node_capacity = self.gang, topology.name_of(self.leaf), evaluation.capacity
-        is_kept_free = node_capacity.fill_priority > gang.max_fill_priority
-        if gang.fills_used_nodes and is_kept_free:
+        is_spared = node_capacity.fill_priority > gang.max_fill_priority
+        if gang.fills_used_nodes and is_spared:
             return score_term.TermScore(PLANNED, reason.make(Code.OTHERS_PARTLY_USED))
         if gang.fills_used_nodes:
             return score_term.TermScore(TARGET, reason.make(Code.PARTLY_USED_FIRST))
@@ -96,7 +96,7 @@ class LocalityTerm(msgspec.Struct, frozen=True):
             return score_term.TermScore(ELSEWHERE, differs)
         if value >= PLANNED and gang.is_planned and not self.plan.is_met_by(node_capacity):
             return score_term.TermScore(ELSEWHERE, reason.make(Code.NODE_TOO_SLOW, leaf=name))
-        if value == TARGET and gang.is_planned and is_kept_free:
+        if value == TARGET and gang.is_planned and is_spared:
             return score_term.TermScore(PLANNED, reason.make(Code.NODE_RESERVED, leaf=name))
         return score_term.TermScore(value, _describe_leaf(self.leaf, gang, value))
 
