@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo lock clean
+.PHONY: help setup check audit test test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo demo-cluster lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -141,6 +141,10 @@ bench-placement: setup ## compare the modelled quality of placements on every sh
 
 explore-placement: setup ## compare gangs on random clusters with an exact bound; range: CLUSTERS=0:5000
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
+
+demo-cluster: setup ## railwright and a job on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
+	@nice -n 10 $(BIN)/python tests/node/build.py
+	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
 
 demo: setup ## show the main use on this machine, without a cluster; options: DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

@@ -55,20 +55,43 @@ async def test_helm_test_passes(installed):
     assert set(re.findall(r"Phase:\s+(\w+)", output)) == {"Succeeded"}, output
 
 
-async def test_a_restart_of_the_webhook_refuses_no_pod_and_misses_none(installed, pod_namespace):
+async def restart(release):
+    deployment = ("deployment/railwright-webhook", f"--namespace={installation.NAMESPACE}")
+    await release.plane.kubectl("rollout", "restart", *deployment)
+
+
+async def upgrade(release):
+    await release.helm.upgrade("--set=webhook.extraArgs={--max-body=3000000}")
+
+
+async def roll_back(release):
+    await release.helm("rollback", "railwright", "1")
+
+
+async def drain(release):
+    await release.plane.kubectl("drain", layout.NODES[1], "--delete-emptydir-data", seconds=150)
+
+
+@pytest.mark.parametrize("replace", [restart, upgrade, roll_back, drain])
+async def test_no_pod_is_rejected_or_missed_while_webhooks_are_replaced(installed, pod_namespace, replace):
     before = {pod["metadata"]["uid"] for pod in await installed.list_pods("webhook")}
     async with load.Load(installed.plane.api, pod_namespace, per_second=20, fabric="roce", resource=RESOURCE) as stream:
         await waiting.wait(lambda: stream.created > 20, describe="the first pods")
-        await installed.plane.kubectl(
-            "rollout", "restart", "deployment/railwright-webhook", f"--namespace={installation.NAMESPACE}"
-        )
+        await replace(installed)
         await installed.wait_available()
         created = stream.created
-        await waiting.wait(lambda: stream.created > created + 20, describe="pods after the restart")
+        await waiting.wait(lambda: stream.created > created + 20, describe="pods afterwards")
     after = {pod["metadata"]["uid"] for pod in await installed.list_pods("webhook")}
     assert len(after) == 2
-    assert not before & after
+    assert len(before & after) == (1 if replace is drain else 0)
     assert (stream.failures, stream.lost, stream.uninjected) == ([], 0, 0)
+
+
+async def test_webhooks_are_on_two_nodes_again_after_a_drain(installed):
+    await installed.plane.kubectl("uncordon", layout.NODES[1])
+    await restart(installed)
+    await installed.wait_available()
+    assert {pod["spec"]["nodeName"] for pod in await installed.list_pods("webhook")} == set(layout.NODES)
 
 
 @pytest.mark.parametrize("component", ["webhook", "extender", "certs"])

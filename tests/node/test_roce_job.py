@@ -3,37 +3,23 @@
 Looks from inside each container: interfaces, addresses, devices, limits, and NCCL's variables as the rank has them.
 """
 
-import copy
 import json
 import re
 
 import pytest
 import pytest_asyncio
-import yaml
 from plane import jobs
-from realnode import images, layout, rails
+from realnode import layout, rails
 
 PODS = ("rdma-test-master-0", "rdma-test-worker-0")
 NETWORKS = [f"net{rail + 1}" for rail in range(layout.RAILS)]
-
-
-def describe_job() -> dict:
-    """Return the example's job with a worker beside its master, a node for each, and an image that is there."""
-    job: dict = copy.deepcopy(yaml.safe_load((rails.EXAMPLE / "job.yaml").read_text()))
-    (master,) = job["spec"]["tasks"]
-    master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
-    (container,) = master["template"]["spec"]["containers"]
-    container |= {"image": images.BUSYBOX}
-    master["template"]["spec"]["terminationGracePeriodSeconds"] = 0
-    job["spec"] |= {"minAvailable": 2, "tasks": [master, {**copy.deepcopy(master), "name": "worker"}]}
-    return job
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ranks(installed, real_site):
     """The pods of the job, running."""
     await real_site.plane.call_extender()
-    await real_site.plane.api.create(describe_job())
+    await real_site.plane.api.create(rails.describe_job())
     pods = await jobs.pods(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
     yield {pod["metadata"]["name"]: pod for pod in pods}
     await real_site.plane.api.delete("batch.volcano.sh/v1alpha1/Job", "rdma-test", rails.NAMESPACE)

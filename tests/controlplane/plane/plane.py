@@ -99,7 +99,7 @@ class Plane:
             await process.kill()  # nothing of theirs is kept; an orderly end takes the API server ten seconds
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
-    async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+    async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60) -> str:
         """Run kubectl as admin; returns standard output. AssertionError with its words where it fails."""
         process = await asyncio.create_subprocess_exec(
             *self.enter,
@@ -111,7 +111,7 @@ class Plane:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode() if stdin is not None else None), 60)
+        out, err = await asyncio.wait_for(process.communicate(stdin.encode() if stdin is not None else None), seconds)
         if check and process.returncode:
             raise AssertionError(
                 f"kubectl {' '.join(arguments)}: exit {process.returncode}\n{err.decode()}{out.decode()}"

@@ -64,16 +64,18 @@ class Installation:
 
     async def check(self, *options: str) -> dict[str, Any]:
         """Run `railwright check` as an administrator and return its report."""
-        command = (sys.executable, "-m", "railwright.cli", "check", f"--kubeconfig={self.plane.kubeconfig}")
+        report: dict[str, Any] = json.loads(await self.run("check", "--output=json", *options))
+        return report
+
+    async def run(self, command: str, *options: str) -> str:
+        """Run a command of railwright as an administrator; returns its output, findings or not."""
+        arguments = (sys.executable, "-m", "railwright.cli", command, f"--kubeconfig={self.plane.kubeconfig}")
         process = await asyncio.create_subprocess_exec(
-            *(*self.plane.enter, *command, "--output=json", *options),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            *(*self.plane.enter, *arguments, *options), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         output, errors = await asyncio.wait_for(process.communicate(), 120)
         assert process.returncode in (0, 1), errors.decode()
-        report: dict[str, Any] = json.loads(output)
-        return report
+        return output.decode()
 
     async def _explain(self) -> str:
         pods = await self.plane.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")

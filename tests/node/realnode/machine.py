@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-_TOOLS = ("apt-get", "dpkg", "ip", "mount", "nsenter", "pivot_root", "unshare")
+TOOLS = ("apt-get", "dpkg", "ip", "mount", "nsenter", "pivot_root", "unshare")
 _NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 _OVERLAY = (
     'mount -t tmpfs tmpfs "$1" && mkdir "$1/u" "$1/w" "$1/r" && '
@@ -44,7 +44,7 @@ def _check_system() -> str:
 
 
 def _check_tools() -> str:
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     return f"programs are missing: {', '.join(missing)}" if missing else ""
 
 

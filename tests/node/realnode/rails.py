@@ -1,5 +1,6 @@
 """The rails of 360 Smart Cloud on a site: macvlan networks with addresses by whereabouts, where its job runs."""
 
+import copy
 import json
 from typing import Any
 
@@ -35,6 +36,18 @@ def describe_policy(image: images.Image) -> str:
     derived = policy["fabrics"]["roce-derived"]
     policy["fabrics"]["launched"] = {**derived, "nccl": {**derived["nccl"], "delivery": "both"}}
     return json.dumps(policy)
+
+
+def describe_job() -> dict[str, Any]:
+    """Return the example's job with a worker beside its master, a node for each, and an image that is there."""
+    job: dict[str, Any] = copy.deepcopy(yaml.safe_load((EXAMPLE / "job.yaml").read_text()))
+    (master,) = job["spec"]["tasks"]
+    master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
+    (container,) = master["template"]["spec"]["containers"]
+    container |= {"image": images.BUSYBOX}
+    master["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+    job["spec"] |= {"minAvailable": 2, "tasks": [master, {**copy.deepcopy(master), "name": "worker"}]}
+    return job
 
 
 def describe_network(rail: int, credentials: str) -> dict[str, Any]:
