@@ -48,7 +48,7 @@ $(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml railwright/fab
 check: setup ## run lint, format, types, imports and unit tests: about a minute
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	@echo "mypy for the image's Python and for 3.11, and the unit tests beside it"; \
 	{ $(BIN)/mypy && $(BIN)/mypy --python-version 3.11; } & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto tests/unit; tests=$$?; wait $$types && exit $$tests
 
