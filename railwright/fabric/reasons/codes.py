@@ -1,7 +1,7 @@
 """Lists the reason codes of placement, each with its meaning and what the user can do about it.
 
 The codes are part of the public interface (docs/interface.md 7.8, generated from this table): they are in JSON, Events
-and metrics. `rendering` has the text of each code. Nothing may parse that text.
+and metrics. `texts` has the text of each code. Nothing may parse that text.
 """
 
 import enum

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from railwright.fabric import text
-from railwright.fabric.reasons import codes, reason, rendering
+from railwright.fabric.reasons import codes, reason, rendering, texts
 from railwright.fabric.reasons.codes import Code
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -23,7 +23,7 @@ UPLINKS = reason.make(
 
 
 def test_every_code_has_a_text_and_no_text_is_without_its_code():
-    assert rendering.RENDERERS.keys() == set(Code)
+    assert texts.RENDERERS.keys() == set(Code)
 
 
 @pytest.mark.parametrize("code", list(Code), ids=str)

@@ -15,10 +15,10 @@ from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
 
-FULL = rendering.FULL_BANDWIDTH
+FULL = texts.FULL_BANDWIDTH
 _CLOSE = 1e-6
 _MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
