@@ -19,9 +19,7 @@ class Action(enum.StrEnum):
     BOOTSTRAP = "bootstrap"  # create a CA: none is usable, or a certificate in use was issued by an untrusted CA
     PREPARE = "prepare"  # create the next CA, while the active one still signs
     PUBLISH = "publish"  # write the CA bundle to every caBundle and every ca.crt
-    RECORD = (
-        "record"  # record since when the bundle is everywhere, or since when the new CA has issued every certificate
-    )
+    RECORD = "record"  # store when the bundle became complete, or when the new CA had issued every certificate
     ACTIVATE = "activate"  # make the next CA the active one
     RENEW = "renew"  # issue certificates that are missing, about to expire, or issued by another CA
     PRUNE = "prune"  # remove CAs that no certificate in use was issued by

@@ -20,7 +20,7 @@ HOUR = dt.timedelta(hours=1)
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
     "railwright/cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
-    "railwright/serving/answers.py": "the Date header",
+    "railwright/serving/responses.py": "the Date header",
     "railwright/serving/tls.py": "a certificate's dates",
     "webhook/__main__.py": "time stamps of Events",
     "extender/__main__.py": "time stamps of Events",

@@ -11,7 +11,7 @@ import pytest_asyncio
 from plane import api, rotation, waiting
 from test_admission import INJECTION, pod, policy
 
-from certs import inventory, rotator, trust
+from certs import inventory, rotator, schedules, trust
 from certs import rotation as machine
 from railwright.cluster import client as clients
 
@@ -170,7 +170,7 @@ async def begin(plane, rotating) -> None:
         client,
         "railwright-system",
         inventory.list_specs("railwright-system"),
-        schedule=machine.Schedule(),
+        schedule=schedules.Schedule(),
         clock=time.monotonic,
     )
     try:

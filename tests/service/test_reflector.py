@@ -61,7 +61,7 @@ async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_
 
 async def test_the_list_of_a_command_falls_back_to_one_without_pages_too(stub, client):
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
-    found = await lists.listed(client, "/api/v1/nodes", resources.NODES.view)
+    found = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
     assert [each.metadata.name for each in found] == ["z"]
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
@@ -203,7 +203,7 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
     stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
-    found = await lists.listed(client, resources.NODES.path, resources.NODES.view)
+    found = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
     assert [each.metadata.name for each in found] == ["a", "b", "c"]
 
 

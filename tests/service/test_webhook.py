@@ -94,7 +94,7 @@ async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_nev
             assert time.monotonic() - written < 5, "live within a second; this machine may be busy"
             await asyncio.sleep(0.02)  # between two looks
     (stage.folder / "policy.yaml").write_text("fabrics: {")
-    await fixtures._until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
+    await fixtures._wait_until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
     assert await marker() == "2"
 
 
@@ -107,11 +107,11 @@ async def test_a_pod_that_slipped_through_is_seen_until_it_is_replaced_by_one_th
     excluded = admitting.pod(label="default")
     excluded["metadata"] |= {"uid": "u-3", "name": "rank-0", "namespace": "infra"}
     await fixtures.store(stage, [static, excluded, tree])
-    await fixtures._until(
+    await fixtures._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
     )
     after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
     await fixtures.store(stage, [after])
-    await fixtures._until(
+    await fixtures._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 0.0' in text
     )
