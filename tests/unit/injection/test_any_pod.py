@@ -4,13 +4,14 @@ import copy
 import json
 
 import admitting
+import msgspec
 import working
 from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import model, plan, template_plan
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import registry, roles
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -248,4 +249,9 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
             for change in outcome.changes
             if change.entry == "devices" or change.entry.startswith("mounts.") or isinstance(change, model.AddResource)
         ]
-        assert canonical(admitting.admitted(pod, by, at)) == canonical(admitting.admitted(labelled, by, at))
+        # Only the workload shows whether its job has accelerators, which decides whether a launcher is a rank. Its pods
+        # learn it from the devices and mounts of an equipped template.
+        accelerated = not before.requested.isdisjoint(by.document.accelerators)
+        is_equipped = roles.has_launcher_name(template_plan.build_pod(before)) and now.pod.spec != before.pod.spec
+        with_job = msgspec.structs.replace(at, job_accelerated=accelerated) if is_equipped else at
+        assert canonical(admitting.admitted(pod, by, at)) == canonical(admitting.admitted(labelled, by, with_job))
