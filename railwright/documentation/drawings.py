@@ -4,10 +4,11 @@ The output is deterministic and needs no fonts, scripts or other files. The colo
 no information depends on colour alone.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from html import escape
 
-_CELL, _GAP = 26, 6  # pixels of a node, and between leaves
+_GAP = 6  # pixels between leaves
 _TEXT = 'font-family="sans-serif" fill="#1f2937"'
 _STYLES = {
     "free": 'fill="#ffffff" stroke="#9ca3af"',
@@ -17,33 +18,71 @@ _STYLES = {
 _WIDTH = 720
 
 
-def fabric(  # noqa: PLR0913 - the parts of one picture
-    title: str,
-    subtitle: str,
-    leaves: Mapping[str, Sequence[int]],
-    spines: Mapping[str, str],
-    *,
-    busy: frozenset[int],
-    ranks: Mapping[int, int],
-) -> str:
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Pixels: the width of a fabric, and the side of a node."""
+
+    width: int = _WIDTH
+    cell: int = 26
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """A gang in a fabric: the nodes of other jobs are busy; `ranks` gives the rank on a node."""
+
+    title: str
+    subtitle: str
+    busy: frozenset[int]
+    ranks: Mapping[int, int]
+
+    @property
+    def label(self) -> str:
+        """Return what the picture says, in words."""
+        return f"{self.title}: {self.subtitle}"
+
+
+_HALF = Layout(width=480, cell=22)
+
+
+def fabric(placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
     """Draw leaves as boxes of nodes, grouped by spine. Grey nodes run other jobs; blue nodes show a rank's number."""
-    parts: list[str] = []
-    top = 56
+    height, parts = _draw_fabric(placement, leaves, spines, Layout())
+    return _picture(placement.label, height, parts)
+
+
+def compare(
+    placements: tuple[Placement, Placement], leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]
+) -> str:
+    """Draw the same fabric twice, side by side."""
+    drawn = [_draw_fabric(placement, leaves, spines, _HALF) for placement in placements]
+    parts = [
+        part
+        for left, (_, half) in zip((0, _HALF.width), drawn, strict=True)
+        for part in (f'<g transform="translate({left})">', *half, "</g>")
+    ]
+    label = "; ".join(placement.label for placement in placements)
+    return _picture(label, max(height for height, _ in drawn), parts, 2 * _HALF.width)
+
+
+def _draw_fabric(
+    placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str], layout: Layout
+) -> tuple[int, list[str]]:
+    """Return the height in pixels and the elements."""
+    parts = [_text(12, 24, placement.title, 17, "bold"), _text(12, 44, placement.subtitle, 13)]
+    top, row = 56, layout.cell + 34
     for spine in dict.fromkeys(spines.values()):
         parts.append(_text(12, top + 14, spine, 13, "bold"))
-        left, top, height = 12, top + 24, 0
+        left, top = 12, top + 24
         for leaf, nodes in leaves.items():
             if spines[leaf] != spine:
                 continue
-            width = len(nodes) * _CELL + 2 * _GAP
-            if left + width > _WIDTH - 12:
-                left, top = 12, top + _CELL + 34
-            parts.extend(_leaf((left, top), leaf, nodes, busy, ranks))
-            left, height = left + width + _GAP, _CELL + 34
-        top += height + 4
-    return _picture(
-        f"{title}: {subtitle}", top + 8, [_text(12, 24, title, 17, "bold"), _text(12, 44, subtitle, 13), *parts]
-    )
+            width = len(nodes) * layout.cell + 2 * _GAP
+            if left + width > layout.width - 12:
+                left, top = 12, top + row
+            parts.extend(_leaf((left, top), leaf, nodes, placement, layout.cell))
+            left += width + _GAP
+        top += row + 4
+    return top + 8, parts
 
 
 def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
@@ -60,23 +99,21 @@ def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
     )
 
 
-def _leaf(
-    at: tuple[int, int], name: str, nodes: Sequence[int], busy: frozenset[int], ranks: Mapping[int, int]
-) -> Sequence[str]:
+def _leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Placement, cell: int) -> Sequence[str]:
     left, top = at
-    width = len(nodes) * _CELL + 2 * _GAP
+    width = len(nodes) * cell + 2 * _GAP
     parts = [
-        f'<rect x="{left}" y="{top}" width="{width}" height="{_CELL + 24}" rx="4" fill="none" stroke="#9ca3af"/>',
+        f'<rect x="{left}" y="{top}" width="{width}" height="{cell + 24}" rx="4" fill="none" stroke="#9ca3af"/>',
         _text(left + _GAP, top + 13, name if len(nodes) > 1 else name.removeprefix("leaf-"), 10),
     ]
     for index, node in enumerate(nodes):
-        kind = "gang" if node in ranks else "busy" if node in busy else "free"
-        x = left + _GAP + index * _CELL
-        parts.append(f'<rect x="{x + 1}" y="{top + 18}" width="{_CELL - 2}" height="{_CELL - 2}" {_STYLES[kind]}/>')
-        if node in ranks:
+        kind = "gang" if node in placement.ranks else "busy" if node in placement.busy else "free"
+        x = left + _GAP + index * cell
+        parts.append(f'<rect x="{x + 1}" y="{top + 18}" width="{cell - 2}" height="{cell - 2}" {_STYLES[kind]}/>')
+        if node in placement.ranks:
             parts.append(
-                f'<text x="{x + _CELL // 2}" y="{top + 35}" font-size="13" font-family="sans-serif" '
-                f'fill="#ffffff" text-anchor="middle">{ranks[node]}</text>'
+                f'<text x="{x + cell // 2}" y="{top + 22 + cell // 2}" font-size="13" font-family="sans-serif" '
+                f'fill="#ffffff" text-anchor="middle">{placement.ranks[node]}</text>'
             )
     return parts
 
@@ -85,10 +122,10 @@ def _text(left: int, base: int, text: str, size: int, weight: str = "normal") ->
     return f'<text x="{left}" y="{base}" font-size="{size}" font-weight="{weight}" {_TEXT}>{escape(text)}</text>'
 
 
-def _picture(label: str, height: int, parts: Sequence[str]) -> str:
+def _picture(label: str, height: int, parts: Sequence[str], width: int = _WIDTH) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(label)}">'
     )
-    ground = f'<rect width="{_WIDTH}" height="{height}" rx="6" fill="#f9fafb"/>'
+    ground = f'<rect width="{width}" height="{height}" rx="6" fill="#f9fafb"/>'
     return "\n".join([head, ground, *parts, "</svg>", ""])

@@ -92,23 +92,22 @@ def study() -> str:
 def pictures() -> dict[str, str]:
     """Return SVG text by file name."""
     leaves, spines = _leaves()
-    gang_pictures = {
-        f"placement-{each.policy}.svg": drawings.fabric(
-            _NAMES[each.policy],
-            f"{text.plural(each.leaves, 'leaf')}, modelled bandwidth {each.bandwidth:.2f}",
-            leaves,
-            spines,
-            busy=frozenset(busy_nodes(DRAWN)),
-            ranks={host: rank for rank, host in enumerate(each.hosts)},
-        )
-        for each in place_gang()
-        if each.policy in {"none", "greedy", "railwright"}
-    }
+    drawn = {each.policy: _describe(each) for each in place_gang() if each.policy in {"none", "greedy", "railwright"}}
     bars = [(_NAMES[each.policy], each.summary.modelled_busbw_of_optimum) for each in _run_experiment()]
     return {
-        **gang_pictures,
+        **{f"placement-{policy}.svg": drawings.fabric(each, leaves, spines) for policy, each in drawn.items()},
+        "placement-compared.svg": drawings.compare((drawn["none"], drawn["railwright"]), leaves, spines),
         "placement-study.svg": drawings.bars("Modelled bandwidth of gangs, relative to the optimum", bars),
     }
+
+
+def _describe(gang: GangPlacement) -> drawings.Placement:
+    return drawings.Placement(
+        _NAMES[gang.policy],
+        f"{text.plural(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
+        busy=frozenset(busy_nodes(DRAWN)),
+        ranks={host: rank for rank, host in enumerate(gang.hosts)},
+    )
 
 
 @functools.cache

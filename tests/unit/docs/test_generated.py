@@ -93,11 +93,29 @@ def test_the_same_scene_is_drawn_to_the_same_bytes():
 
 
 def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
-    svg = drawings.fabric("T", "S", {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"},
-                          busy=frozenset({2}), ranks={0: 1, 1: 0})  # fmt: skip
+    gang = drawings.Placement("T", "S", busy=frozenset({2}), ranks={0: 1, 1: 0})
+    svg = drawings.fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
     tree = ET.fromstring(svg)  # noqa: S314 - our own
     texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert tree.attrib["aria-label"] == "T: S"
     assert sorted(text for text in texts if text in {"0", "1"}) == ["0", "1"]
     assert svg.count(drawings._STYLES["busy"]) == 1
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_comparison_shows_both_placements_beside_each_other():
+    gangs = [
+        drawings.Placement(title, "S", busy=frozenset({1}), ranks={rank: 7}) for title, rank in (("T", 0), ("U", 2))
+    ]
+    svg = drawings.compare(tuple(gangs), {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "b"})
+    tree = ET.fromstring(svg)  # noqa: S314 - our own
+    assert tree.attrib["aria-label"] == "T: S; U: S"
+    left, right = tree.iter("{http://www.w3.org/2000/svg}g")
+    shift, width = float(right.attrib["transform"][10:-1]), float(tree.attrib["viewBox"].split()[2])
+    assert left.attrib["transform"] == "translate(0)"
+    assert shift == width / 2
+    for half, title in ((left, "T"), (right, "U")):
+        texts = [each.text for each in half.iter("{http://www.w3.org/2000/svg}text")]
+        assert texts.count(title) == texts.count("7") == 1
+        boxes = [each.attrib for each in half.iter("{http://www.w3.org/2000/svg}rect")]
+        assert all(float(box["x"]) + float(box["width"]) <= shift for box in boxes)
