@@ -64,6 +64,7 @@ def test_lint_without_a_policy_imports_no_validator_and_no_client():
         (("check",), ("prometheus_client", "jsonpatch")),
         (("gangs",), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
         (("fabric",), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
+        (("version",), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
         (("verify", "manifest"), ("prometheus_client", "jsonpatch", "cryptography", "rich")),
         (("explain", "pod", "a/b"), ("prometheus_client", "jsonpatch", "cryptography", "jsonschema")),
         (("certs", "rotate"), ("prometheus_client", "jsonpatch", "jsonschema", "rich")),

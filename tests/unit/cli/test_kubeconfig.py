@@ -11,6 +11,7 @@ from railwright.cli import kubeconfig, output
 COMMANDS = (
     ("gangs",),
     ("fabric",),
+    ("version",),
     ("dashboard",),
     ("verify", "manifest", "--fabric", "x"),
     ("check",),

@@ -1,0 +1,117 @@
+"""Prints the versions of the command and of what runs in a cluster. It judges nothing; `railwright check` does."""
+
+import argparse
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from railwright.cli import formats, kubeconfig, output
+from railwright.cluster import client as clients
+from railwright.cluster import errors, failures, policies, resources, watch_wire
+from railwright.fabric import names, version
+
+_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments"
+_POLICY = f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}"
+_Shape = TypeVar("_Shape")
+_NOT_INSTALLED = "not installed"
+_NO_CLUSTER = "show only the version of this command: --client"
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """What is shown. A field is None if the object does not exist, and absent if no cluster was read."""
+
+    client: str
+    webhook: str | msgspec.UnsetType | None = msgspec.UNSET  # image
+    extender: str | msgspec.UnsetType | None = msgspec.UNSET  # image
+    policy: str | msgspec.UnsetType | None = msgspec.UNSET  # digest
+
+
+class _Container(msgspec.Struct):
+    name: str
+    image: str = ""
+
+
+class _PodSpec(msgspec.Struct):
+    containers: list[_Container]
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec
+
+
+class _DeploymentSpec(msgspec.Struct):
+    template: _Template
+
+
+class _Deployment(msgspec.Struct):
+    spec: _DeploymentSpec
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: dict[str, msgspec.Raw]  # by which an answer is recognized as an object
+    data: dict[str, str] | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 0. Raise UnreadableError or ClusterError, after printing the client's version, if a part is unreadable."""
+    versions = Versions(version.VERSION)
+    try:
+        if not arguments.client:
+            versions = asyncio.run(_read(arguments.kubeconfig, arguments.context))
+    finally:
+        _show(versions, arguments.output)
+    return output.OK
+
+
+def _show(versions: Versions, form: str) -> None:
+    if form == "json":
+        formats.print_json(versions)
+        return
+    for name in versions.__struct_fields__:
+        value = getattr(versions, name)
+        if value is not msgspec.UNSET:
+            print(f"{name:<10}{output.visible(value or _NOT_INSTALLED)}")
+
+
+async def _read(path: str, context: str | None) -> Versions:
+    client = await clients.connect(kubeconfig.choose(path, _NO_CLUSTER), context=context)
+    try:
+        webhook, extender, policy = await asyncio.gather(
+            _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
+        )
+    finally:
+        await client.close()
+    return Versions(version.VERSION, webhook, extender, policy)
+
+
+async def _read_image(client: clients.Client, server: str) -> str | None:
+    """Return the image of a server's own container, not of a sidecar."""
+    deployment = await _get(client, f"{_DEPLOYMENTS}/railwright-{server}", _Deployment)
+    containers = deployment.spec.template.spec.containers if deployment else []
+    return next((container.image for container in containers if container.name == server), None)
+
+
+async def _read_policy(client: clients.Client) -> str | None:
+    configmap = await _get(client, _POLICY, _ConfigMap)
+    if configmap is None:
+        return None
+    result = policies.read((configmap.data or {}).get(names.POLICY_KEY, ""))
+    if isinstance(result, policies.Rejected):
+        raise output.UnreadableError(
+            f"the policy in ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP} is invalid; "
+            "railwright check lists its errors"
+        )
+    return result.digest
+
+
+async def _get(client: clients.Client, path: str, shape: type[_Shape]) -> _Shape | None:
+    """Return an object; None if the API server says that it does not exist."""
+    try:
+        return msgspec.json.decode(await client.get(path), type=shape)
+    except errors.ApiError as error:
+        if error.foreign or error.status != 404:
+            raise
+        return None
+    except watch_wire.UNREADABLE as error:
+        raise failures.foreign(client.host, path, str(error)) from None

@@ -1,0 +1,104 @@
+"""`railwright version`: the command's version always, the cluster's where it can be read."""
+
+import asyncio
+import hashlib
+import json
+
+import api_stub
+import faulty_clusters as faults
+import pytest
+import pytest_asyncio
+import vistas
+from aiohttp import web
+
+from railwright.cli import __main__ as railwright
+from railwright.cluster import client as clients
+from railwright.fabric import version
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/railwright-system/deployments"
+POLICY = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+CLIENT = f"client    {version.VERSION}\n"
+
+
+def deployment(server: str, image: str) -> dict:
+    containers = [{"name": "mesh-proxy", "image": "mesh:1"}, {"name": server, "image": image}]
+    return {"spec": {"template": {"spec": {"containers": containers}}}}
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path):
+    """(kubeconfig, objects by path)."""
+    objects = {
+        f"{DEPLOYMENTS}/railwright-webhook": deployment("webhook", "registry/railwright:9.1.0"),
+        f"{DEPLOYMENTS}/railwright-extender": deployment("extender", "registry/railwright:9.1.1"),
+        POLICY: {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": vistas.POLICY}},
+    }
+
+    async def answer(request):
+        if request.path in objects:
+            return web.json_response(objects[request.path])
+        return faults.refusal(404, "NotFound", f"{request.path} not found")
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), objects
+    await runner.cleanup()
+
+
+async def run(capsys, *arguments):
+    code = await asyncio.to_thread(railwright.main, ["version", *arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
+    digest = f"sha256:{hashlib.sha256(vistas.POLICY.encode()).hexdigest()}"
+    code, out, err = await run(capsys, "--kubeconfig", cluster[0])
+    lines = ("webhook   registry/railwright:9.1.0", "extender  registry/railwright:9.1.1", f"policy    {digest}")
+    assert (code, out, err) == (0, CLIENT + "\n".join(lines) + "\n", "")
+    _, out, _ = await run(capsys, "--kubeconfig", cluster[0], "-o", "json")
+    assert json.loads(out) == {
+        "client": version.VERSION,
+        "webhook": "registry/railwright:9.1.0",
+        "extender": "registry/railwright:9.1.1",
+        "policy": digest,
+    }
+
+
+async def test_what_does_not_exist_is_not_installed(cluster, capsys):
+    kubeconfig, objects = cluster
+    objects.clear()
+    code, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
+    assert (code, out.count("not installed")) == (0, 3)
+    _, out, _ = await run(capsys, "--kubeconfig", kubeconfig, "-o", "json")
+    assert json.loads(out) == {"client": version.VERSION, "webhook": None, "extender": None, "policy": None}
+
+
+async def test_an_invalid_policy_has_no_version(cluster, capsys):
+    kubeconfig, objects = cluster
+    objects[POLICY]["data"]["policy.yaml"] = "fabrics: {}"
+    code, out, err = await run(capsys, "--kubeconfig", kubeconfig)
+    assert (code, out) == (2, CLIENT)
+    assert "ConfigMap railwright-system/railwright-policy is invalid" in err
+
+
+async def test_the_version_of_the_command_needs_no_cluster(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert await run(capsys, "--client") == (0, CLIENT, "")
+    code, out, err = await run(capsys)
+    assert (code, out) == (2, CLIENT)
+    assert "--client" in err
+
+
+@pytest.mark.parametrize("name", sorted({*faults.ANSWERS, *faults.CONNECTIONS} - {"a cluster without railwright"}))
+async def test_of_a_cluster_that_cannot_be_used_it_says_so_after_its_own_version(
+    faulty_clusters, tmp_path, capsys, monkeypatch, name
+):
+    monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)
+    code, out, err = await run(capsys, "--kubeconfig", faulty_clusters.kubeconfig(name, tmp_path))
+    assert (code, out) == (2, CLIENT)
+    assert err.startswith("railwright: ")
+    assert len(err.splitlines()) == 1, err
+    assert faults.NOISE not in err
