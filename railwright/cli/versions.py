@@ -19,7 +19,7 @@ _NO_CLUSTER = "show only the version of this command: --client"
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """What is shown. A field is None if the object does not exist, and absent if no cluster was read."""
+    """Hold what is shown. A field is None if the object does not exist, and absent if no cluster was read."""
 
     client: str
     webhook: str | msgspec.UnsetType | None = msgspec.UNSET  # image
