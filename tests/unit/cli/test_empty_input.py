@@ -86,7 +86,7 @@ def test_an_empty_nccl_conf_is_an_error_too(tmp_path, capsys, text):
     path = tmp_path / "nccl.conf"
     path.write_text(text)
     assert main(["lint", str(path)]) == 2
-    assert "is empty; lines NAME=VALUE are expected" in capsys.readouterr().err
+    assert "is empty; expected lines NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_manifest_without_pods_was_not_checked_and_says_so(tmp_path, capsys):
