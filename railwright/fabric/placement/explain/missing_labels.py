@@ -1,7 +1,7 @@
 """Finds nodes without topology labels, for the operator to fix: such nodes are used last.
 
-Only nodes with an accelerator or a rail device of the fabric count. For a preset, only the
-levels that this cluster has count, because a preset has the labels of the deepest known fabrics.
+Only nodes with an accelerator or a rail device of the fabric count. For a preset, only the levels that this cluster has
+count, because a preset has the labels of the deepest known fabrics.
 """
 
 from collections.abc import Mapping
