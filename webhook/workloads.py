@@ -108,7 +108,7 @@ def _build_too_many(review: _WorkloadReview) -> model.Refusal:
     return model.Refusal("", "templates", message)
 
 
-def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Planned]) -> answer.Answer:
+def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> answer.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
     injections = [plan.injection for plan in plans if plan.injection is not None]
     changes = sum(len(plan.changes) for plan in plans)
@@ -217,7 +217,7 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFa
 
 def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> bool:
     outcome = template_plan.plan_template(template, policy, cluster_facts, "")
-    return isinstance(outcome, template_plan.Planned) and bool(outcome.changes)
+    return isinstance(outcome, template_plan.TemplatePlan) and bool(outcome.changes)
 
 
 def _handle_without_policy(

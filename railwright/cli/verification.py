@@ -44,7 +44,7 @@ def print_manifest(arguments: argparse.Namespace) -> int:
 def _format_jobs(trees: list[jobs.Tree], options: jobs.JobOptions) -> str:
     return (
         f"# An all-reduce over fabric {options.fabric}, {options.nodes} whole nodes. When it has run:\n"
-        f"#   {jobs.logs_command(options)} \\\n#     | railwright verify log - --fabric {options.fabric}\n"
+        f"#   {jobs.build_logs_command(options)} \\\n#     | railwright verify log - --fabric {options.fabric}\n"
         f"{formats.format_documents(trees)}"
     )
 

@@ -22,7 +22,7 @@ def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -
 
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
-) -> template_plan.Planned | model.Refusal:
+) -> template_plan.TemplatePlan | model.Refusal:
     """Return the plan of a pod template, with the warnings of lint. `workload_name` is used in messages."""
     outcome = template_plan.plan_template(template, policy, cluster, workload_name)
     if isinstance(outcome, model.Refusal) or outcome.injection is None:

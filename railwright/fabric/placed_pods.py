@@ -40,6 +40,6 @@ class PodSpec(views.PodSpec, frozen=True):
 
 
 class Pod(views.Pod, frozen=True):
-    """A pod."""
+    """A pod with only the fields that placement reads."""
 
     spec: PodSpec = PodSpec()

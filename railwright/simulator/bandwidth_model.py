@@ -106,4 +106,6 @@ def uplink_bandwidth(sim_cluster: cluster.Cluster, demand: kubelet.Demand, domai
     """Return what each of `crossings` ring edges that leave a domain can carry, relative to the gang's rails."""
     crossed = sim_cluster.domains[domain]
     links = sim_cluster.rails / demand.rails if sim_cluster.is_bundled and demand.rails else 1.0
-    return bandwidth.uplink(crossed.size, sim_cluster.oversubscription[crossed.level], crossings, links)
+    return bandwidth.compute_uplink_bandwidth(
+        crossed.size, sim_cluster.oversubscription[crossed.level], crossings, links
+    )

@@ -108,7 +108,7 @@ def _assess(  # noqa: PLR0913, PLR0917 - one argument for each fact of the grant
         in_use = hardware.devices[rail] - before_gang[1][rail]
         other_pods.append(in_use if demand.named else 0)
         use = bandwidth.RailUse(aligned=aligned, others=other_pods[-1], healthy=hardware.healthy)
-        uses.append((rail, bandwidth.rail(use)))
+        uses.append((rail, bandwidth.compute_rail_bandwidth(use)))
     touched = {node for node, count in enumerate(granted) if count}
     if demand.counted:
         touched |= {hardware.numa_of_rail[rail] for rail in nics}

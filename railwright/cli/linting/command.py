@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parse_release(text: str | None) -> tuple[int, ...] | None:
-    release = catalogue.version(text)
+    release = catalogue.parse_version(text)
     if text is not None and release is None:
         raise output.UnreadableError(f"--nccl-version {text}: not a version; give one such as 2.21.5")
     return release
@@ -102,7 +102,7 @@ def _print_rules(form: str) -> int:
             "explanation": rule.explanation,
             "source": rule.source,
         }
-        for rule in engine.every()
+        for rule in engine.list_rules()
     ]
     if form == "json":
         formats.print_json(rows)

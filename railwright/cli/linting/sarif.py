@@ -17,7 +17,7 @@ _LEVELS = {model.Severity.ERROR: "error", model.Severity.WARNING: "warning", mod
 
 def build_log(located: Sequence[findings.Located], version: str) -> dict[str, Any]:
     """Return a log with one run."""
-    rules = engine.every()
+    rules = engine.list_rules()
     positions = {rule.code: position for position, rule in enumerate(rules)}
     driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
     run = {

@@ -1,7 +1,7 @@
 """Measures how much of a fabric a container has: devices, mounts, capabilities and variables.
 
-The score identifies the container that an earlier call has mutated, also after other webhooks moved it. Only the
-container is read, never the record.
+The score identifies the container that an earlier call has mutated, even if other webhooks have moved it. It is
+computed from the container only, not from the injection record.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -14,11 +14,11 @@ import msgspec
 from railwright.fabric import names, quantity
 from railwright.fabric.injection import mounts, templates
 
-APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
 _VOLUMES = frozenset({mounts.INFINIBAND, mounts.SHARED_MEMORY})  # added to templates
 _RESOURCE_KEYS = ("requests", "limits")
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-_ANYTHING = msgspec.json.Decoder()
+_JSON_DECODER = msgspec.json.Decoder()
 
 Tree = dict[str, Any]
 
@@ -37,8 +37,8 @@ def lacks_only_additions(
     if template.label != stored.label:
         return False
     try:
-        new, old = _complete(_ANYTHING.decode(template.raw)), _complete(_ANYTHING.decode(stored.raw))
-        manifest = None if applied is None else _complete(_ANYTHING.decode(applied.raw))
+        new, old = _complete(_JSON_DECODER.decode(template.raw)), _complete(_JSON_DECODER.decode(stored.raw))
+        manifest = None if applied is None else _complete(_JSON_DECODER.decode(applied.raw))
         if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
             _remove_copied_label(old, new)
         _remove_additions(old, new, manifest, resources)
@@ -49,7 +49,7 @@ def lacks_only_additions(
 
 def read_applied(workload: templates.Workload) -> Mapping[str, templates.Template]:
     """Return the templates of the manifest that kubectl applied to a workload, by title. {} if it cannot be read."""
-    manifest = workload.metadata.annotations.get(APPLIED)
+    manifest = workload.metadata.annotations.get(LAST_APPLIED)
     if manifest is None:
         return {}
     try:

@@ -16,7 +16,7 @@ from railwright.fabric.workloads import roles
 _TEMPORARY = frozenset({"missing-network", "namespace-unknown"})
 
 
-class Planned(msgspec.Struct, frozen=True):
+class TemplatePlan(msgspec.Struct, frozen=True):
     """The plan of a template. `injection` is its pod's plan, None if the pod did not opt in or its plan is deferred."""
 
     template: templates.Template
@@ -27,7 +27,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
-) -> Planned | model.Refusal:
+) -> TemplatePlan | model.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)
     if roles.has_launcher_name(pod):
@@ -36,11 +36,11 @@ def plan_template(
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
     match outcome:
         case model.NotOptedIn(warnings=warnings):
-            return Planned(
+            return TemplatePlan(
                 template, copy_label(template), tuple(f"{template.title}: {warning}" for warning in warnings)
             )
         case model.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            return Planned(template, copy_label(template), (f"{message}; its pods are rejected until then",))
+            return TemplatePlan(template, copy_label(template), (f"{message}; its pods are rejected until then",))
         case model.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -49,7 +49,7 @@ def plan_template(
             return outcome
         case model.Injection():
             changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
-            return Planned(
+            return TemplatePlan(
                 template, changes, tuple(f"{template.title}: {warning}" for warning in outcome.warnings), outcome
             )
 
@@ -58,12 +58,12 @@ def copy_label(template: templates.Template) -> tuple[model.SetLabel, ...]:
     """Return the change that copies the inherited label into the template, unless it has its own. Needs no policy."""
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
-    reason = "the label of the workload counts for all its templates"
+    reason = "the label of the workload applies to all its pod templates"
     return (model.SetLabel(entry="", reason=reason, key=names.FABRIC, value=template.inherited),)
 
 
 def build_pod(template: templates.Template) -> views.Pod:
-    """Return the pod that the controller will create from the template, as far as its plan reads it."""
+    """Return the pod that the controller will create from the template, with the fields that its plan reads."""
     pod = template.pod
     labels = {**pod.metadata.labels, **template.added.labels}
     if template.label is not None:

@@ -1,4 +1,4 @@
-"""Lints a pod at admission, as its injection leaves it. Returns a few warnings and never rejects the pod.
+"""Lints a pod at admission, with the changes of its injection. Returns a few warnings and never rejects the pod.
 
 Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
 """
@@ -14,7 +14,7 @@ from railwright.fabric.policy import model as policies
 
 _MAX_RESULTS = 512  # pods with different settings, for one version of the policy
 _MAX_CACHED_KEY = 16384  # bytes; longer keys are not worth the memory
-_MAX_KEY = 65536  # bytes: the API server waits, and no real pod has so much that lint reads
+_MAX_KEY = 65536  # bytes; linting longer keys would delay the API server, and pods in use have far shorter ones
 TOO_LARGE = ("the pod is too large to be linted during admission; `railwright lint` checks all of it",)
 # First letters of the variables that lint checks. A look-up is several times faster than a test of each prefix.
 _PREFIX_LENGTH = 3
@@ -23,14 +23,14 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class InjectedPod(msgspec.Struct, frozen=True):
-    """A pod with all changes of its injection, and what it uses of the fabric."""
+    """A pod with all changes of its injection, and the rails, networks and resources that it uses."""
 
     pod: views.Pod
-    networks: fabric_context.Networks  # of its annotation
+    networks: fabric_context.Networks  # in its annotation k8s.v1.cni.cncf.io/networks
     fabric_name: str
     rails: tuple[str, ...]
-    resources: frozenset[str]  # of the rails
-    containers: tuple[int, ...]  # that the injection selected
+    resources: frozenset[str]  # of these rails
+    containers: tuple[int, ...]  # indices of the containers that the injection selected
     is_launcher: bool  # it has no rails, and passes settings to ranks in other pods that have all rails
 
 
@@ -56,19 +56,19 @@ class Linter:
 
 def prepare() -> None:
     """Import the rules and read the catalogue. A server does this before its first review."""
-    engine.every()
+    engine.list_rules()
     catalogue.list_variables()
 
 
 def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[str, ...]:
     try:
         return _check(injected, find_use(injected, document))
-    except Exception as error:  # noqa: BLE001 - advice must never keep a pod from its network
+    except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
         return (f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected",)
 
 
 def find_use(injected: InjectedPod, document: policies.FabricPolicy) -> fabric_context.FabricUse:
-    """Return what the ranks of a pod use of its fabric."""
+    """Return the rails and resources of its fabric that the ranks of a pod use."""
     fabric = document.fabrics[injected.fabric_name]
     if injected.is_launcher:
         return fabric_context.use_all_rails(document, fabric)

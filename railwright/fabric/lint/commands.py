@@ -46,7 +46,7 @@ _MCA: Mapping[str, str] = {
     "pmixmca": "PMIX_MCA_",
     "gpmixmca": "PMIX_MCA_",
 }
-_WHERE = "command"  # place of a setting in findings
+_PLACE = "command"  # place of a setting in findings
 _MAX_DEPTH = 4  # scripts inside scripts
 MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
 
@@ -59,10 +59,10 @@ class Commands(msgspec.Struct, frozen=True):
 
     exported: tuple[model.Setting, ...] = ()
     passed: tuple[model.Setting, ...] = ()
-    launches: bool = False  # it runs mpirun
+    launches: bool = False  # True if it runs mpirun
 
 
-_NOTHING = Commands()
+_NO_SETTINGS = Commands()
 
 
 def is_relevant(name: str) -> bool:
@@ -73,7 +73,7 @@ def is_relevant(name: str) -> bool:
 def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
     """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
     if sum(map(len, words)) > max_length or not any(hint in word for word in words for hint in _HINTS):
-        return _NOTHING
+        return _NO_SETTINGS
     parser = _Parser()
     parser.parse_command(list(words), 0)
     return Commands(tuple(parser.exported), tuple(parser.passed), parser.launches)
@@ -91,13 +91,13 @@ class _Parser:
         """Parse a simple command."""
         if depth > _MAX_DEPTH:
             return
-        launcher = next((at for at, word in enumerate(words) if _get_program(word) in _LAUNCHERS), None)
+        launcher = next((index for index, word in enumerate(words) if _get_program(word) in _LAUNCHERS), None)
         self._parse_assignments(words[:launcher])
-        for at, word in enumerate(words[:-1]):
+        for index, word in enumerate(words[:-1]):
             if _get_program(word) in _SHELLS:
                 before = len(self.exported)
-                self._parse_shell(words[at + 1 :], depth)
-                if launcher is not None and at > launcher:  # every rank runs this script
+                self._parse_shell(words[index + 1 :], depth)
+                if launcher is not None and index > launcher:  # every rank runs this script
                     self.passed += self.exported[before:]
                     del self.exported[before:]
                 break
@@ -116,24 +116,24 @@ class _Parser:
 
     def _parse_assignments(self, words: list[str]) -> None:
         """Parse NAME=VALUE before a command, after `env`, or exported."""
-        where = _WHERE
+        where = _PLACE
         for word in words:
             match = _ASSIGNMENT.fullmatch(word)
             if match is not None and is_relevant(match[1]):
                 self.exported.append(model.Setting(match[1], _get_literal(match[2]), where))
             elif _get_program(word) in _EXPORTS:
-                where = f"{_WHERE}: {word}"
-            elif match is None and not word.startswith("-") and where == _WHERE:
+                where = f"{_PLACE}: {word}"
+            elif match is None and not word.startswith("-") and where == _PLACE:
                 return  # the command itself; its arguments follow
 
     def _parse_options(self, words: list[str]) -> None:
-        for at, word in enumerate(words):
-            following = words[at + 1 : at + 3]
+        for index, word in enumerate(words):
+            following = words[index + 1 : index + 3]
             if word == "-x" and following:
                 self._parse_export(following[0], word)
             elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
                 setting = model.Setting(
-                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_WHERE}: {word}", model.Origin.MPIRUN
+                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_PLACE}: {word}", model.Origin.MPIRUN
                 )
                 self.passed.append(setting)
 
@@ -143,7 +143,7 @@ class _Parser:
         pairs = [(match[1], _get_literal(match[2]))] if match else [(name, None) for name in text.split(",")]
         for name, value in pairs:
             if _NAME.fullmatch(name) and is_relevant(name):
-                self.passed.append(model.Setting(name, value, f"{_WHERE}: {option}", model.Origin.MPIRUN))
+                self.passed.append(model.Setting(name, value, f"{_PLACE}: {option}", model.Origin.MPIRUN))
 
 
 def _get_program(word: str) -> str:

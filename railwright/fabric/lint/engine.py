@@ -18,7 +18,7 @@ _ORDER = {severity: rank for rank, severity in enumerate(model.Severity)}
 
 
 @functools.cache
-def every() -> tuple[model.Rule, ...]:
+def list_rules() -> tuple[model.Rule, ...]:
     """Return all rules, sorted by code."""
     names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__) if _MODULE.fullmatch(module.name))
     return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names)
@@ -53,7 +53,7 @@ def limit_warnings(messages: Sequence[str]) -> tuple[str, ...]:
 
 
 def _run_rules(ctx: model.RankContext) -> Iterator[model.Finding]:
-    for rule in every():
+    for rule in list_rules():
         violations: Iterable[model.Violation] = rule.check(ctx)
         for violation in violations:
             yield model.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)

@@ -20,13 +20,13 @@ class JobContext(msgspec.Struct, frozen=True):
 
     use: fabric_context.FabricUse = fabric_context.FabricUse()
     networks: fabric_context.Networks = ()
-    title: str = ""
+    title: str = ""  # of the workload, for messages
     passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
     has_own_ranks: bool = True  # False: the ranks that its mpirun starts run in other templates only
-    count: int | None = None
-    job: int | None = None
-    images: frozenset[str] = frozenset()
-    nccl: tuple[int, ...] | None = None
+    count: int | None = None  # pods created from the template
+    job: int | None = None  # ranks of the job, from all its templates
+    images: frozenset[str] = frozenset()  # of all the job's rank containers
+    nccl: tuple[int, ...] | None = None  # version of NCCL in the image
     limited: bool = False  # True at admission, where a huge pod must not delay others
 
 
@@ -116,8 +116,8 @@ def read_file(text: str) -> tuple[model.Setting, ...]:
     return tuple(
         model.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}", model.Origin.FILE)
         for number, line in enumerate(text.split("\n"), start=1)
-        for name, mark, value in [line.partition("=")]
-        if mark and name and not line.startswith("#")
+        for name, separator, value in [line.partition("=")]
+        if separator and name and not line.startswith("#")
     )
 
 
@@ -135,7 +135,7 @@ def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) 
 
 
 def limit_settings(settings: Sequence[model.Setting]) -> tuple[model.Setting, ...]:
-    """Return the settings that are checked at admission: the first ones, without values that nothing reads in full."""
+    """Return the first `_MAX_SETTINGS` settings, for admission. Values longer than `_MAX_VALUE` become None."""
     return tuple(
         msgspec.structs.replace(setting, value=None) if setting.value and len(setting.value) > _MAX_VALUE else setting
         for setting in settings[:_MAX_SETTINGS]
@@ -143,9 +143,11 @@ def limit_settings(settings: Sequence[model.Setting]) -> tuple[model.Setting, ..
 
 
 def _list_environment(container: views.Container) -> list[model.Setting]:
-    """Return the relevant entries of the environment. Of entries with the same name Kubernetes uses the last."""
-    index_by_name = {entry.name: at for at, entry in enumerate(container.env) if commands.is_relevant(entry.name)}
-    return [model.Setting(name, _get_value(container.env[at]), f"env[{at}]") for name, at in index_by_name.items()]
+    """Return the relevant entries of the environment. If entries have the same name, Kubernetes uses the last one."""
+    index_by_name = {entry.name: index for index, entry in enumerate(container.env) if commands.is_relevant(entry.name)}
+    return [
+        model.Setting(name, _get_value(container.env[index]), f"env[{index}]") for name, index in index_by_name.items()
+    ]
 
 
 def _get_value(entry: views.EnvVar) -> str | None:
@@ -184,7 +186,7 @@ def _list_amounts(quantities: Mapping[str, views.Written]) -> Iterator[tuple[str
                 yield name, amount
 
 
-def _classify(volume: views.Volume | None) -> str:
+def _classify_volume(volume: views.Volume | None) -> str:
     if volume is None:
         return "other"
     if volume.empty_dir is not None:
@@ -196,14 +198,14 @@ def _classify(volume: views.Volume | None) -> str:
 def _list_mounts(pod: views.Pod, container: views.Container, volumes: Mapping[str, views.Volume]) -> dict[str, str]:
     """Return the kind of volume by path. In the host's IPC namespace the runtime mounts the host's shared memory."""
     host_mounts = {names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}
-    return host_mounts | {mount.path: _classify(volumes.get(mount.name)) for mount in container.volume_mounts}
+    return host_mounts | {mount.path: _classify_volume(volumes.get(mount.name)) for mount in container.volume_mounts}
 
 
 def _find_shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:
     """Return the bytes of the memory volume at /dev/shm: 0 without a limit, None without such a volume."""
     for mount in container.volume_mounts:
         volume = volumes.get(mount.name)
-        if mount.path == names.DEV_SHM and volume is not None and _classify(volume) == "memory":
+        if mount.path == names.DEV_SHM and volume is not None and _classify_volume(volume) == "memory":
             limit = (volume.empty_dir or {}).get("sizeLimit")
             return 0 if limit is None else _read_bytes(limit)
     return None

@@ -66,7 +66,7 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
         if position <= user_entries and (name in reserved or earlier < position):
             network = quote("/".join(selections[position - 1].key))
             other = reserved.get(name, f"the interface of entry {earlier}")
-            raise InvalidNetworksError(position, f"{clash}is {other}; name it differently (it is network {network})")
+            raise InvalidNetworksError(position, f"{clash}is {other}; rename it (the entry selects network {network})")
         if name in reserved or user_entries < earlier < position:
             other = reserved.get(name, f"the interface of network {'/'.join(selections[earlier - 1].key)}")
             raise InvalidNetworksError(

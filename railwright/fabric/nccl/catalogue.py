@@ -34,7 +34,7 @@ class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
         return text in self.values or (not self.case_sensitive and text.upper() in map(str.upper, self.values))
 
     @property
-    def numeric(self) -> bool:
+    def is_numeric(self) -> bool:
         """True if every word is a number."""
         return all(_DECIMAL.fullmatch(value) for value in self.values)
 
@@ -126,9 +126,11 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
     @property
-    def numeric(self) -> bool:
+    def is_numeric(self) -> bool:
         """True if only a number is valid."""
-        by_values = isinstance(self.allowed, Range) or (isinstance(self.allowed, Enumeration) and self.allowed.numeric)
+        by_values = isinstance(self.allowed, Range) or (
+            isinstance(self.allowed, Enumeration) and self.allowed.is_numeric
+        )
         return self.parser in INTEGER_PARSERS or by_values
 
     @property
@@ -149,17 +151,17 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if self.allowed is not None:
             return self.allowed.allows(text)
-        return not self.numeric or _fits(text)
+        return not self.is_numeric or _fits_int64(text)
 
     @property
     def since(self) -> tuple[int, ...] | None:
         """The first release that reads the variable. For a name that only a later binary has, that binary's release."""
-        return version(self.introduced or self._binary)
+        return parse_version(self.introduced or self._binary)
 
     @property
     def until(self) -> tuple[int, ...] | None:
         """The last release that read the variable; None if it was not removed."""
-        return version(self.last_seen)
+        return parse_version(self.last_seen)
 
     @property
     def _binary(self) -> str | None:
@@ -167,7 +169,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         return basis.rpartition(" ")[2] if basis.startswith("binary only") else None
 
 
-def version(text: str | None) -> tuple[int, ...] | None:
+def parse_version(text: str | None) -> tuple[int, ...] | None:
     """Return `2.21.5` as (2, 21, 5), or None if `text` is not a release. A tag's `v` and `-1` are ignored."""
     parts = (text or "").strip().removeprefix("v").partition("-")[0].split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 6 for part in parts):
@@ -225,7 +227,7 @@ def _split_pairs(name: str) -> frozenset[str]:
     return frozenset(text[start : start + 2] for start in range(len(text) - 1))
 
 
-def _fits(text: str) -> bool:
+def _fits_int64(text: str) -> bool:
     return _DECIMAL.fullmatch(text) is not None and -OVERFLOW <= int(text) < OVERFLOW
 
 

@@ -17,7 +17,7 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
     "OMPI": "Open MPI",
     "PRTE": "Open MPI",
 }
-_NONE: frozenset[str] = frozenset()
+_NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = frozenset({"Open MPI"})  # a launcher always uses it
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
 _NVSHMEM_GUIDE = "NVSHMEM documentation, environment variables"
@@ -78,10 +78,10 @@ def list_rows(transport: Transport) -> tuple[Row, ...]:
 
 
 def detect(names: Iterable[str]) -> frozenset[str]:
-    """Return the libraries that at least one of the variables `names` belongs to."""
+    """Return the libraries to which at least one of the variables `names` belongs."""
     text = "\n" + "\n".join(names)  # one search per library is faster than a look-up per name
     libraries = [library for prefix, library in _PREFIXES if prefix in text]
-    return frozenset(libraries) if libraries else _NONE
+    return frozenset(libraries) if libraries else _NO_LIBRARIES
 
 
 def get_library(name: str) -> str:

@@ -23,7 +23,7 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
 
-MAX_RANKS = 4096  # shown of one gang
+MAX_RANKS = 4096  # of one gang; further ranks are not shown
 _MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
 _MAX_OUTDATED = 2  # other gangs that one refresh assesses again because the cluster changed
 
@@ -48,7 +48,9 @@ class OverviewBuilder:
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}  # with its version
+        self._assessments: dict[
+            membership.GangKey, tuple[int, gang_assessment.GangAssessment]
+        ] = {}  # (cluster version, assessment)
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, model.Gang] = {}
         self._admissions: tuple[int, Sequence[model.Admission]] = (-1, ())
@@ -78,12 +80,12 @@ class OverviewBuilder:
         )
 
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
-        """Explain a node to a gang (by key) or a pod (namespace/name); None if either is unknown.
+        """Explain a node's score for a gang (by key) or a pod (namespace/name). Return None if node or pod is unknown.
 
         For a gang, the explanation is for the member on that node, else the first that waits, else the first.
         """
         pod = self._find_pod(membership.GangKey(subject), node)
-        request = self._request(pod) if pod is not None else None
+        request = self._build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
         decision = self._engine.score(request)
@@ -127,7 +129,7 @@ class OverviewBuilder:
                 return
 
     def _reload_policy(self) -> bool:
-        """Create the views again if the policy or the resources of networks changed; return whether they did."""
+        """Create the views again if the policy or the resources of networks changed. Return True if they did."""
         policy = self._policy()
         fabrics = {} if policy is None else policy.document.fabrics
         counted = {name: intent.fill_resources(fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails}
@@ -153,9 +155,9 @@ class OverviewBuilder:
         self, changed: Collection[membership.GangKey], *, everything: bool
     ) -> Collection[str] | None:
         """Return the nodes that may have changed since the last refresh; None means all."""
-        journals = (self._cluster.change_log, self._assumed.change_log)
-        since = [log.read_since(position) for log, position in zip(journals, self._positions, strict=True)]
-        self._positions = (journals[0].position, journals[1].position)
+        change_logs = (self._cluster.change_log, self._assumed.change_log)
+        since = [log.read_since(position) for log, position in zip(change_logs, self._positions, strict=True)]
+        self._positions = (change_logs[0].position, change_logs[1].position)
         if everything or None in since:
             return None
         touched = {name: None for names in since if names is not None for name in names}
@@ -207,14 +209,14 @@ class OverviewBuilder:
         pods = self._cluster.pods
         candidates = [pods[member.uid] for member in waiting or gang.members if member.uid in pods]
         largest = max(candidates, key=self._count_devices, default=None)
-        request = self._request(largest) if largest is not None else None
+        request = self._build_request(largest) if largest is not None else None
         return gang_assessment.assess(gang, request, self._engine, self._cluster)
 
     def _count_devices(self, pod: cluster_state.PodInfo) -> int:
         policy = self._policy()
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
-    def _request(self, pod: cluster_state.PodInfo) -> scheduling_request.SchedulingRequest | None:
+    def _build_request(self, pod: cluster_state.PodInfo) -> scheduling_request.SchedulingRequest | None:
         view = self._pods.pod(pod.uid)
         if view is None:
             return None
@@ -224,7 +226,7 @@ class OverviewBuilder:
 
     def _describe_gang(self, gang: gang_members.GangMembers) -> model.Gang:
         namespace, _, name = gang.key.partition("/")
-        fabric = self._fabric(gang)
+        fabric = self._find_fabric_name(gang)
         view = self._views.get(fabric)
         _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
         is_unplaceable = assessment.state == model.UNPLACEABLE and gang.state != model.PLACED
@@ -245,7 +247,7 @@ class OverviewBuilder:
             why=rendering.describe_all(assessment.why),
         )
 
-    def _fabric(self, gang: gang_members.GangMembers) -> str:
+    def _find_fabric_name(self, gang: gang_members.GangMembers) -> str:
         policy = self._policy()
         view = next((pod for member in gang.members if (pod := self._pods.pod(member.uid))), None)
         return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""

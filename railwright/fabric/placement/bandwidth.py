@@ -21,7 +21,7 @@ class RailUse(msgspec.Struct, frozen=True):
     healthy: bool = True
 
 
-def rail(use: RailUse) -> float:
+def compute_rail_bandwidth(use: RailUse) -> float:
     """Return the bandwidth of one rail, 0..1, relative to an exclusive NIC on the NUMA node of its GPUs.
 
     A NIC shared by g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). That includes pods
@@ -31,17 +31,17 @@ def rail(use: RailUse) -> float:
     return (1.0 if use.aligned else MISALIGNED) * (1.0 if use.healthy else DEGRADED) / (1 + use.others)
 
 
-def uplink(nodes: int, oversubscription: float, crossings: int = 1, links: float = 1.0) -> float:
+def compute_uplink_bandwidth(nodes: int, oversubscription: float, crossings: int = 1, links: float = 1.0) -> float:
     """Return the bandwidth (0..1) of a ring edge that leaves a domain of `nodes` nodes, relative to the gang's rails.
 
     A domain of n nodes has n/oversubscription uplinks for each rail; `crossings` ring edges of the gang share them. At
     7:1 a leaf of eight nodes carries one crossing at full bandwidth, a leaf of one node at a seventh. `links` is the
-    number of uplinks available to each rail that the gang uses (`links_each`).
+    number of uplinks available to each rail that the gang uses (`compute_links_per_rail`).
     """
     return min(1.0, nodes * links / (max(1.0, oversubscription) * max(1, crossings)))
 
 
-def links_each(rails: int, used: int, *, bundled: bool) -> float:
+def compute_links_per_rail(rails: int, used: int, *, bundled: bool) -> float:
     """Return the number of uplinks available to each rail of a gang that uses `used` of the fabric's `rails` rails.
 
     If all rails of a node share the uplinks of one switch (`bundled`), a gang that uses four of eight rails has two

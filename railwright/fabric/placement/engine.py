@@ -1,7 +1,7 @@
 """Filters and scores nodes for one pod, the same way for both schedulers.
 
-A decision follows from the request, the cluster state, the assumed pods and what earlier decisions remember of gangs
-(`gang_memory`). The memory is a value: it goes in, and comes out with the decision. `PlacementEngine` itself only
+A decision follows from the request, the cluster state, the assumed pods and the memory of gangs that
+earlier decisions returned (`gang_memory`). Each decision returns the next memory. `PlacementEngine` itself stores only
 caches. The wire modules of the extender translate results into the scales and status codes of Volcano and
 kube-scheduler.
 """
@@ -104,13 +104,13 @@ class Decision:
         )
 
     def build_rows(self, max_rows: int) -> list[node_explainer.NodeRow]:
-        """Return up to `max_rows` feasible nodes, and as many others: target leaf first, then planned leaves."""
+        """Return the rows of at most `max_rows` feasible and `max_rows` other nodes, those of planned leaves first."""
         return node_rows.build_rows(
             self._view, self._list_holders, self._list_nodes_to_explain(), max_rows, self.scores
         )
 
     def build_row(self, node: str) -> node_explainer.NodeRow:
-        """Return one candidate node."""
+        """Return the row of one candidate node."""
         return node_rows.build_row(self._view, self._list_holders, node, self.scores.get(node, 0.0))
 
     def _list_nodes_to_explain(self) -> Iterable[str]:
@@ -127,7 +127,7 @@ class Decision:
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why nodes of one class are filtered."""
+    """The rejection of all nodes of one class, with the reason."""
 
     reason: reason.Reason
     is_unresolvable: bool  # the pod would not fit even if all other pods left
@@ -206,9 +206,9 @@ class PlacementEngine:
             feasible=feasible,
             rejected=rejected,
             rejections={
-                each: Rejection(refusal, each.evaluation.is_unresolvable, nodes)
-                for each, nodes in Counter(rejected.values()).items()
-                if (refusal := each.evaluation.refusal) is not None
+                node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, nodes)
+                for node_class, nodes in Counter(rejected.values()).items()
+                if (refusal := node_class.evaluation.refusal) is not None
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
@@ -273,9 +273,9 @@ class PlacementEngine:
         capacity = gang_capacity.build(view) if preferred is None else preferred.capacity
         is_cacheable = len(request.nodes) >= gang_capacity.MAX_FULL_OFFER and preferred is None
         inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
-        given = plan_cache.PlanInput(request.gang, gang, index, capacity, inferred)
+        plan_input = plan_cache.PlanInput(request.gang, gang, index, capacity, inferred)
         bandwidth = memory.get(request.gang).get_bandwidth_of_placed(gang)
-        plan = self._plans.find(given, bandwidth) if is_cacheable else None
+        plan = self._plans.find(plan_input, bandwidth) if is_cacheable else None
         if plan is None:
             memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
             reserved = soft_reservations.sum_reserved_by_others(request.gang, memory, self._cluster, assumed)
@@ -283,8 +283,8 @@ class PlacementEngine:
             plan = planner.solve(gang.remaining_slots, capacity, peers)
             plan = soft_reservations.avoid_reserved(plan, reserved, gang.remaining_slots, capacity, peers)
             if is_cacheable:
-                self._plans.store(given, plan)
-        slots_per_node = max((len(each.capacity.slot_numa_factors) for each in capacity.classes), default=1)
+                self._plans.store(plan_input, plan)
+        slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
         memory = memory.record_plan(
             request.gang, gang, plan, soft_reservations.reserve(gang.remaining_slots, plan, slots_per_node)
         )

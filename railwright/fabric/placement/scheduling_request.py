@@ -16,7 +16,7 @@ from railwright.fabric.workloads import membership
 class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
     """The scheduler's own view of the free resources of a node, in its running session.
 
-    All amounts exclude what assumed pods of other schedulers take; that is in `used_elsewhere`.
+    All amounts exclude the resources of pods that other schedulers assumed; `used_elsewhere` has those.
     """
 
     idle: resources.FrozenAmounts  # Volcano: Idle
@@ -53,7 +53,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
-def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
+def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     pod: views.Pod,
     policy: model.Policy | None,
     networks: intent.Networks,
@@ -64,7 +64,7 @@ def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
     volcano_job: str = "",
     uid: str = "",
 ) -> SchedulingRequest | None:
-    """Build the request for a pod; None if the pod did not opt in or there is no policy: all nodes score 0."""
+    """Build the request for a pod. Return None without a policy or opt-in; then all nodes score 0."""
     if policy is None:
         return None
     fabric_name, fabric = intent.find_fabric(pod, policy.document)
@@ -94,10 +94,14 @@ def build_request(  # noqa: PLR0913 - one argument a fact of the protocol
 def trim_spec(spec: views.PodSpec) -> views.PodSpec:
     """Return a copy of the spec with scheduling fields only. Environment, commands and volumes may be megabytes."""
     return views.PodSpec(
-        containers_or_none=[views.Container(name=each.name, resources=each.resources) for each in spec.containers],
+        containers_or_none=[
+            views.Container(name=container.name, resources=container.resources) for container in spec.containers
+        ],
         init_containers=[
-            views.InitContainer(name=each.name, resources=each.resources, restart_policy=each.restart_policy)
-            for each in spec.init_containers or ()
+            views.InitContainer(
+                name=container.name, resources=container.resources, restart_policy=container.restart_policy
+            )
+            for container in spec.init_containers or ()
         ],
         node_selector=spec.node_selector,
         affinity=spec.affinity,

@@ -388,6 +388,6 @@ class Code(enum.StrEnum):
     TERM_DETAIL = (
         "TermDetail",
         Group.SCORE,
-        "The score of a term that has no code of its own; the parameter `detail` says why.",
+        "The score of a term that has no code of its own; the parameter `detail` explains it.",
     )
     RAILS_FREE = ("RailsFree", Group.SCORE, "How many of the pod's rails are free, and which are degraded.")

@@ -1,4 +1,4 @@
-"""Turns reasons into text and JSON. The only place that does: everything else passes reasons on as values.
+"""Turns reasons into text and JSON. All other modules pass reasons on as values.
 
 The text of each code is in `texts`, its meaning and fix in `codes`.
 """

@@ -13,7 +13,7 @@ from railwright.fabric.reasons.codes import Code
 Parameters = Mapping[str, Any]
 Renderer = str | Callable[[Parameters], str]
 
-FULL_BANDWIDTH = 0.995  # shares from here on are formatted as full: with two decimals they are 1.00
+FULL_BANDWIDTH = 0.995  # 0..1; higher values are formatted as full, because two decimals round them to 1.00
 
 
 def format_bandwidth(value: float) -> str:
@@ -57,7 +57,7 @@ def _format_because(parameters: Parameters) -> str:
 def _format_assumed_elsewhere(parameters: Parameters) -> str:
     of_node = f" of {parameters['node']}" if parameters.get("node") else ""
     return (
-        f"{parameters['device']}{of_node} is promised to a pod of another scheduler that is not bound yet: "
+        f"{parameters['device']}{of_node} is assumed for a pod of another scheduler that is not bound yet: "
         f"{parameters['free']} {parameters['resource']} left, {parameters['needed']} needed"
     )
 
@@ -306,7 +306,7 @@ RENDERERS: Mapping[Code, Renderer] = {
     Code.FEWER_LEAVES_SLOWER: _format_fewer_leaves_slower,
     Code.SINGLE_POD_PACKED: (
         "modelled at {bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and none of the "
-        "fullest that fit has more"
+        "fullest nodes that fit has more bandwidth"
     ),
     Code.UNLABELLED_NODES: (
         "only nodes without a topology label have slots for the {slots_needed} pods that remain: label these nodes"

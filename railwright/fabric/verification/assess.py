@@ -148,7 +148,9 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
         reason = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
         return _State(model.UNKNOWN, (reason,))
     if not summary.rdma:
-        return _State(model.UNKNOWN, (f"network {', '.join(summary.networks)} is not known to be RDMA",))
+        return _State(
+            model.UNKNOWN, (f"network {', '.join(summary.networks)} is unknown to railwright, so it may not be RDMA",)
+        )
     if not networks.matches_policy(expected.transport, summary.transport):
         return _State(model.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.transport}",))
     if summary.failures:

@@ -70,7 +70,7 @@ def list_kinds() -> Sequence[str]:
     return tuple(_JOBS)
 
 
-def logs_command(options: JobOptions) -> str:
+def build_logs_command(options: JobOptions) -> str:
     """Return the kubectl command that prints the logs of all pods of the job."""
     command = f"kubectl -n {options.namespace} logs --prefix --tail=-1 --max-log-requests={max(5, options.nodes)}"
     return f"{command} -l {_JOBS[options.kind].selector.format(name=options.name)}"

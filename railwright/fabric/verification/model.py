@@ -14,7 +14,7 @@ class Hca(msgspec.Struct, frozen=True, order=True):
     link: str  # IB or RoCE
 
 
-# --- events: one for a line --------------------------------------------------------------------------------
+# --- events: one per line ----------------------------------------------------------------------------------
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Sockets(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why RDMA is not available, as a sentence."""
+    """A sentence that states why RDMA is not available."""
 
     text: str
 
@@ -109,10 +109,10 @@ class Pod(msgspec.Struct, frozen=True):
     opened: tuple[str, ...]  # ports that NCCL found
     used: tuple[str, ...]  # ports with at least one channel
     rails: int | None  # number of rails that carried RDMA
-    missing: tuple[str, ...]  # rails or ports that did not, if they can be named
+    missing: tuple[str, ...]  # rails or ports that carried no RDMA; () if their names are unknown
     channels: int
     channels_direct: int
-    interfaces: tuple[str, ...]  # that TCP would use, or used
+    interfaces: tuple[str, ...]  # that TCP used or would use
     why: tuple[str, ...]
 
 
@@ -121,7 +121,7 @@ class Report(msgspec.Struct, frozen=True):
 
     state: str
     line: str
-    rails: int | None  # that each pod should have used; None if unknown
+    rails: int | None  # number that each pod should have used; None if unknown
     pods: tuple[Pod, ...]
     ranks: int | None
     ranks_seen: int

@@ -15,7 +15,7 @@ _NAMED = 3  # largest number of pods or reasons in the line
 
 
 def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expected) -> model.Report:
-    """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
+    """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one."""
     log_summary = aggregate.collect(logs)
     summaries = [assess.summarize(name, processes, log_summary.world) for name, processes in log_summary.pods.items()]
     opened = [summary.opened for summary in summaries if summary.opened is not None]
@@ -25,7 +25,7 @@ def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expec
     ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.networks}
     silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
     report = model.Report(
-        state=_worst_state(pods, silent, log_summary),
+        state=_find_worst_state(pods, silent, log_summary),
         line="",
         rails=rails,
         pods=pods,
@@ -50,7 +50,7 @@ def _name_missing(pod: model.Pod, summaries: Sequence[assess.PodSummary]) -> mod
     return msgspec.structs.replace(pod, missing=tuple(sorted(missing))) if is_subset and is_complete else pod
 
 
-def _worst_state(pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
+def _find_worst_state(pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
     states = {pod.state for pod in pods} or {model.UNKNOWN}
     if log_summary.wrong_results:
         states.add(model.FAILED)
@@ -63,9 +63,12 @@ def _collect_reasons(
     pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
 ) -> Iterable[str]:
     if not log_summary.has_info_lines:
-        yield "no line of NCCL at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
+        yield "the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
     elif not pods:
-        yield "NCCL said nothing of its network: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
+        yield (
+            "the logs have no NCCL line about a network: they are truncated, or NCCL_DEBUG_SUBSYS lacks INIT; "
+            "run with NCCL_DEBUG_SUBSYS=INIT,NET and pass the complete logs"
+        )
     if log_summary.wrong_results:
         yield f"{log_summary.wrong_results} results were wrong (nccl-tests: out of bounds values)"
     by_reason: dict[str, list[model.Pod]] = {}
@@ -75,8 +78,8 @@ def _collect_reasons(
     for reason, affected in by_reason.items():
         yield f"{_format_pods(affected)}: {reason}"
     if silent and log_summary.has_info_lines:
-        missing = f"{format_ranks(silent)} of {log_summary.world} did not say which network they took"
-        yield f"{missing}: give the logs of all pods, whole"
+        missing = f"{format_ranks(silent)} of {log_summary.world} do not show their network in the logs"
+        yield f"{missing}: pass the complete logs of all pods"
 
 
 # --- the line ---------------------------------------------------------------------------------------------
@@ -95,8 +98,8 @@ def format_ranks(numbers: Sequence[int]) -> str:
 
 
 def _format_rdma(report: model.Report) -> str:
-    start = f"RDMA on every rail: {_transports(report.pods)}, {_format_rails(report)}"
-    return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _busbw(report))))
+    start = f"RDMA on every rail: {_format_transports(report.pods)}, {_format_rails(report)}"
+    return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _format_busbw(report))))
 
 
 def _format_tcp(report: model.Report) -> str:
@@ -109,15 +112,15 @@ def _format_tcp(report: model.Report) -> str:
     if reasons := _format_reasons(on_tcp):
         line += f" ({reasons})"
     if others:
-        line += f"; {_count_pods(others)} used {_transports(others)}"
-    return line + _as_suffix(_busbw(report))
+        line += f"; {_count_pods(others)} used {_format_transports(others)}"
+    return line + _format_suffix(_format_busbw(report))
 
 
 def _format_partial(report: model.Report) -> str:
     partial = [pod for pod in report.pods if pod.state == model.PARTIAL]
     details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
     more = f", and {len(partial) - _NAMED} more pods" if len(partial) > _NAMED else ""
-    return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_as_suffix(_busbw(report))}"
+    return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_format_suffix(_format_busbw(report))}"
 
 
 def _format_missing(pod: model.Pod) -> str:
@@ -160,7 +163,7 @@ def _format_gpudirect(pods: Sequence[model.Pod]) -> str:
     return "GPUDirect" if direct == channels else f"GPUDirect on {direct} of {channels} channels"
 
 
-def _busbw(report: model.Report) -> str:
+def _format_busbw(report: model.Report) -> str:
     values = []
     if report.busbw_peak is not None:
         values.append(f"{report.busbw_peak:g} peak")
@@ -169,11 +172,11 @@ def _busbw(report: model.Report) -> str:
     return f"busbw {', '.join(values)} GB/s" if values else ""
 
 
-def _as_suffix(message: str) -> str:
+def _format_suffix(message: str) -> str:
     return f"; {message}" if message else ""
 
 
-def _transports(pods: Sequence[model.Pod]) -> str:
+def _format_transports(pods: Sequence[model.Pod]) -> str:
     return " and ".join(sorted({pod.transport for pod in pods if pod.transport} or {"an unknown network"}))
 
 

@@ -35,9 +35,10 @@ class GangLabel(msgspec.Struct, frozen=True):
 
 
 class HelperRule(msgspec.Struct, frozen=True):
-    """The pods of a job that are no rank, if they have no accelerator: a driver or a parameter server.
+    """The pods of a job that are not ranks unless they have an accelerator: a driver or a parameter server.
 
-    A label on the job covers all its templates, also those of such pods. `job` names the job in messages.
+    The fabric label on a job applies to all its templates, including those of such pods. `job` names the job in
+    messages.
     """
 
     job: str
@@ -45,7 +46,10 @@ class HelperRule(msgspec.Struct, frozen=True):
 
 
 class ContainerRule(msgspec.Struct, frozen=True):
-    """A kind of object that sets a container of a pod template in another object. `field` is that of the spec."""
+    """A kind of object that sets a container of a pod template in another object.
+
+    `field` is the field of its spec that describes the container.
+    """
 
     kind: str
     field: str
@@ -60,7 +64,7 @@ def has_no_launcher_name(_: Labels) -> bool:
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """All that railwright knows of a framework. An absent value means that the framework has no such thing."""
+    """Everything that railwright knows about a framework. An empty field means that the framework lacks the feature."""
 
     workload_kinds: tuple[kinds.WorkloadKind, ...] = ()
     pod_groups: tuple[kinds.SizeKind, ...] = ()  # objects without templates that state sizes
@@ -72,7 +76,7 @@ class Framework(msgspec.Struct, frozen=True):
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
-    # labels and annotations, and variables, that differ between pods of a gang and whose value no role depends on
+    # Labels, annotations and variables that differ between the pods of a gang. No role depends on their values.
     index_keys: tuple[str, ...] = ()
     rank_variables: tuple[str, ...] = ()
     # role

@@ -15,7 +15,7 @@ from railwright.fabric.workloads import objects
 GangKey = NewType("GangKey", str)
 """namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
 
-EACH = "*"  # the step of a path into every element of a list or map
+EACH = "*"  # a step of a path that stands for every element of a list or map
 Tree = dict[str, Any]
 
 
@@ -76,8 +76,8 @@ class CreatedPods(msgspec.Struct, frozen=True):
     """The pods that a controller creates from a template."""
 
     part: str = ""  # the template's name in the object, "" if the object has one template
-    count: Any = 1  # as written; no number if something else decides it
-    name: str = ""  # after the object's own; ends with "-" if the rest is generated
+    count: Any = 1  # number of pods as written in the object; not an int if the object does not state it
+    name: str = ""  # suffix to the name of the object; ends with "-" if the rest of the pod's name is generated
     labels: Mapping[str, str] = {}  # in addition to ControllerMetadata
     annotations: Mapping[str, str] = {}
     ssh_volume: str = ""  # the volume with the keys of ranks that ssh starts
@@ -110,7 +110,7 @@ SizeReport = Mapping[GangKey, int]
 
 
 class SizeKind(msgspec.Struct, frozen=True):
-    """A kind of object that declares gang sizes. `name` is that of its watch; each API version is a kind of its own.
+    """A kind of object that declares gang sizes. `name` is the name of its watch. Each API version is a separate kind.
 
     `optional`: its CRD may be absent. `snapshot_kind` is KIND.GROUP: a snapshot does not distinguish versions.
     """
@@ -136,7 +136,7 @@ ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
 
 
 def list_no_marks(_: views.Identity) -> Sequence[PodMarks]:
-    """Return empty marks: the pods are identified by their owner."""
+    """Return one element without marks: the pods are identified by their owner only."""
     return (PodMarks(),)
 
 
@@ -171,7 +171,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     is_injected: bool = True
     is_frozen: bool = False
     copies_label: bool = False
-    spec_view: type[Any] | None = None  # what `build_metadata` reads of the spec
+    spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
     create_pods: CreatePods = create_pods
     count_pods: CountPods | None = None  # None: the product of the replica fields on the way to the template
     size: SizeRule | None = None
@@ -193,7 +193,7 @@ def locate(build_metadata: BuildMetadata, *steps: str) -> tuple[TemplatePath, ..
 
 
 def get_mapping(tree: Any, *path: str) -> Tree:
-    """Return the object at a path of plain data; an empty one if there is none, or something else."""
+    """Return the object at a path of plain data, or {} if the path does not lead to an object."""
     for step in path:
         tree = tree.get(step) if isinstance(tree, dict) else None
     return tree if isinstance(tree, dict) else {}

@@ -29,7 +29,7 @@ def verify(capsys):
         ("mixed-one-pod-tcp", 1, "TCP, not RDMA: train-worker-1 (rank 1) fell back to sockets over eth0"),
         ("rail-missing-on-one-pod", 1, "RDMA, but not on every rail: nccl-tests-worker-1"),
         ("roce-2.19-two-ports", 1, "RDMA was set up and failed"),
-        ("quiet", 2, "cannot tell: no line of NCCL at INFO"),
+        ("quiet", 2, "cannot tell: the logs have no NCCL line at INFO"),
     ],
 )
 def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, code, begins):

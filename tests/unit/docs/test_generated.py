@@ -49,7 +49,7 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
 
 def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
     told = rules.all_rules()
-    for rule in engine.every():
+    for rule in engine.list_rules():
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", told, re.DOTALL)
         assert part.count("```text") == len(rule.good) + len(rule.bad)
         assert part.count(f"\n# {rule.code} ") >= len(rule.bad)

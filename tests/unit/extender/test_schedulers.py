@@ -161,7 +161,7 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     assert announced() == "", "it may go elsewhere"
     door.verbs.volcano_deallocate(raw(event), "")
     door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
-    assert "rail0 of gpu-5 is promised to a pod of another scheduler" in announced()
+    assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announced()
     door.now += 0.6
     assert announced() == ""
 

@@ -91,7 +91,7 @@ def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site,
     assert site.predicate(second, theirs, OTHER) == 0
     scores = site.scores(second, theirs)
     assert scores[N] == 0 < scores[OTHER]
-    assert "rail0 of n-0 is promised to a pod of another scheduler" in site.event(second, theirs, N)
+    assert "rail0 of n-0 is assumed for a pod of another scheduler" in site.event(second, theirs, N)
     assert site.event(second, theirs, OTHER) == ""
 
 
@@ -131,7 +131,7 @@ def test_volcano_does_not_get_what_kube_scheduler_is_giving(site):
     site.filter(second, OTHER)
     assert site.predicate("blue", theirs, N) == 2
     assert site.scores("blue", theirs)[N] == 0
-    assert "promised to a pod of another scheduler" in site.event("blue", theirs, N)
+    assert "assumed for a pod of another scheduler" in site.event("blue", theirs, N)
     assert site.filter(first, N, OTHER) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
 
 
@@ -149,7 +149,7 @@ def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either
     site.event("red", mine, N)
     assert site.predicate("blue", theirs, N) == 2
     assert site.scores("blue", theirs)[N] == 0
-    assert "nvidia.com/gpu of n-0 is promised to a pod of another scheduler" in site.event("blue", theirs, N)
+    assert "nvidia.com/gpu of n-0 is assumed for a pod of another scheduler" in site.event("blue", theirs, N)
     assert site.filter(theirs) == [OTHER]
 
 
@@ -161,7 +161,7 @@ def test_of_a_shared_pool_each_gets_its_own_as_long_as_there_is_one():
     assert site.event("blue", small[1], N) == ""
     assert site.predicate("blue", small[2], N, rails=1) == 2, "one by each, and blue knows of its own alone"
     assert site.predicate("red", small[2], N, rails=1) == 2
-    assert "promised to a pod of another scheduler" in site.event("blue", small[2], N)
+    assert "assumed for a pod of another scheduler" in site.event("blue", small[2], N)
 
 
 def test_a_scope_is_not_refused_what_it_holds_itself(site):
@@ -194,7 +194,7 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     told = site.verbs.explanations.explain("train", "theirs")
     refused = next(row for row in told.nodes if row["node"] == N)
     said = refused["rejection"].message
-    assert "busy" in said or "promised" in said
+    assert "busy" in said or "assumed for" in said
     assert "train/mine" in str(refused)
 
 

@@ -155,7 +155,7 @@ def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
 def test_a_message_shows_a_network_of_usual_length_whole():
     own = {"k8s.v1.cni.cncf.io/networks": "prod/rdma-net-ipam-lan4-of-rack-12@eth0"}
     told = refusal(pod(annotations=own), fabric())
-    assert told.endswith("(it is network 'prod/rdma-net-ipam-lan4-of-rack-12')")
+    assert told.endswith("(the entry selects network 'prod/rdma-net-ipam-lan4-of-rack-12')")
 
 
 def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():

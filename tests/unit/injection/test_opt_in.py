@@ -61,7 +61,7 @@ def test_default_without_a_default_fabric_is_refused():
         ("skip", "", "'' is not one of"),
         ("delivery", "both", "'both' is not one of env, file"),
         ("containers", "c,d", "'d' is not an app container of this pod; it has c"),
-        ("rails", "0", "ask for 1 to 2"),
+        ("rails", "0", "request 1 to 2"),
         ("rails", "3", "the fabric has 2 rails"),
         ("rails", "rail9", "'rail9' is not a rail or a range; the fabric has rail0, rail1"),
         ("rails", "rail1-rail0", "'rail1-rail0' is reversed"),

@@ -154,7 +154,9 @@ REFUSALS = {
         fabric("    preflight: {enabled: true}\n"),
     ),
     "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
-    "rails empty": Case((ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove it for all"), said("rails", " ")),
+    "rails empty": Case(
+        (ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove the annotation to get all"), said("rails", " ")
+    ),
     "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
     "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),
     "no containers": Case(

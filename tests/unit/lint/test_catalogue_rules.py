@@ -33,9 +33,11 @@ def test_every_default_and_every_allowed_value_is_accepted(row):
 
 
 RANGES = [row for row in READ if isinstance(row.allowed, catalogue.Range)]
-NUMBERS = [row for row in READ if row.numeric]
+NUMBERS = [row for row in READ if row.is_numeric]
 WORDS = [
-    row for row in READ if isinstance(row.allowed, catalogue.Enumeration) and not row.numeric and row.name not in SYMBOL
+    row
+    for row in READ
+    if isinstance(row.allowed, catalogue.Enumeration) and not row.is_numeric and row.name not in SYMBOL
 ]
 
 

@@ -14,7 +14,7 @@ SEVERITIES = [
     E, W, I, W, W, W, W, W, W, I,
     W, W, W, W, W, E, W, W, W, I,
 ]  # fmt: skip
-RULES = engine.every()
+RULES = engine.list_rules()
 GOOD = [(rule, example) for rule in RULES for example in rule.good]
 BAD = [(rule, example) for rule in RULES for example in rule.bad]
 

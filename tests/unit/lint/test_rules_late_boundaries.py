@@ -11,7 +11,7 @@ from railwright.fabric.lint import engine, model, settings
 from railwright.fabric.nccl import algo_proto, catalogue
 from railwright.fabric.policy import model as policies
 
-RULES = {rule.code: rule for rule in engine.every()}
+RULES = {rule.code: rule for rule in engine.list_rules()}
 ROCE, IB, EFA, TCP, PVRDMA = (policies.Transport(name) for name in ("roce", "infiniband", "efa", "tcp", "pvrdma"))
 SHARED = {"rdma/hca_shared_devices": 1}
 

@@ -83,7 +83,7 @@ def test_only_a_name_that_is_read_is_proposed():
     [("2.21.5", (2, 21, 5)), ("v2.30.7-1", (2, 30, 7)), ("2.4", (2, 4)), ("", None), (None, None), ("2.x", None)],
 )
 def test_versions_are_read_as_numbers(text, parts):
-    assert catalogue.version(text) == parts
+    assert catalogue.parse_version(text) == parts
 
 
 def test_a_name_seen_only_in_a_later_binary_has_that_release():

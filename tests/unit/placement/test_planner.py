@@ -55,7 +55,7 @@ def worth(members, ratios, sizes):
     for level, ratio in enumerate(ratios):
         domains = {leaf[level:] for leaf, _, _ in members}
         if len(domains) > 1:
-            values += [bandwidth.uplink(sizes[domain], ratio) for domain in domains]
+            values += [bandwidth.compute_uplink_bandwidth(sizes[domain], ratio) for domain in domains]
     return min(values)
 
 

@@ -190,7 +190,7 @@ def test_another_fabric_than_the_policys_is_told():
 def test_ranks_whose_logs_are_not_there_leave_it_open():
     found = judged(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
     assert found.state == model.UNKNOWN
-    assert "ranks 1-15 of 16 did not say which network they took" in found.line
+    assert "ranks 1-15 of 16 do not show their network in the logs" in found.line
 
 
 def test_smaller_communicators_do_not_change_who_is_which_rank():

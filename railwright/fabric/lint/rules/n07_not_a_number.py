@@ -9,7 +9,7 @@ from railwright.fabric.nccl import catalogue, integers
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
-        if row.numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
+        if row.is_numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
             yield settings.violation(
                 setting, f"is not a decimal number: {_describe_reading(text, row)}; {_advice(row)}"
             )

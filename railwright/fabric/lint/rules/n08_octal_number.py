@@ -9,7 +9,7 @@ from railwright.fabric.nccl import integers
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
-        if row.numeric and integers.is_octal(text):
+        if row.is_numeric and integers.is_octal(text):
             meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
             effective_values = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
             yield settings.violation(setting, f"{effective_values}; write {settings.quote(meant)}")

@@ -9,7 +9,7 @@ from railwright.fabric.nccl import catalogue, integers
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
-        if row.numeric and integers.is_plain(text) and not row.allows(text):
+        if row.is_numeric and integers.is_plain(text) and not row.allows(text):
             yield settings.violation(setting, f"is out of range; {_advice(row)}")
 
 

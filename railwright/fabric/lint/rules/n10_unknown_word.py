@@ -25,7 +25,7 @@ _ELSEWHERE = frozenset(
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
-        if row.numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
+        if row.is_numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
             continue
         yield settings.violation(setting, f"NCCL does not know this word{_effect(row)}; {_advice(text, row)}")
 

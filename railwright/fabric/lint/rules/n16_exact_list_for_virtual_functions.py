@@ -13,20 +13,25 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     if setting is None or not setting.value:
         return
     name_list = lists.parse(settings.bare(setting.value))
-    if not name_list.exact or name_list.exclude or not _virtual(ctx) or _foreseen(name_list, ctx):
+    if (
+        not name_list.exact
+        or name_list.exclude
+        or not _uses_virtual_functions(ctx)
+        or _are_named_by_policy(name_list, ctx)
+    ):
         return
     yield settings.violation(
         setting, "names of virtual functions are not known before they are allocated; use a prefix, such as mlx5"
     )
 
 
-def _virtual(ctx: model.RankContext) -> bool:
+def _uses_virtual_functions(ctx: model.RankContext) -> bool:
     requested = hardware.rdma(ctx)
     return bool(ctx.fabric_context.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
-def _foreseen(name_list: lists.NameList, ctx: model.RankContext) -> bool:
-    """True where the policy itself names these devices."""
+def _are_named_by_policy(name_list: lists.NameList, ctx: model.RankContext) -> bool:
+    """True if the policy names all devices of the list."""
     named = {device for devices in ctx.fabric_context.devices or () for device in devices}
     return bool(name_list.entries) and all(entry.name in named for entry in name_list.entries)
 

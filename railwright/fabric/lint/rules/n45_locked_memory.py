@@ -17,18 +17,19 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     resources = ", ".join(sorted(hardware.rdma(ctx)))
     if granted and ctx.run_as_user not in {None, _ROOT}:
         yield model.Violation(
-            f"the container requests {resources} and runs as user {ctx.run_as_user}, for whom IPC_LOCK does not "
-            "count: memory registration fails unless the nodes' runtime sets memlock unlimited; run as root, or set it"
+            f"the container requests {resources} and runs as user {ctx.run_as_user}, but IPC_LOCK works only for "
+            "root: memory registration fails unless the nodes' container runtime sets memlock to unlimited; run as "
+            "root, or set memlock to unlimited"
         )
-    elif not granted and not _known_unlimited(ctx.fabric_context.fabric):
+    elif not granted and not _is_assumed_unlimited(ctx.fabric_context.fabric):
         yield model.Violation(
-            f"the container requests {resources} without IPC_LOCK: memory registration fails unless the nodes' runtime "
-            "sets memlock unlimited; add IPC_LOCK to securityContext.capabilities.add"
+            f"the container requests {resources} without IPC_LOCK: memory registration fails unless the nodes' "
+            "container runtime sets memlock to unlimited; add IPC_LOCK to securityContext.capabilities.add"
         )
 
 
-def _known_unlimited(fabric: policies.Fabric | None) -> bool:
-    """True where the policy grants nothing: its author knows the nodes."""
+def _is_assumed_unlimited(fabric: policies.Fabric | None) -> bool:
+    """True if the policy grants no permission to lock memory: its nodes are assumed to set memlock to unlimited."""
     return fabric is not None and not fabric.security.privileged and _LOCK.isdisjoint(fabric.security.capabilities)
 
 
@@ -48,7 +49,7 @@ RULE = model.Rule(
         model.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
         model.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
         model.example("no RDMA", capabilities=frozenset()),
-        model.example("no pod known", devices=_SHARED),
+        model.example("capabilities unknown", devices=_SHARED),
     ),
     bad=(
         model.example("not granted", devices=_SHARED, capabilities=frozenset()),

@@ -1,4 +1,4 @@
-"""N52: two ways to tell UCX its GID."""
+"""N52: UCX_IB_ROCE_SUBNETS and UCX_IB_GID_INDEX both choose the GID."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     setting, index = ctx.setting(_NAME), ctx.setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
-    yield settings.violation(setting, f"and {settings.format_setting(index)} exclude each other; remove one of them")
+    yield settings.violation(
+        setting,
+        f"conflicts with {settings.format_setting(index)}, and UCX rejects the interface; remove one of the two",
+    )
 
 
 RULE = model.Rule(

@@ -13,7 +13,7 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         if included is not None and excluded is not None:
             yield settings.violation(
                 included,
-                f"and {settings.format_setting(excluded)} exclude each other, and Open MPI stops; remove one of them",
+                f"conflicts with {settings.format_setting(excluded)}, and Open MPI stops; remove one of the two",
             )
 
 

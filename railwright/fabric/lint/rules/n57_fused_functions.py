@@ -1,4 +1,4 @@
-"""N57: several virtual functions of a card that NCCL takes for one NIC."""
+"""N57: several virtual functions of a card that NCCL treats as one NIC."""
 
 from collections.abc import Iterator
 
@@ -7,35 +7,39 @@ from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_MERGE_VFS"
-# Any of these says what is to be fused.
-_SETTLED = (_NAME, "NCCL_IB_MERGE_NICS", "NCCL_NET_MERGE_LEVEL", "NCCL_NET_FORCE_MERGE")
-_ON_CARDS = frozenset({None, policies.Transport.ROCE, policies.Transport.INFINIBAND})
+# Setting any of these decides which functions NCCL merges.
+_MERGE_VARIABLES = (_NAME, "NCCL_IB_MERGE_NICS", "NCCL_NET_MERGE_LEVEL", "NCCL_NET_FORCE_MERGE")
+_CHECKED_TRANSPORTS = frozenset({None, policies.Transport.ROCE, policies.Transport.INFINIBAND})
 _EXCLUSIVE = model.FabricContext(transport=policies.Transport.ROCE, exclusive=True)
 
 
 def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
-    if ctx.fabric_context.transport not in _ON_CARDS or effective_values.on_efa(ctx) or not _fuses(ctx):
+    if (
+        ctx.fabric_context.transport not in _CHECKED_TRANSPORTS
+        or effective_values.on_efa(ctx)
+        or not _merges_functions(ctx)
+    ):
         return
-    if not all(effective_values.is_unset(ctx, name) for name in _SETTLED):
+    if not all(effective_values.is_unset(ctx, name) for name in _MERGE_VARIABLES):
         return
     for resource, amount in sorted(hardware.rdma(ctx).items()):
         virtual = ctx.fabric_context.exclusive or hardware.is_virtual(resource)
-        if virtual and amount > max(1, _foreseen(resource, ctx.fabric_context.fabric)):
+        if virtual and amount > max(1, _count_requested_by_policy(resource, ctx.fabric_context.fabric)):
             yield model.Violation(
-                f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL takes functions of one "
-                f"card for one NIC; set {_NAME}=0 and measure",
+                f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL treats functions of "
+                f"one card as one NIC; set {_NAME}=0 and measure the bandwidth",
                 _NAME,
             )
 
 
-def _fuses(ctx: model.RankContext) -> bool:
+def _merges_functions(ctx: model.RankContext) -> bool:
     row = catalogue.find(_NAME)
     since = row.since if row else None
     return since is None or ctx.nccl is None or ctx.nccl >= since
 
 
-def _foreseen(resource: str, fabric: policies.Fabric | None) -> int:
-    """How many the policy itself gives a pod: its author knows what they are."""
+def _count_requested_by_policy(resource: str, fabric: policies.Fabric | None) -> int:
+    """Return the number of devices of `resource` that the policy requests for a pod."""
     rails = [rail for rail in fabric.rails if rail.resource in {resource, None}] if fabric else []
     return len(rails) * fabric.devices_per_rail if fabric else 0
 
@@ -48,12 +52,15 @@ RULE = model.Rule(
     explanation=(
         "NCCL treats functions of one PCI device as ports of one NIC and merges them by default. Several "
         "functions of one pool in a pod may be of one card; then the bandwidth of a port is counted twice. "
-        "Functions that the policy requests are not reported. This is concluded from the source, not measured."
+        "Functions that the policy requests are not reported, because its author knows them. This is concluded "
+        "from the source, not measured."
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
     good=(
         model.example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
-        model.example("settled", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}),
+        model.example(
+            "merging turned off", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}
+        ),
         model.example(
             "shared devices",
             fabric_context=model.FabricContext(exclusive=False),

@@ -64,43 +64,43 @@ class Diagnosis(msgspec.Struct, frozen=True):
 NO_ISSUES = Diagnosis()
 
 
-def diagnose(given: DiagnosisInput) -> Diagnosis:
+def diagnose(inputs: DiagnosisInput) -> Diagnosis:
     """Explain a plan."""
-    plan = given.plan
-    if is_optimal(plan, given.peers_by_leaf):
+    plan = inputs.plan
+    if is_optimal(plan, inputs.peers_by_leaf):
         return NO_ISSUES
     if not plan.is_complete:
-        total_slots = sum(_count_slots_by_leaf(given, 0, 0.0).values())
-        return Diagnosis(fits=total_slots >= given.remaining, why=tuple(_explain_shortage(given, total_slots)))
-    if given.is_single_pod:
+        total_slots = sum(_count_slots_by_leaf(inputs, 0, 0.0).values())
+        return Diagnosis(fits=total_slots >= inputs.remaining, why=tuple(_explain_shortage(inputs, total_slots)))
+    if inputs.is_single_pod:
         return Diagnosis(why=(reason.make(Code.SINGLE_POD_PACKED, bandwidth=plan.bandwidth),))
-    return Diagnosis(why=tuple(_list_reasons(given)))
+    return Diagnosis(why=tuple(_list_reasons(inputs)))
 
 
-def _list_reasons(given: DiagnosisInput) -> Iterable[reason.Reason]:
+def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     return itertools.chain(
-        _explain_leaves(given),
-        _explain_slower_choice(given),
-        _explain_bandwidth(given),
-        _explain_uncertainty(given.plan),
+        _explain_leaves(inputs),
+        _explain_slower_choice(inputs),
+        _explain_bandwidth(inputs),
+        _explain_uncertainty(inputs.plan),
     )
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------
 
 
-def _explain_leaves(given: DiagnosisInput) -> Iterable[reason.Reason]:
-    plan, remaining = given.plan, given.remaining
+def _explain_leaves(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+    plan, remaining = inputs.plan, inputs.remaining
     count = len(plan.leaves)
     if count < 2:
         return
-    slots_by_leaf = _count_slots_by_leaf(given, plan.rails, plan.bandwidth)
+    slots_by_leaf = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth)
     largest = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
     largest_slots = sum(slots_by_leaf[leaf] for leaf in largest)
     if largest_slots < remaining:
         yield reason.make(
             Code.LEAVES_MINIMUM,
-            pods=given.unplaced,
+            pods=inputs.unplaced,
             slots_needed=remaining,
             min_leaves=count,
             bandwidth=plan.bandwidth,
@@ -108,21 +108,21 @@ def _explain_leaves(given: DiagnosisInput) -> Iterable[reason.Reason]:
             leaves=reason.first((topology.name_of(leaf), slots_by_leaf[leaf]) for leaf in largest),
         )
         return
-    yield from _explain_fewer_leaves(given, largest)
+    yield from _explain_fewer_leaves(inputs, largest)
 
 
-def _explain_fewer_leaves(given: DiagnosisInput, fewer: Sequence[topology.Domain]) -> Iterable[reason.Reason]:
+def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domain]) -> Iterable[reason.Reason]:
     """Explain why fewer leaves with enough slots are not used."""
-    plan = given.plan
+    plan = inputs.plan
     leaves = _name_leaves(fewer)
-    weak = [uplink for leaf in fewer for uplink in _list_weak_uplinks(given, leaf, plan.bandwidth)]
+    weak = [uplink for leaf in fewer for uplink in _list_weak_uplinks(inputs, leaf, plan.bandwidth)]
     shapes = {
         node_capacity.shape
-        for node_capacity in _list_capacities(given, fewer)
+        for node_capacity in _list_capacities(inputs, fewer)
         if node_slots.count(node_capacity, plan.rails, plan.bandwidth)
     }
-    peer_leaves = [leaf for leaf in given.peers_by_leaf if leaf]
-    not_offered = _find_not_offered(given, fewer)
+    peer_leaves = [leaf for leaf in inputs.peers_by_leaf if leaf]
+    not_offered = _find_not_offered(inputs, fewer)
     if not_offered.items:
         yield reason.make(Code.FEWER_LEAVES_NOT_OFFERED, leaves=leaves, not_offered=not_offered)
     elif weak:
@@ -130,7 +130,7 @@ def _explain_fewer_leaves(given: DiagnosisInput, fewer: Sequence[topology.Domain
             return  # `_explain_slower_choice` explains it, with the bandwidth of these leaves
         yield reason.make(Code.FEWER_LEAVES_UPLINKS, leaves=leaves, causes=reason.first(weak))
     elif peer_leaves and not set(peer_leaves) <= set(fewer):
-        counts = reason.first((topology.name_of(leaf), given.peers_by_leaf[leaf]) for leaf in peer_leaves)
+        counts = reason.first((topology.name_of(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
         yield reason.make(Code.FEWER_LEAVES_PEERS, leaves=leaves, peer_leaves=counts)
     elif plan.shape is not None and shapes - {plan.shape}:
         yield reason.make(Code.FEWER_LEAVES_NODE_TYPE, leaves=leaves, node_type=plan.shape)
@@ -138,87 +138,94 @@ def _explain_fewer_leaves(given: DiagnosisInput, fewer: Sequence[topology.Domain
         yield reason.make(Code.FEWER_LEAVES_UNTRIED, leaves=leaves)
 
 
-def _find_not_offered(given: DiagnosisInput, leaves: Iterable[topology.Domain]) -> reason.Some:
-    """Return the leaves of which the scheduler offers no node."""
-    offered = given.list_offered_leaves()
+def _find_not_offered(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> reason.Some:
+    """Return the leaves without an offered node."""
+    offered = inputs.list_offered_leaves()
     return _name_leaves(leaf for leaf in leaves if leaf not in offered)
 
 
-def _explain_slower_choice(given: DiagnosisInput) -> Iterable[reason.Reason]:
-    """Explain which fewer leaves have enough slots at a lower bandwidth."""
-    plan = given.plan
+def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+    """Explain that fewer leaves have enough slots, but only at a lower bandwidth."""
+    plan = inputs.plan
     if not 0 < plan.min_leaves < len(plan.leaves):
         return
-    slots_by_leaf = _count_slots_by_leaf(given, 0, 0.0)
+    slots_by_leaf = _count_slots_by_leaf(inputs, 0, 0.0)
     order = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))
     choices = [order[: plan.min_leaves]]
     if plan.min_leaves == 1:
-        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= given.remaining]
-    rated_choices = [(_plan_on(given, choice).bandwidth, choice) for choice in choices]
+        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= inputs.remaining]
+    rated_choices = [(_plan_on(inputs, choice).bandwidth, choice) for choice in choices]
     value, chosen = max(rated_choices, key=lambda rated: rated[0])
     if value > plan.bandwidth - _CLOSE:
         return
     weak: list[reason.Reason] = []
     if len(chosen) > 1:
-        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(given, leaf, value + _CLOSE)]
+        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(inputs, leaf, value + _CLOSE)]
     yield reason.make(
         Code.FEWER_LEAVES_SLOWER,
         min_leaves=plan.min_leaves,
         leaves=_name_leaves(chosen),
         bandwidth=value,
-        causes=reason.first([*weak, *_count_degradations(given, chosen, value)]),
+        causes=reason.first([*weak, *_count_degradations(inputs, chosen, value)]),
     )
 
 
-def _plan_on(given: DiagnosisInput, leaves: Sequence[topology.Domain]) -> planner.Plan:
-    class_counts = {leaf: given.capacity.nodes[leaf] for leaf in leaves}
-    return planner.solve(given.remaining, msgspec.structs.replace(given.capacity, nodes=class_counts))
+def _plan_on(inputs: DiagnosisInput, leaves: Sequence[topology.Domain]) -> planner.Plan:
+    class_counts = {leaf: inputs.capacity.nodes[leaf] for leaf in leaves}
+    return planner.solve(inputs.remaining, msgspec.structs.replace(inputs.capacity, nodes=class_counts))
 
 
 # --- why not more bandwidth ---------------------------------------------------------------------------------
 
 
-def _explain_bandwidth(given: DiagnosisInput) -> Iterable[reason.Reason]:
-    plan, remaining = given.plan, given.remaining
+def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+    plan, remaining = inputs.plan, inputs.remaining
     if plan.bandwidth >= FULL:
         return
     if not any(leaf != topology.NOWHERE for leaf in plan.leaves):
         yield reason.make(Code.UNLABELLED_NODES, slots_needed=remaining)
         return
-    better = _count_slots_by_leaf(given, plan.rails, plan.bandwidth + _CLOSE)
+    better = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth + _CLOSE)
     if sum(better.values()) >= remaining:
-        yield _explain_unused_bandwidth(given, better)
+        yield _explain_unused_bandwidth(inputs, better)
         return
     yield reason.make(
         Code.FASTER_NODES_TOO_FEW,
         bandwidth=plan.bandwidth,
         slots=sum(better.values()),
         slots_needed=remaining,
-        causes=reason.first(_count_degradations(given, given.capacity.nodes, plan.bandwidth)),
+        causes=reason.first(_count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth)),
     )
-    if lost := _list_lost_rails(given):
+    if lost := _list_lost_rails(inputs):
         yield reason.make(Code.RAILS_LOST, rails=reason.first(lost))
 
 
-def _explain_unused_bandwidth(given: DiagnosisInput, better: Iterable[topology.Domain]) -> reason.Reason:
+def _explain_unused_bandwidth(inputs: DiagnosisInput, better: Iterable[topology.Domain]) -> reason.Reason:
     """Explain why the plan does not use leaves with enough slots at a higher bandwidth."""
-    value = given.plan.bandwidth
-    weak = [uplink for leaf in given.plan.leaves for uplink in _list_weak_uplinks(given, leaf, value + 2 * _CLOSE)]
+    value = inputs.plan.bandwidth
+    weak = [uplink for leaf in inputs.plan.leaves for uplink in _list_weak_uplinks(inputs, leaf, value + 2 * _CLOSE)]
     if weak:
         return reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=value, causes=reason.first(weak))
-    not_offered = _find_not_offered(given, better)
+    not_offered = _find_not_offered(inputs, better)
     if not_offered.items:
         return reason.make(Code.BANDWIDTH_NOT_OFFERED, bandwidth=value, not_offered=not_offered)
     return reason.make(Code.BANDWIDTH_UNTRIED, bandwidth=value)
 
 
-def _list_lost_rails(given: DiagnosisInput) -> list[str]:
+def _list_lost_rails(inputs: DiagnosisInput) -> list[str]:
     """Return the needed rails that the plan does not use."""
     rail_names = next(
-        (_list_rail_names(each.evaluation) for each in given.capacity.classes if each.evaluation.pools), []
+        (
+            _list_rail_names(node_class.evaluation)
+            for node_class in inputs.capacity.classes
+            if node_class.evaluation.pools
+        ),
+        [],
     )
-    shares = next((each.capacity.shares for each in given.capacity.classes if each.capacity.shares), ())
-    return [name for bit, name in enumerate(rail_names[: len(shares)]) if not given.plan.rails >> bit & 1]
+    shares = next(
+        (node_class.capacity.shares for node_class in inputs.capacity.classes if node_class.capacity.shares), ()
+    )
+    return [name for bit, name in enumerate(rail_names[: len(shares)]) if not inputs.plan.rails >> bit & 1]
 
 
 def _list_rail_names(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
@@ -233,26 +240,26 @@ def _explain_uncertainty(plan: planner.Plan) -> Iterable[reason.Reason]:
 # --- why it does not fit ------------------------------------------------------------------------------------
 
 
-def _explain_shortage(given: DiagnosisInput, total_slots: int) -> Iterable[reason.Reason]:
-    if total_slots >= given.remaining:
+def _explain_shortage(inputs: DiagnosisInput, total_slots: int) -> Iterable[reason.Reason]:
+    if total_slots >= inputs.remaining:
         yield reason.make(
             Code.CAPACITY_NOT_OFFERED,
-            pods=given.unplaced,
-            slots_needed=given.remaining,
-            slots=sum(given.plan.slots_by_leaf.values()),
-            not_offered=_find_not_offered(given, _count_slots_by_leaf(given, 0, 0.0)),
+            pods=inputs.unplaced,
+            slots_needed=inputs.remaining,
+            slots=sum(inputs.plan.slots_by_leaf.values()),
+            not_offered=_find_not_offered(inputs, _count_slots_by_leaf(inputs, 0, 0.0)),
         )
         return
-    rails = next((_list_rail_names(each.evaluation) for each in given.capacity.classes), [])
+    rails = next((_list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
     yield reason.make(
         Code.CAPACITY_INSUFFICIENT,
-        pods=given.unplaced,
-        slots_needed=given.remaining,
+        pods=inputs.unplaced,
+        slots_needed=inputs.remaining,
         slots=total_slots,
         rails=tuple(rails),
     )
     totals: node_classes.Counts = {}
-    for class_counts in given.capacity.nodes.values():
+    for class_counts in inputs.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
             totals[node_class] = totals.get(node_class, 0) + nodes
     blocked: Counter[reason.Reason] = Counter()
@@ -262,7 +269,7 @@ def _explain_shortage(given: DiagnosisInput, total_slots: int) -> Iterable[reaso
     if blocked:
         causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
         yield reason.make(Code.NODES_BLOCKED, causes=reason.first(causes))
-    yield from _explain_devices_in_use(given)
+    yield from _explain_devices_in_use(inputs)
 
 
 def find_blocking_reason(evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
@@ -275,12 +282,12 @@ def find_blocking_reason(evaluation: node_evaluation.NodeEvaluation) -> reason.R
 
 
 def list_short_resources(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
-    """Return the accelerators and pools of which such a node has too few free for one pod."""
+    """Return the accelerators and rail resources with fewer free devices on the node than one pod requests."""
     return [name for name, (free, _, requested) in evaluation.usage.items() if free < requested]
 
 
 def describe_shortage(evaluation: node_evaluation.NodeEvaluation, resource: str) -> reason.Reason:
-    """Return how much of one resource is free and needed."""
+    """Return the reason that states the free and the needed amount of one resource."""
     free, allocatable, requested = evaluation.usage[resource]
     return reason.make(
         Code.DEVICE_SHORTAGE,
@@ -295,21 +302,21 @@ def _get_label(evaluation: node_evaluation.NodeEvaluation, resource: str) -> str
     return next((pool.need.label for pool in evaluation.pools if pool.need.resource == resource), resource)
 
 
-def _explain_devices_in_use(given: DiagnosisInput) -> Iterable[reason.Reason]:
+def _explain_devices_in_use(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     """Name the pods that use the missing accelerator or rail, for a few nodes."""
     lacking = {
         node_class: names[0]
-        for node_class in given.capacity.classes
+        for node_class in inputs.capacity.classes
         if node_class.evaluation.facts.eligible
         and not node_class.capacity.slot_numa_factors
         and (names := list_short_resources(node_class.evaluation))
     }
     causes: list[reason.Reason] = []
-    for node, node_class in given.class_of_node.items():
+    for node, node_class in inputs.class_of_node.items():
         if node_class not in lacking:
             continue
         resource = lacking[node_class]
-        keys = [pod.key for pod in given.list_pods_on(node) if pod.requests.get(resource, 0) > 0]
+        keys = [pod.key for pod in inputs.list_pods_on(node) if pod.requests.get(resource, 0) > 0]
         if keys:
             label = _get_label(node_class.evaluation, resource)
             causes.append(reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.first(keys)))
@@ -323,7 +330,7 @@ def _explain_devices_in_use(given: DiagnosisInput) -> Iterable[reason.Reason]:
 
 
 def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reason.Reason, ...]:
-    """Return what keeps nodes of this class below full bandwidth."""
+    """Return the reasons why nodes of this class have less than full bandwidth."""
     degradations = []
     node_capacity = evaluation.capacity
     if node_capacity.slot_numa_factors and node_capacity.slot_numa_factors[0] < 1:
@@ -340,14 +347,14 @@ def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reaso
 
 
 def _count_degradations(
-    given: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
+    inputs: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
     nodes: Counter[reason.Reason] = Counter()
     for leaf in leaves:
-        for node_class, count in given.capacity.nodes[leaf].items():
+        for node_class, count in inputs.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
-            better = node_slots.count(node_capacity, given.plan.rails, min_bandwidth + 2 * _CLOSE)
+            better = node_slots.count(node_capacity, inputs.plan.rails, min_bandwidth + 2 * _CLOSE)
             if node_capacity.slot_numa_factors and not better:
                 nodes.update(dict.fromkeys(list_degradations(node_class.evaluation), count))
             elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
@@ -359,16 +366,16 @@ def _count_degradations(
 
 
 def _list_weak_uplinks(
-    given: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
+    inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
     weak = []
-    for level, ratio in enumerate(given.capacity.oversubscription[: len(leaf)]):
+    for level, ratio in enumerate(inputs.capacity.oversubscription[: len(leaf)]):
         domain = leaf[level:]
-        nodes = given.capacity.domain_sizes.get(domain, 1)
-        carried = bandwidth.uplink(nodes, ratio, links=given.capacity.links_per_rail)
+        nodes = inputs.capacity.domain_sizes.get(domain, 1)
+        carried = bandwidth.compute_uplink_bandwidth(nodes, ratio, links=inputs.capacity.links_per_rail)
         if domain[0] and carried < min_bandwidth:
-            weak.append(describe_uplinks(domain, nodes, ratio, carried, links=given.capacity.links_per_rail))
+            weak.append(describe_uplinks(domain, nodes, ratio, carried, links=inputs.capacity.links_per_rail))
     return weak
 
 
@@ -380,7 +387,7 @@ def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each paramete
     crossings: int = 1,
     links: float = 1.0,
 ) -> reason.Reason:
-    """Return what the uplinks of a domain of `nodes` nodes carry for each of its crossings."""
+    """Return the reason that states the bandwidth (`carried`, 0..1) of each ring edge over the domain's uplinks."""
     return reason.make(
         Code.UPLINKS_LIMIT,
         domain=topology.name_of(domain),
@@ -397,20 +404,20 @@ def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
 
 
 def _count_slots_by_leaf(
-    given: DiagnosisInput, rails: int, min_bandwidth: node_slots.Bandwidth
+    inputs: DiagnosisInput, rails: int, min_bandwidth: node_slots.Bandwidth
 ) -> dict[topology.Domain, int]:
     any_bandwidth = not rails and not min_bandwidth
     slots = {
-        each: len(each.capacity.slot_numa_factors)
+        node_class: len(node_class.capacity.slot_numa_factors)
         if any_bandwidth
-        else node_slots.count(each.capacity, rails, min_bandwidth)
-        for each in given.capacity.classes
+        else node_slots.count(node_class.capacity, rails, min_bandwidth)
+        for node_class in inputs.capacity.classes
     }
-    slots_by_leaf = given.capacity.count_slots(slots)
+    slots_by_leaf = inputs.capacity.count_slots(slots)
     slots_by_leaf.pop(topology.NOWHERE, None)
     return slots_by_leaf
 
 
-def _list_capacities(given: DiagnosisInput, leaves: Iterable[topology.Domain]) -> Iterable[node_slots.NodeCapacity]:
-    counts = (given.capacity.nodes[leaf] for leaf in leaves)
+def _list_capacities(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> Iterable[node_slots.NodeCapacity]:
+    counts = (inputs.capacity.nodes[leaf] for leaf in leaves)
     return (node_class.capacity for classes in counts for node_class, nodes in classes.items() if nodes)

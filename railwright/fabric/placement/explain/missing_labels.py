@@ -1,7 +1,7 @@
 """Finds nodes without topology labels, for the operator to fix: such nodes are used last.
 
-Only nodes with an accelerator or a rail device of the fabric count. Of a preset only the levels that exist in this
-cluster count, because presets define the labels of the deepest known fabrics.
+Only nodes with an accelerator or a rail device of the fabric count. For a preset, only the levels that this cluster has
+count, because a preset has the labels of the deepest known fabrics.
 """
 
 from collections.abc import Mapping
@@ -34,20 +34,22 @@ def _find_in_fabric(
     missing: dict[str, list[str]] = {key: [] for key in keys}
     deepest = 0
     for node in cluster.nodes.values():
-        has = {name for name in resources if node.capacity.get(name, 0) > 0 or node.allocatable.get(name, 0) > 0}
-        if not has:
+        node_resources = {
+            name for name in resources if node.capacity.get(name, 0) > 0 or node.allocatable.get(name, 0) > 0
+        }
+        if not node_resources:
             continue
-        own = [rail.name for rail in fabric.rails if rail.resource is None or rail.resource in has]
-        place = cluster.locate(node, keys, own)
+        node_rails = [rail.name for rail in fabric.rails if rail.resource is None or rail.resource in node_resources]
+        domain = cluster.locate(node, keys, node_rails)
         for level, key in enumerate(keys):
-            if place[level]:
+            if domain[level]:
                 deepest = max(deepest, level)
-            if not place[level] or not all(map(node.labels.get, _list_labels(key, own))):
+            if not domain[level] or not all(map(node.labels.get, _list_labels(key, node_rails))):
                 missing[key].append(node.name)
     reported_keys = keys if fabric.placement.domains else keys[: deepest + 1]
     return {key: missing[key] for key in reported_keys}
 
 
-def _list_labels(key: str, own: list[str]) -> list[str]:
+def _list_labels(key: str, node_rails: list[str]) -> list[str]:
     """Return the labels that a node with these rails should have for a per-rail key."""
-    return [*topology.per_rail(key, own)] if topology.RAIL in key else []
+    return [*topology.per_rail(key, node_rails)] if topology.RAIL in key else []

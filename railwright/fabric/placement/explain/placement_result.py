@@ -18,7 +18,7 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
-_TOLERANCE = 0.005  # smaller differences of bandwidth would be formatted as equal
+_TOLERANCE = 0.005  # bandwidth (0..1); smaller differences would be formatted as equal
 
 
 class PlacedPod(msgspec.Struct, frozen=True):
@@ -55,20 +55,20 @@ class PlacementResult(msgspec.Struct, frozen=True):
 def assess(
     pods: Sequence[PlacedPod],
     planned: PlannedPlacement,
-    sizes: Mapping[topology.Domain, int],
+    domain_sizes: Mapping[topology.Domain, int],
     oversubscription: Sequence[float],
     links_per_rail: float = 1.0,
 ) -> PlacementResult:
-    """Assess the placement of pods given in rank order. `domain_sizes` is the number of nodes of each domain.
+    """Assess the placement of pods given in rank order. `domain_sizes`: domain -> number of nodes.
 
-    `links_per_rail` is the number of uplinks available to each rail that the gang uses (`bandwidth.links_each`).
+    `links_per_rail` (see `bandwidth.compute_links_per_rail`): uplinks available to each rail that the gang uses.
     """
     slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.evaluation is not None])
     slowest_crossing, crossings = _find_slowest_crossing(
-        [pod.leaf for pod in pods], sizes, oversubscription, links_per_rail
+        [pod.leaf for pod in pods], domain_sizes, oversubscription, links_per_rail
     )
     value = min(slowest_pod, slowest_crossing)
-    why = [
+    causes = [
         *(degradations if slowest_pod <= value + _TOLERANCE else ()),
         *(crossings if slowest_crossing <= value + _TOLERANCE else ()),
     ]
@@ -76,7 +76,7 @@ def assess(
         members=len(pods),
         leaves=Counter(pod.leaf for pod in pods),
         bandwidth=value,
-        causes=tuple(why) if value < diagnosis.FULL else (),
+        causes=tuple(causes) if value < diagnosis.FULL else (),
         outside_plan=tuple(
             f"{pod.pod} on {pod.node} ({topology.name_of(pod.leaf)})" for pod in pods if pod.leaf not in planned.leaves
         ),
@@ -137,7 +137,7 @@ def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> nod
 
 def _find_slowest_crossing(
     leaves: Sequence[topology.Domain],
-    sizes: Mapping[topology.Domain, int],
+    domain_sizes: Mapping[topology.Domain, int],
     oversubscription: Sequence[float],
     links_per_rail: float,
 ) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
@@ -153,12 +153,16 @@ def _find_slowest_crossing(
             leaving[here] += here != following
         for domain, edges in leaving.items():
             carried = (
-                bandwidth.uplink(sizes.get(domain, 1), ratio, edges, links_per_rail) if domain and domain[0] else 1.0
+                bandwidth.compute_uplink_bandwidth(domain_sizes.get(domain, 1), ratio, edges, links_per_rail)
+                if domain and domain[0]
+                else 1.0
             )
             if carried < worst - _TOLERANCE:
                 worst, limits = carried, []
             if carried < diagnosis.FULL and carried <= worst + _TOLERANCE:
                 limits.append(
-                    diagnosis.describe_uplinks(domain, sizes.get(domain, 1), ratio, carried, edges, links_per_rail)
+                    diagnosis.describe_uplinks(
+                        domain, domain_sizes.get(domain, 1), ratio, carried, edges, links_per_rail
+                    )
                 )
     return worst, limits

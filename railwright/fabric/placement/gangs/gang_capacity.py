@@ -8,7 +8,9 @@ from railwright.fabric import topology
 from railwright.fabric.placement.nodes import node_classes, node_index, request_view
 from railwright.fabric.placement.nodes.terms import locality
 
-MAX_FULL_OFFER = 100  # up to this many, schedulers offer all feasible nodes; above, a sample (minFeasibleNodesToFind)
+MAX_FULL_OFFER = (
+    100  # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
+)
 
 SlotsByLeaf = dict[topology.Domain, int]
 
@@ -20,26 +22,28 @@ class GangCapacity(msgspec.Struct, frozen=True):
     nodes: Mapping[topology.Domain, Mapping[node_classes.NodeClass, int]]  # leaf -> class -> number of nodes
     domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
     oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
-    links_per_rail: float = 1.0  # uplinks available to each rail that the gang uses (`bandwidth.links_each`)
+    links_per_rail: float = (
+        1.0  # uplinks available to each rail that the gang uses (`bandwidth.compute_links_per_rail`)
+    )
 
     def count_slots(self, slots: Mapping[node_classes.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
             total = 0
-            for each_class, nodes in counts.items():  # hot path: a loop is faster than a generator
-                total += slots[each_class] * nodes
+            for node_class, nodes in counts.items():  # hot path: a loop is faster than a generator
+                total += slots[node_class] * nodes
             if total:
                 slots_by_leaf[leaf] = total
         return slots_by_leaf
 
     def count_all_slots(self) -> SlotsByLeaf:
         """Return the slots of each leaf at any bandwidth."""
-        return self.count_slots({each: len(each.capacity.slot_numa_factors) for each in self.classes})
+        return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
 
 def build(view: request_view.RequestView) -> GangCapacity:
-    """Return the capacity that the gang of a request is planned on.
+    """Return the capacity that the planner may use for the gang of a request.
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
     capacity also counts eligible nodes that were not offered. If the scheduler announces no allocations
@@ -66,7 +70,7 @@ def replace_classes(
     index: node_index.NodeIndex,
     overrides: Mapping[str, node_classes.NodeClass],
 ) -> None:
-    """Count nodes of these leaves by another class than in the index. The counts in the index do not change."""
+    """Count the nodes in `overrides` by their class there instead of the index's. The index itself does not change."""
     copied: set[topology.Domain] = set()
     for name, node_class in overrides.items():
         leaf, old = index.leaf_by_node.get(name, topology.NOWHERE), index.class_of_node.get(name)
@@ -93,5 +97,5 @@ def build_on(
 def find_min_fill_priority(capacity: GangCapacity, target_leaf: topology.Domain, plan: locality.Plan) -> int:
     """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
     counts = capacity.nodes.get(target_leaf, {})
-    capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
-    return min((each.fill_priority for each in capacities if plan.is_met_by(each)), default=locality.NO_FILL_LIMIT)
+    node_capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
+    return min((node.fill_priority for node in node_capacities if plan.is_met_by(node)), default=locality.NO_FILL_LIMIT)

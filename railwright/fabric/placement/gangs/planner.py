@@ -125,7 +125,9 @@ def get_uplink_bandwidth(
     return (
         1.0
         if ratio <= 1
-        else bandwidth.uplink(capacity.domain_sizes.get(domain, 1), ratio, links=capacity.links_per_rail)
+        else bandwidth.compute_uplink_bandwidth(
+            capacity.domain_sizes.get(domain, 1), ratio, links=capacity.links_per_rail
+        )
     )
 
 

@@ -1,6 +1,7 @@
-"""Selects the nodes that a single-pod job is planned on, in the order of `terms.completion`.
+"""Selects the nodes for the plan of a single-pod job, in the order of `terms.completion`.
 
-Partly used nodes come first. The leaf matters only if the pod needs an idle node, because that reduces a free leaf.
+Partly used nodes come first. The leaf matters only if the pod needs an idle node, because gangs need leaves with many
+idle nodes.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from railwright.fabric.placement.nodes import node_classes, node_slots, request_
 
 
 class PreferredNodes(msgspec.Struct, frozen=True):
-    """The best nodes."""
+    """The offered nodes that come first for a single-pod job."""
 
     capacity: gang_capacity.GangCapacity  # capacity of these nodes only
     are_partly_used: bool

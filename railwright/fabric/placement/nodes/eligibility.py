@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from railwright.fabric import label_selectors, views
 from railwright.fabric.placement.state import cluster_state
 
-_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def is_eligible(node: cluster_state.NodeInfo, spec: views.PodSpec) -> bool:
@@ -18,7 +18,7 @@ def is_eligible(node: cluster_state.NodeInfo, spec: views.PodSpec) -> bool:
     if not node.schedulable:
         return False
     if node.taints and any(
-        taint.effect in _REPELLING and not _is_tolerated(taint, spec.tolerations or ()) for taint in node.taints
+        taint.effect in _BLOCKING_EFFECTS and not _is_tolerated(taint, spec.tolerations or ()) for taint in node.taints
     ):
         return False
     selector = spec.node_selector or {}

@@ -224,7 +224,9 @@ def _compute_shares(
     for index, pool in enumerate(pools):
         count = len(pool.need.rails)
         others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
-        rail_bandwidth = bandwidth.rail(bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy))
+        rail_bandwidth = bandwidth.compute_rail_bandwidth(
+            bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
+        )
         free_share = min(1.0, max(0, pool.free) / pool.need.amount)
         shares.extend([rail_bandwidth * free_share / rail_count] * count)
     return tuple(shares)

@@ -36,11 +36,11 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
     @property
     def links(self) -> float:
-        """Return the number of uplinks available to each rail that such a pod uses."""
-        each = max(1, self.fabric.devices_per_rail) * resources.UNIT
-        used = sum(min(len(need.rails), -(-need.amount // each)) for need in self.needs)
+        """Return the number of uplinks available to each rail that a pod with this signature uses."""
+        per_rail = max(1, self.fabric.devices_per_rail) * resources.UNIT
+        used = sum(min(len(need.rails), -(-need.amount // per_rail)) for need in self.needs)
         bundled = presets.uplinks(self.fabric.placement) == "bundle"
-        return bandwidth.links_each(len(self.fabric.rails), used, bundled=bundled)
+        return bandwidth.compute_links_per_rail(len(self.fabric.rails), used, bundled=bundled)
 
 
 def build_signature(

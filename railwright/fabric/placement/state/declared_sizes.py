@@ -19,9 +19,11 @@ class Sizes:
     """All reported sizes. An object is identified by kind and namespace/name."""
 
     def __init__(self) -> None:
+        # source -> gang -> (kind and name of the reporting object, number of pods)
         self._reported: dict[kinds.SizeSource, dict[kinds.GangKey, tuple[tuple[str, int], ...]]] = {
             source: {} for source in kinds.SizeSource
         }
+        # kind -> reporting object -> its gangs
         self._keys: dict[str, dict[str, tuple[kinds.GangKey, ...]]] = {}
 
     def get_declared(self, key: kinds.GangKey) -> int:
@@ -56,8 +58,8 @@ class Sizes:
     def replace(self, kind: kinds.SizeKind, objects: Sequence[Any]) -> bool:
         """Replace the objects of a kind by a full list; return True if a size changed."""
         listed = {get_source_object(obj.metadata) for obj in objects}
-        gone = [source for source in self._keys.get(kind.name, ()) if source not in listed]
-        changes = [self.set_report(kind, source, {}) for source in gone]
+        removed = [source for source in self._keys.get(kind.name, ()) if source not in listed]
+        changes = [self.set_report(kind, source, {}) for source in removed]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
 
 
