@@ -216,8 +216,8 @@ def _decode_base64(value: str | None) -> bytes:
 
 
 def _read_pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> issue.Pair | None:
-    halves = data.get(certificate), data.get(key)
-    return issue.Pair(halves[0], halves[1]) if halves[0] and halves[1] else None
+    certificate_pem, key_pem = data.get(certificate), data.get(key)
+    return issue.Pair(certificate_pem, key_pem) if certificate_pem and key_pem else None
 
 
 def _format_pair(
@@ -241,8 +241,8 @@ def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
     signer = keyring.active_ca or issue.Pair(
         b"", b""
     )  # empty instead of absent, because kubernetes.io/tls requires both
-    following = _format_pair(keyring.next_ca, "next.crt", "next.key")
-    return {**_format_pair(signer), **following, "ca.crt": trust.join_bundle(keyring.trusted)}
+    next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
+    return {**_format_pair(signer), **next_pair, "ca.crt": trust.join_bundle(keyring.trusted)}
 
 
 def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
@@ -261,7 +261,7 @@ def _parse_time(text: str | None) -> dt.datetime | None:
 
 
 async def _get_or_none(client: clients.Client, path: str) -> Document | None:
-    """Return an object, or None if it does not exist. Raises ClusterError, also for a response that is no object."""
+    """Return an object, or None if it does not exist. Raises ClusterError, also if the response is not an object."""
     try:
         document = msgspec.json.decode(await client.get(path))
     except errors.ApiError as error:

@@ -175,7 +175,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         origin.client,
         "railwright-extender",
         now=lambda: dt.datetime.now(dt.UTC),
-        became=lambda outcome, count: counters.extender_notices.labels(outcome).inc(count),
+        on_result=lambda outcome, count: counters.extender_notices.labels(outcome).inc(count),
     )
 
 

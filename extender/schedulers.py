@@ -247,7 +247,7 @@ class Schedulers:
     def _build_kube_request(
         self, pod: placed_pods.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
-        request = scheduling_requests.from_kube(pod, nodes, self._policy(), self._state.pools)
+        request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state.pools)
         self._tracing.note(lambda: trace_attributes.list_request(request))
         return request
 
@@ -255,7 +255,7 @@ class Schedulers:
         self, task: volcano_wire.Task, nodes: list[volcano_wire.Node], scope: str, *, evicting: bool = False
     ) -> scheduling_request.SchedulingRequest | None:
         inferred = self._get_inferred(task.uid)
-        request = scheduling_requests.from_volcano(
+        request = scheduling_requests.build_volcano_request(
             task, nodes, self._policy(), self._state, scope=scope, inferred=inferred, evicting=evicting
         )
         self._tracing.note(lambda: trace_attributes.list_request(request))

@@ -17,16 +17,19 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
 
-def from_kube(
+def build_kube_request(
     pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: intent.Networks
 ) -> scheduling_request.SchedulingRequest | None:
-    """Build a request of kube-scheduler. It has node names only, so free resources come from the cluster state."""
+    """Build the request for a call of kube-scheduler, which sends node names only.
+
+    The free resources of the nodes come from the cluster state.
+    """
     return scheduling_request.build_request(
         pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec)
     )
 
 
-def from_volcano(  # noqa: PLR0913 - one argument a fact
+def build_volcano_request(  # noqa: PLR0913 - one argument a fact
     task: volcano_wire.Task,
     nodes: list[volcano_wire.Node],
     policy: model.Policy | None,
@@ -36,12 +39,12 @@ def from_volcano(  # noqa: PLR0913 - one argument a fact
     inferred: Mapping[str, resources.Amounts] | None = None,
     evicting: bool = False,
 ) -> scheduling_request.SchedulingRequest | None:
-    """Build a request of Volcano. Each node comes with the free resources of Volcano's running session.
+    """Build the request for a call of Volcano, which sends each node with the free resources in its session.
 
-    `scope` is the Volcano instance. What other instances have announced is subtracted, and so are the `inferred`
-    requests by node of pods that kube-scheduler is placing. With `evicting`, a node without room for the task counts
-    with what it would have without its pods: Volcano's allocate scores feasible nodes only, but its preempt scores
-    nodes to choose victims.
+    `scope` is the Volcano instance. Subtracts the requests that other instances have announced, and `inferred`: the
+    requests, by node, of pods that kube-scheduler is placing. With `evicting`, a node without room for the task is
+    offered as if it had no pods, because Volcano's preempt also scores nodes to choose victims (its allocate scores
+    feasible nodes only).
     """
     if task.pod is None:
         return None
@@ -207,11 +210,12 @@ def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedule
     A device that a terminating pod leaves to another scheduler's pipelined pod is not free now either, unless more
     devices become free than pipelined pods request.
     """
-    later = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.all)
-    now = {name: min(amount, later.get(name, amount)) for name, amount in _subtract(offer.idle, others.firm).items()}
+    future_idle = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.all)
+    idle_now = _subtract(offer.idle, others.firm)
+    idle = {name: min(amount, future_idle.get(name, amount)) for name, amount in idle_now.items()}
     return scheduling_request.NodeOffer(
-        idle=resources.FrozenAmounts(now),
-        future_idle=None if offer.future_idle is None else later,
+        idle=resources.FrozenAmounts(idle),
+        future_idle=None if offer.future_idle is None else future_idle,
         if_preempted=offer.if_preempted,
         used_elsewhere=resources.freeze(others.all),
     )
@@ -229,10 +233,10 @@ def _subtract_newly_bound(
     }
     if not newly_bound:
         return offer
-    promised = offer.future_idle
+    future_idle = offer.future_idle
     return scheduling_request.NodeOffer(
         idle=_subtract(offer.idle, newly_bound),
-        future_idle=promised if promised is None else _subtract(promised, newly_bound),
+        future_idle=future_idle if future_idle is None else _subtract(future_idle, newly_bound),
     )
 
 

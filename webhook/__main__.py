@@ -89,7 +89,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         origin.client,
         "railwright-webhook",
         now=lambda: dt.datetime.now(dt.UTC),
-        became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
+        on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
     origin.store.subscribe(policy_events.PolicyEvents(poster, lambda: origin.policy_map.uid))
     return poster

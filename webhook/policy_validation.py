@@ -19,7 +19,7 @@ _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 _MAX_CALLERS = 4  # one whose policy is being read, and three that wait
 _RETRY_SECONDS = 1  # Retry-After takes whole seconds, and the API server's own timeout is short
-_DEFAULT_SECONDS = 5.0  # of a caller without `timeout`; timeoutSeconds in manifests/base/admission.yaml
+_DEFAULT_SECONDS = 5.0  # for a caller that sends no `timeout`; equal to timeoutSeconds in manifests/base/admission.yaml
 _MAX_SECONDS = 30.0  # the largest timeoutSeconds of a webhook configuration
 _REPLY_SECONDS = 0.2  # reserved for sending the answer
 
@@ -62,7 +62,7 @@ class Validator:
         try:
             result = await self._read_in_turn(text, _parse_timeout(timeout))
         except (policy_process.ReaderError, TimeoutError) as error:
-            reason = str(error) or "other policies were being checked for too long"
+            reason = str(error) or "the checks of other policies took longer than the timeout"
             raise routes.HttpError(503, f"the policy was not checked: {reason}; apply it again") from None
         finally:
             self._callers -= 1

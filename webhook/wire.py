@@ -49,7 +49,7 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """The request of a workload's review. Its objects stay encoded, because their fields depend on the kind."""
+    """The request in a review of a workload. Its objects stay encoded, because their fields depend on the kind."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -135,7 +135,10 @@ def write(uid: str, response: Response) -> bytes:
 
 
 def encode_fields(response: Response) -> bytes:
-    """Encode the fields of a response without the uid and the braces: the uid alone differs between equal requests."""
+    """Encode the fields of a response without the uid and the outer braces.
+
+    Equal requests differ only in their uid, so a caller can cache these bytes.
+    """
     fields: dict[str, Any] = {"allowed": response.allowed}
     if not response.allowed:
         fields["status"] = {"code": response.code, "message": response.message}
@@ -160,7 +163,10 @@ _HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b'
 
 
 def limit_warnings(warnings: Sequence[str]) -> list[str]:
-    """Return at most MAX_WARNINGS of at most MAX_WARNING characters. The last one counts those left out."""
+    """Return at most MAX_WARNINGS warnings, each cut to MAX_WARNING characters.
+
+    If there are more, the last line states how many were left out.
+    """
     limited = [model.bounded(warning, MAX_WARNING) for warning in warnings]
     if len(limited) <= MAX_WARNINGS:
         return limited
@@ -169,7 +175,7 @@ def limit_warnings(warnings: Sequence[str]) -> list[str]:
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """A review without types, to describe the error of one that does not decode."""
+    """A review with untyped fields. Used to describe the error in a review that does not decode."""
 
     api_version: Any = None
     kind: Any = None
@@ -195,7 +201,7 @@ def _describe_error(body: bytes, kind: str | None, error: Exception) -> str:
         if kind is not None and isinstance(envelope.request, dict):
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
-        pass  # `error` names the place already
+        pass  # `error` already states the path of the field
     except _UNREADABLE:
         return f"the body is not JSON: {error}"
     except MalformedError as outer:

@@ -38,7 +38,7 @@ def replace(before: str, after: str, *, times: int = 1, of: int | None = None) -
 
     def change(text: str) -> str:
         if text.count(before) != (of or times):
-            raise StaleError(f"{before!r} is there {text.count(before)} times, not {of or times}: fix its edit")
+            raise StaleError(f"{before!r} occurs {text.count(before)} times, expected {of or times}: correct this edit")
         return text.replace(before, after, times)
 
     return change
@@ -48,10 +48,10 @@ def block(pattern: str, after: str) -> Change:
     """Replace the only match of a regular expression. The replacement may refer to its groups."""
 
     def change(text: str) -> str:
-        made, count = re.subn(pattern, after, text, flags=re.MULTILINE)
+        changed, count = re.subn(pattern, after, text, flags=re.MULTILINE)
         if count != 1:
-            raise StaleError(f"{pattern!r} is there {count} times, not once: fix its edit")
-        return made
+            raise StaleError(f"{pattern!r} matches {count} times, expected 1: correct this edit")
+        return changed
 
     return change
 
@@ -60,7 +60,7 @@ def only(kind: str) -> Change:
     """Keep only documents of one kind."""
 
     def change(text: str) -> str:
-        return "---\n".join(each for each in text.split("---\n") if f"\nkind: {kind}\n" in f"\n{each}")
+        return "---\n".join(part for part in text.split("---\n") if f"\nkind: {kind}\n" in f"\n{part}")
 
     return change
 
@@ -75,10 +75,10 @@ def document_where(name: str, condition: str) -> Change:
 
     def change(text: str) -> str:
         parts = text.split("---\n")
-        places = [index for index, each in enumerate(parts) if f"\n  name: {name}\n" in each]
-        if len(places) != 1:
-            raise StaleError(f"{len(places)} documents are named {name}, not one: fix its edit")
-        parts[places[0]] = where(condition)(parts[places[0]])
+        positions = [index for index, part in enumerate(parts) if f"\n  name: {name}\n" in part]
+        if len(positions) != 1:
+            raise StaleError(f"{len(positions)} documents are named {name}, expected 1: correct this edit")
+        parts[positions[0]] = where(condition)(parts[positions[0]])
         return "---\n".join(parts)
 
     return change
@@ -130,13 +130,13 @@ CLIENT_AUTH = (
     "- --client-names=kube-apiserver",
     "{{- end }}",
 )
-LEFT_OUT = (
+EXCLUDED_NAMESPACES = (
     "{{- with .Values.webhook.excludedNamespaces }}",
     '- --excluded-namespaces={{ join "," . }}',
     "{{- end }}",
 )
 EXCLUDED = "kube-system, railwright-system{{ range .Values.webhook.excludedNamespaces }}, {{ . }}{{ end }}]"
-excluded = "kube-system, railwright-system]"
+EXCLUDED_BEFORE = "kube-system, railwright-system]"
 ROTATOR = 'eq .Values.certificates.mode "rotator"'
 ENABLED = ".Values.extender.enabled"
 TLS_ARGUMENTS = "        - --tls-cert=/tls/tls.crt\n        - --tls-key=/tls/tls.key\n"
@@ -157,12 +157,12 @@ PLAIN = (
 )
 
 
-def bundles(text: str) -> str:
+def insert_bundles(text: str) -> str:
     """Insert caBundle beside each Service that the API server calls, if the value is set."""
-    made, count = re.subn(r"^(    service: \{.*\})\n", BUNDLE, text, flags=re.MULTILINE)
+    changed, count = re.subn(r"^(    service: \{.*\})\n", BUNDLE, text, flags=re.MULTILINE)
     if count != text.count("service: {"):
-        raise StaleError("a clientConfig is written otherwise than on a line of its own: fix `bundles`")
-    return made
+        raise StaleError("a clientConfig has its `service: {...}` not on a line of its own: correct `insert_bundles`")
+    return changed
 
 
 TEMPLATES = (
@@ -172,7 +172,7 @@ TEMPLATES = (
         "webhook.yaml",
         "base/webhook.yaml",
         [
-            *pods("webhook", *CLIENT_AUTH, *LEFT_OUT, *OTLP),
+            *pods("webhook", *CLIENT_AUTH, *EXCLUDED_NAMESPACES, *OTLP),
         ],
     ),
     Template("extender-rbac.yaml", "base/extender-rbac.yaml", [where(ENABLED)]),
@@ -197,11 +197,11 @@ TEMPLATES = (
         "admission.yaml",
         "base/admission.yaml",
         [
-            replace(excluded, EXCLUDED, times=3),
+            replace(EXCLUDED_BEFORE, EXCLUDED, times=3),
             replace("failurePolicy: Fail", "failurePolicy: {{ .Values.webhook.failurePolicy }}", times=3),
             replace("timeoutSeconds: 5", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}", times=3, of=4),
             replace("metadata:\n  name: railwright\n", INJECTED, times=2),
-            bundles,
+            insert_bundles,
         ],
     ),
     Template(
@@ -231,7 +231,7 @@ TEMPLATES = (
         "admission-policy.yaml",
         "base/admission-policy.yaml",
         [
-            replace(excluded, EXCLUDED, times=3),
+            replace(EXCLUDED_BEFORE, EXCLUDED, times=3),
             replace("[Deny, Audit]", "[{{ .Values.admissionPolicy.mode }}, Audit]", times=2, of=3),
             replace("['nvidia.com/gpu']", "['{{ join \"', '\" .Values.admissionPolicy.accelerators }}']"),
             where('ne .Values.admissionPolicy.mode "Off"'),

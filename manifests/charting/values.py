@@ -15,7 +15,7 @@ Replicas = Annotated[int, msgspec.Meta(ge=1, le=32)]  # the ResourceQuota of the
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=30)]  # the API server's own bounds
 
 
-def says(text: str) -> msgspec.Meta:
+def describe(text: str) -> msgspec.Meta:
     """Return the description of a key."""
     return msgspec.Meta(description=text)
 
@@ -35,52 +35,56 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 class Image(Values, frozen=True, kw_only=True):
     """The image, which contains all components."""
 
-    repository: Annotated[str, says("registry and name")] = "railwright"
-    tag: Annotated[str, says("default: the chart's appVersion")] = ""
-    digest: Annotated[str, says("sha256:...; overrides the tag"), msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
-    pull_policy: Annotated[
-        Literal["", "Always", "IfNotPresent", "Never"], says("default: chosen by Kubernetes from the tag")
+    repository: Annotated[str, describe("registry and name")] = "railwright"
+    tag: Annotated[str, describe("default: the chart's appVersion")] = ""
+    digest: Annotated[
+        str, describe("sha256:...; overrides the tag"), msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")
     ] = ""
-    pull_secrets: Annotated[list[Object], says("imagePullSecrets of the pods, such as [{name: registry}]")] = []
+    pull_policy: Annotated[
+        Literal["", "Always", "IfNotPresent", "Never"], describe("default: chosen by Kubernetes from the tag")
+    ] = ""
+    pull_secrets: Annotated[list[Object], describe("imagePullSecrets of the pods, such as [{name: registry}]")] = []
 
 
 class Pod(Values, frozen=True, kw_only=True):
     """Settings of every component's pods."""
 
-    priority_class_name: Annotated[str, says("PriorityClass of the pods")] = "system-cluster-critical"
-    node_selector: Annotated[Object, says("nodeSelector of the pods")] = {}
-    tolerations: Annotated[list[Object], says("tolerations of the pods")] = []
+    priority_class_name: Annotated[str, describe("PriorityClass of the pods")] = "system-cluster-critical"
+    node_selector: Annotated[Object, describe("nodeSelector of the pods")] = {}
+    tolerations: Annotated[list[Object], describe("tolerations of the pods")] = []
     affinity: Annotated[
         Object,
-        says("affinity of the pods; replaces the default preference for separate nodes, not the spread constraint"),
+        describe("affinity of the pods; replaces the default preference for separate nodes, not the spread constraint"),
     ] = {}
-    extra_args: Annotated[list[str], says("additional command-line options; `--help` lists them")] = []
+    extra_args: Annotated[list[str], describe("additional command-line options; `--help` lists them")] = []
 
 
 class Webhook(Pod, frozen=True, kw_only=True):
     """The admission webhook."""
 
     replicas: Annotated[
-        Replicas, says("number of replicas; with one, admission stops while it restarts or its node is drained")
+        Replicas, describe("number of replicas; with one, admission stops while it restarts or its node is drained")
     ] = 2
-    resources: Annotated[Object, says("resources of the container")] = resources("100m", "192Mi", limit="512Mi")
+    resources: Annotated[Object, describe("resources of the container")] = resources("100m", "192Mi", limit="512Mi")
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
-        says("failurePolicy for opted-in pods and workloads while the webhook is down; with Ignore they run over TCP"),
+        describe(
+            "failurePolicy for opted-in pods and workloads while the webhook is down; with Ignore they run over TCP"
+        ),
     ] = "Fail"
-    timeout_seconds: Annotated[Seconds, says("how long the API server waits for the webhook")] = 5
+    timeout_seconds: Annotated[Seconds, describe("how long the API server waits for the webhook")] = 5
     excluded_namespaces: Annotated[
-        list[Word], says("namespaces to exclude besides kube-system and railwright-system")
+        list[Word], describe("namespaces to exclude besides kube-system and railwright-system")
     ] = []
 
 
 class Extender(Pod, frozen=True, kw_only=True):
     """The scheduler extender."""
 
-    enabled: Annotated[bool, says("false installs admission only")] = True
-    replicas: Annotated[Replicas, says("number of replicas; one is the leader, the others are on standby")] = 2
-    resources: Annotated[Object, says("resources of the container")] = resources("100m", "256Mi", limit="1Gi")
-    plain_http: Annotated[bool, says("serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
+    enabled: Annotated[bool, describe("false installs admission only")] = True
+    replicas: Annotated[Replicas, describe("number of replicas; one is the leader, the others are on standby")] = 2
+    resources: Annotated[Object, describe("resources of the container")] = resources("100m", "256Mi", limit="1Gi")
+    plain_http: Annotated[bool, describe("serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
 
 
 class Certificates(Pod, frozen=True, kw_only=True):
@@ -88,14 +92,16 @@ class Certificates(Pod, frozen=True, kw_only=True):
 
     mode: Annotated[
         Literal["rotator", "cert-manager", "existing"],
-        says("source of Secrets and caBundle: railwright-certs, cert-manager, or your own process"),
+        describe("source of Secrets and caBundle: railwright-certs, cert-manager, or your own process"),
     ] = "rotator"
-    ca_bundle: Annotated[str, says("CA bundle in PEM, in mode existing only; empty if you write caBundle yourself")] = (
-        ""
+    ca_bundle: Annotated[
+        str, describe("CA bundle in PEM, in mode existing only; empty if you write caBundle yourself")
+    ] = ""
+    client_auth: Annotated[bool, describe("require a client certificate from API servers; configure them first")] = (
+        False
     )
-    client_auth: Annotated[bool, says("require a client certificate from API servers; configure them first")] = False
-    replicas: Annotated[Replicas, says("replicas of the rotator; one is the leader")] = 2
-    resources: Annotated[Object, says("resources of the rotator's container")] = resources(
+    replicas: Annotated[Replicas, describe("replicas of the rotator; one is the leader")] = 2
+    resources: Annotated[Object, describe("resources of the rotator's container")] = resources(
         "10m", "128Mi", limit="256Mi"
     )
 
@@ -105,17 +111,17 @@ class Policy(Values, frozen=True, kw_only=True):
 
     document: Annotated[
         str,
-        says("text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"),
+        describe("text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"),
     ] = ""
 
 
 class AdmissionPolicy(Values, frozen=True, kw_only=True):
     """The API server's own check for opted-in pods that were not injected."""
 
-    mode: Annotated[Literal["Deny", "Warn", "Off"], says("action for such a pod; Off disables the check")] = "Deny"
+    mode: Annotated[Literal["Deny", "Warn", "Off"], describe("action for such a pod; Off disables the check")] = "Deny"
     accelerators: Annotated[
         list[Word],
-        says("accelerators of the policy, for pods that opted in by their namespace"),
+        describe("accelerators of the policy, for pods that opted in by their namespace"),
         msgspec.Meta(min_length=1),
     ] = msgspec.field(default_factory=lambda: ["nvidia.com/gpu"])
 
@@ -123,46 +129,50 @@ class AdmissionPolicy(Values, frozen=True, kw_only=True):
 class NetworkPolicy(Values, frozen=True, kw_only=True):
     """NetworkPolicies that allow the required traffic only."""
 
-    enabled: Annotated[bool, says("create NetworkPolicies")] = True
-    metrics_namespace: Annotated[str, says("namespace of Prometheus")] = "monitoring"
+    enabled: Annotated[bool, describe("create NetworkPolicies")] = True
+    metrics_namespace: Annotated[str, describe("namespace of Prometheus")] = "monitoring"
 
 
 class Metrics(Values, frozen=True, kw_only=True):
     """Objects for the Prometheus operator and Grafana's sidecar."""
 
-    service_monitor: Annotated[bool, says("create ServiceMonitors; needs the CRDs of monitoring.coreos.com")] = False
-    prometheus_rule: Annotated[bool, says("create alerts; needs the same CRDs")] = False
-    dashboards: Annotated[bool, says("create a ConfigMap with the label grafana_dashboard")] = False
+    service_monitor: Annotated[bool, describe("create ServiceMonitors; needs the CRDs of monitoring.coreos.com")] = (
+        False
+    )
+    prometheus_rule: Annotated[bool, describe("create alerts; needs the same CRDs")] = False
+    dashboards: Annotated[bool, describe("create a ConfigMap with the label grafana_dashboard")] = False
 
 
 class Tracing(Values, frozen=True, kw_only=True):
     """OpenTelemetry traces; requires an image with the extra `tracing`."""
 
     endpoint: Annotated[
-        str, says("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty disables tracing")
+        str, describe("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty disables tracing")
     ] = ""
-    namespace: Annotated[str, says("namespace of the collector, for the NetworkPolicy")] = "monitoring"
-    port: Annotated[int, says("port of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
+    namespace: Annotated[str, describe("namespace of the collector, for the NetworkPolicy")] = "monitoring"
+    port: Annotated[int, describe("port of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
 
 
 class Chart(Values, frozen=True, kw_only=True):
     """All values of the chart."""
 
-    image: Annotated[Image, says("the image of all components")] = Image()
-    webhook: Annotated[Webhook, says("the admission webhook")] = Webhook()
-    extender: Annotated[Extender, says("the scheduler extender")] = Extender()
-    certificates: Annotated[Certificates, says("source of the certificates")] = Certificates()
-    policy: Annotated[Policy, says("the ConfigMap railwright-policy")] = Policy()
+    image: Annotated[Image, describe("the image of all components")] = Image()
+    webhook: Annotated[Webhook, describe("the admission webhook")] = Webhook()
+    extender: Annotated[Extender, describe("the scheduler extender")] = Extender()
+    certificates: Annotated[Certificates, describe("source of the certificates")] = Certificates()
+    policy: Annotated[Policy, describe("the ConfigMap railwright-policy")] = Policy()
     admission_policy: Annotated[
-        AdmissionPolicy, says("the API server's own check for opted-in pods without injection")
+        AdmissionPolicy, describe("the API server's own check for opted-in pods without injection")
     ] = AdmissionPolicy()
-    network_policy: Annotated[NetworkPolicy, says("allow the required traffic only")] = NetworkPolicy()
-    metrics: Annotated[Metrics, says("objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
-    tracing: Annotated[Tracing, says("OpenTelemetry traces; requires an image with the extra `tracing`")] = Tracing()
+    network_policy: Annotated[NetworkPolicy, describe("allow the required traffic only")] = NetworkPolicy()
+    metrics: Annotated[Metrics, describe("objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
+    tracing: Annotated[Tracing, describe("OpenTelemetry traces; requires an image with the extra `tracing`")] = (
+        Tracing()
+    )
     quota: Annotated[
-        bool, says("create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
+        bool, describe("create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
     ] = True
-    global_: Annotated[Object, says("Helm's global values, if this is a subchart")] = msgspec.field(
+    global_: Annotated[Object, describe("Helm's global values, if this is a subchart")] = msgspec.field(
         name="global", default_factory=dict
     )
 

@@ -121,7 +121,7 @@ class Client:
         headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
         if body is not None:
             headers["Content-Type"] = content_type
-        with self._unreachable(path), self._noting_mistrust():
+        with self._unreachable(path), self._record_mistrust():
             response = await self._session.request(
                 method,
                 account.host + path,
@@ -160,7 +160,7 @@ class Client:
             raise failures.silent(self.host, path) from error
 
     @contextlib.contextmanager
-    def _noting_mistrust(self) -> Iterator[None]:
+    def _record_mistrust(self) -> Iterator[None]:
         try:
             yield
         except aiohttp.ClientConnectorCertificateError:

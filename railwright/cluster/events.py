@@ -16,9 +16,9 @@ Involved = event_correlator.Involved
 WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a note
 _POLL_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
-_GONE = 404
+_NOT_FOUND = 404
 _LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # it becomes part of a path
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # checked, because it becomes part of a URL path
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; the name of an owner is arbitrary text
 _log = logging.getLogger("railwright.events")
 
@@ -32,10 +32,10 @@ class Events:
         component: str,
         *,
         now: Callable[[], dt.datetime],
-        became: Callable[[str, int], None] = lambda _outcome, _count: None,
+        on_result: Callable[[str, int], None] = lambda _result, _count: None,
     ) -> None:
-        """`became` is called with WRITTEN, HELD_BACK, DROPPED or FAILED and the number of notes."""
-        self._client, self._component, self._now, self._on_result = client, component, now, became
+        """`on_result` is called with WRITTEN, HELD_BACK, DROPPED or FAILED and the number of notes."""
+        self._client, self._component, self._now, self._on_result = client, component, now, on_result
         self._correlator = event_correlator.EventCorrelator()
         self._queued = asyncio.Event()
         self._dropped = 0
@@ -89,13 +89,13 @@ class Events:
         self._correlator.record_write(write, name, now)
 
     async def _update_count(self, write: event_correlator.Write, now: dt.datetime) -> bool:
-        """Update the count of an Event; False if it was deleted: the API server keeps Events for about an hour."""
+        """Update the count of an Event; return False if it is gone. The API server keeps Events for about an hour."""
         change = {"count": write.count, "lastTimestamp": _format_time(now)}
         path = f"{_path(write.note.involved)}/{write.name}"
         try:
             await self._client.patch(path, msgspec.json.encode(change), "application/merge-patch+json")
         except errors.ApiError as error:
-            if error.status != _GONE:
+            if error.status != _NOT_FOUND:
                 raise
             self._correlator.forget(write.note)
             return False
@@ -123,7 +123,7 @@ class Events:
 
 
 def _is_valid_reference(involved: Involved) -> bool:
-    """False for an invalid reference: it comes from a pod that was not validated yet."""
+    """True if the namespace and all lengths are valid. The reference may come from a pod that was not validated yet."""
     parts = msgspec.structs.astuple(involved)
     return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
 

@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Identified(msgspec.Struct):
-    """Any object, decoded as far as its identity."""
+    """Any object, of which only the identity is decoded."""
 
     metadata: Identity = Identity()
 
@@ -76,7 +76,9 @@ class Status(msgspec.Struct):
     details: Details | None = None
 
 
-_LEVELS = 100  # nesting levels that are kept of a page or event that nests too deeply; our views read fewer than half
+_LEVELS = (
+    100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
+)
 # matches strings too, to skip brackets in them
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 # RecursionError: an object that nests too deeply
@@ -125,5 +127,5 @@ def number(version: str) -> int:
 
 def build_stream_error(status: Status, path: str) -> errors.ApiError:
     """Return the error with which the server ended a watch."""
-    asked = status.details.retry_after_seconds if status.details else 0.0
-    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=asked)
+    retry_after = status.details.retry_after_seconds if status.details else 0.0
+    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""The overview over time: refreshed while somebody reads it, at most twice a second, in small slices.
+"""Keeps the overview up to date while it has readers: at most two refreshes a second, in small steps.
 
 A reader asks for changes since its version and waits if there are none. A slow reader queues nothing; it receives
 several changes as one.
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from railwright.fabric.overview import deltas, overview_builder
 
-PACE_SECONDS = 0.5  # between two refreshes; people cannot read faster
+PACE_SECONDS = 0.5  # between two refreshes; faster updates are of no use to a person
 READERS = 32  # concurrent readers; each may need the complete overview, half a megabyte for a thousand nodes
 
 

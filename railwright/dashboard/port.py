@@ -1,4 +1,4 @@
-"""Opens the dashboard's port: its application behind the limits of every port of ours."""
+"""Opens the dashboard's port: its application, with the connection limits that the other ports have."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Protects the dashboard: security headers of every response, refused methods and hosts, and errors as JSON."""
+"""Protects the dashboard: security headers of every response, rejected methods and hosts, and errors as JSON."""
 
 import ipaddress
 import logging
@@ -28,7 +28,7 @@ _METHODS = ("GET", "HEAD")
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """Add the security headers. Browsers ask again for a file of the page, and store nothing else."""
+    """Add the security headers. Browsers revalidate the page's files before each use, and store nothing else."""
     response.headers.update(_HEADERS)
     response.headers["Cache-Control"] = "no-cache" if isinstance(response, web.FileResponse) else "no-store"
 
@@ -53,12 +53,14 @@ async def answer_errors(request: web.Request, handler: typedefs.Handler) -> web.
 
 
 def build_filter(*, loopback: bool) -> typedefs.Middleware:
-    """Return a middleware that refuses other methods than GET and HEAD, and, on `loopback`, other hosts."""
+    """Return a middleware that rejects methods other than GET and HEAD and, with `loopback`, other Host headers."""
 
     @web.middleware
     async def check_request(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
         if loopback and not is_loopback_host(request.headers.get("Host", "")):
-            raise routes.HttpError(421, "this port accepts its own address only: open the printed URL")
+            raise routes.HttpError(
+                421, "the Host header does not name this machine: open the URL that the command printed"
+            )
         if request.method not in _METHODS:
             raise routes.HttpError(405, "this port is read-only: use GET", {"Allow": ", ".join(_METHODS)})
         return await handler(request)

@@ -9,7 +9,7 @@ _BLOCK = re.compile(r"<!-- generated: (?P<words>[^\n]+?) -->\n.*?<!-- end of gen
 
 
 class UnknownBlockError(ValueError):
-    """A page names a part for which there is no maker."""
+    """Raised for a page that names an unknown generated part."""
 
 
 def fill(text: str, makers: Mapping[str, Maker]) -> str:

@@ -77,7 +77,7 @@ class Server:
         (self._stop_at_once if self._stopping.is_set() else self._stopping).set()
 
     def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
-        """Set whether every response asks the client to reconnect elsewhere; while draining it always does."""
+        """Set whether responses ask clients to reconnect elsewhere. While draining they always do."""
         self._dispatcher.closing = away or self._stopping.is_set()
 
     async def run(
@@ -152,10 +152,10 @@ class Server:
 
     async def _drain(self) -> None:
         await self._stopping.wait()
-        unknown = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
+        never_ready = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
         self._checks.draining = self._dispatcher.closing = True
         self._on_stopping()
-        if unknown:
+        if never_ready:
             _LOG.info("stopping; never became ready")
             return
         _LOG.info("draining", extra={"fields": {"seconds": self._options.drain_seconds}})
@@ -164,14 +164,14 @@ class Server:
                 await self._stop_at_once.wait()
 
     async def _finish(self, accepted: connections.Connections) -> None:
-        """Wait until requests in flight have ended, their time is over, or a second signal arrived; then close all."""
+        """Wait for requests in flight until they end, time is up or a second signal arrives. Then close all."""
         finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
-        hurrying = asyncio.ensure_future(self._stop_at_once.wait())
-        await asyncio.wait((finishing, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        second_signal = asyncio.ensure_future(self._stop_at_once.wait())
+        await asyncio.wait((finishing, second_signal), return_when=asyncio.FIRST_COMPLETED)
         accepted.close()
-        for waiting in (finishing, hurrying):
+        for waiting in (finishing, second_signal):
             waiting.cancel()
-        await asyncio.gather(finishing, hurrying, return_exceptions=True)
+        await asyncio.gather(finishing, second_signal, return_exceptions=True)
 
     def _ops_routes(self) -> Sequence[routes.Route]:
         return (

@@ -12,10 +12,12 @@ from railwright.simulator import bandwidth_model, cluster, job_stream, kubelet, 
 
 
 class Case(msgspec.Struct, frozen=True):
-    """The data to reproduce one placement decision: hosts by number, what was free, and the optimum's ranks."""
+    """Data to reproduce one placement decision: demand, free resources of hosts, and the optimum. Hosts are numbers."""
 
     demand: kubelet.Demand
-    free: tuple[tuple[int, int, kubelet.State], ...]  # (host, pods of the gang that fit, what was free), if any fit
+    free: tuple[
+        tuple[int, int, kubelet.State], ...
+    ]  # (host, pods of the gang that fit, free resources), for hosts that fit at least one
     optimum: tuple[int, ...]
     optimum_leaves: int
 
@@ -30,7 +32,7 @@ class PlacedJob(msgspec.Struct, frozen=True):
     waited: float
     duration: float
     failed: bool
-    is_initial: bool  # ran when the simulation started: not in the figures
+    is_initial: bool  # ran already when the simulation started; not counted in the summary
     hosts: tuple[int, ...]
     value: float  # modelled bandwidth, 0..1
     best: float  # of the optimum on what was free
@@ -39,7 +41,7 @@ class PlacedJob(msgspec.Struct, frozen=True):
     avoidable_crossings: int  # ring edges between leaves, if one leaf had enough slots at no less bandwidth
     rank_order_crossings: int  # ring edges that cross only because of the order of ranks
     splits: int  # pods on more NUMA nodes than they need
-    avoidable_splits: int  # of those, if the job could have been placed without any as well
+    avoidable_splits: int  # the same, if the job could have been placed without splits; otherwise 0
     misaligned: int  # rails on another NUMA node than the GPUs that use them
     case: Case | None = None  # set if the placement could be better
 
@@ -77,7 +79,7 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
     grants: Sequence[kubelet.Grant],
     now: float,
 ) -> PlacedJob:
-    """Assess a placement on what was free before it."""
+    """Assess a placement, given the resources that were free before it."""
     splits = sum(grant.split for grant in grants)
     best = optimum.find_best(sim_cluster, free, job.pods) if job.pods > 1 or splits else None
     value, best_value, min_leaves, crossings = 1.0, 1.0, 1, 0
@@ -86,7 +88,7 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
         ranks = bandwidth_model.grant_ranks(free, hosts)
         actual = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks)
         value, best_value = actual.total, best.value if best else actual.total
-        min_leaves = optimum.min_leaves(sim_cluster, free, job.pods)
+        min_leaves = optimum.count_min_leaves(sim_cluster, free, job.pods)
         if actual.leaves > 1 and optimum.fits_one_leaf(sim_cluster, free, job.pods, value):
             crossings = actual.crossings
     can_unsplit = splits and optimum.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
@@ -122,7 +124,7 @@ def _build_case(
     grants: Sequence[kubelet.Grant],
     best: optimum.Optimum,
 ) -> Case:
-    """Return the state before the placement: the present one and what the placement took."""
+    """Return the state before the placement: the current state plus the resources that the placement took."""
     granted = dict[int, list[kubelet.Grant]]()
     for host, grant in zip(hosts, grants, strict=True):
         granted.setdefault(host, []).append(grant)

@@ -1,9 +1,9 @@
-"""Finds the best placement of one gang on what is free: the most modelled bandwidth, then the fewest leaves.
+"""Finds the best placement of one gang on free resources: the most modelled bandwidth, then the fewest leaves.
 
-Exact, and independent of the planner's code, so that it can be the reference. It tries bandwidths from the highest
-down. For each, the nodes and the domains' uplinks that can provide it are known, and in a tree it remains to count
-whether the gang fits below some domain. Pods of a gang are equal. Ranks are laid out domain by domain, so each domain
-used has one ring edge out, and no other order has fewer.
+The result is exact. It shares no code with the planner, so that it can be the planner's reference. The search tries
+every possible bandwidth, highest first. A bandwidth determines which nodes and which uplinks of domains can provide it;
+because domains form a tree, it is enough to count whether the gang fits below one domain with such uplinks. All pods of
+a gang are equal. Ranks are assigned domain by domain, so that only one ring edge leaves each domain, the minimum.
 """
 
 import itertools
@@ -46,12 +46,12 @@ def _find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: i
     if free.total < pods:
         return None
     best: Optimum | None = None
-    for rails in _rail_sets(free):
-        for minimum in _thresholds(sim_cluster, free, rails):
+    for rails in _list_rail_sets(free):
+        for minimum in _list_thresholds(sim_cluster, free, rails):
             if best is not None and minimum <= best.value:
                 break
             slots = count_slots(sim_cluster, free, minimum, rails)
-            leaves = _fewest_leaves(sim_cluster, free.demand, slots, pods, minimum)
+            leaves = _choose_fewest_leaves(sim_cluster, free.demand, slots, pods, minimum)
             if leaves is not None:
                 best = _lay_out(sim_cluster, free, slots, leaves, pods)
                 break
@@ -77,7 +77,7 @@ def count_slots(
     return Slots(hosts, leaves)
 
 
-def min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> int:
+def count_min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> int:
     """Return the fewest leaves with enough slots for a gang, at any bandwidth."""
     return _count_leaves(sorted(count_slots(sim_cluster, free, 0.0).leaves.values(), reverse=True), pods)
 
@@ -86,7 +86,7 @@ def fits_one_leaf(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods
     """Return whether one leaf has enough slots for the gang at no less than this bandwidth."""
     return any(
         slots >= pods
-        for rails in _rail_sets(free)
+        for rails in _list_rail_sets(free)
         for slots in count_slots(sim_cluster, free, minimum, rails).leaves.values()
     )
 
@@ -109,7 +109,7 @@ def _without_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
 def _count_grants(
     grants: Sequence[kubelet.Grant], demand: kubelet.Demand, minimum: float, rails: frozenset[int] | None
 ) -> int:
-    """Count the pods that a host fits before one is too slow: kubelet's order is fixed."""
+    """Count the pods that a host fits before one is slower than `minimum`. kubelet grants in a fixed order."""
     for count, grant in enumerate(grants):
         if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
             return count
@@ -118,23 +118,23 @@ def _count_grants(
     return len(grants)
 
 
-def _rail_sets(free: cluster.FreeCapacity) -> Sequence[frozenset[int] | None]:
+def _list_rail_sets(free: cluster.FreeCapacity) -> Sequence[frozenset[int] | None]:
     """Return the sets of rails that a gang may have in common; None means any rails of a pool."""
     if not free.demand.named:
         return (None,)
     granted = {frozenset(rail for rail, _ in grant.uses) for grants in set(free.grants) for grant in grants}
-    closed = set(granted)
-    fresh = granted
-    while fresh:
-        fresh = {one & other for one in fresh for other in granted} - closed
-        closed |= fresh
-    return sorted(closed, key=lambda rails: (-len(rails), sorted(rails)))
+    intersections = set(granted)
+    new = granted
+    while new:  # until no intersection adds another set
+        new = {one & other for one in new for other in granted} - intersections
+        intersections |= new
+    return sorted(intersections, key=lambda rails: (-len(rails), sorted(rails)))
 
 
-def _thresholds(
+def _list_thresholds(
     sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, rails: frozenset[int] | None
 ) -> Sequence[float]:
-    """Return all bandwidths that a gang can have, of a host or of a domain's uplinks; highest first."""
+    """Return all bandwidths that can limit a gang, those of hosts and of domains' uplinks; highest first."""
     values = {
         bandwidth_model.slowest_on_host(grants[:count], rails, free.demand)
         for grants in set(free.grants)
@@ -145,18 +145,18 @@ def _thresholds(
     return sorted(values, reverse=True)
 
 
-def _fewest_leaves(
+def _choose_fewest_leaves(
     sim_cluster: cluster.Cluster, demand: kubelet.Demand, slots: Slots, pods: int, minimum: float
 ) -> Sequence[Leaf] | None:
     """Return the fewest leaves below one domain whose uplinks all carry `minimum`; None if there are none."""
     options = []
     for level, leaves in _list_options(sim_cluster, demand, slots, minimum):
         if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
-            options.append((_cost(slots, leaves, pods), level, leaves))
+            options.append((_compute_cost(slots, leaves, pods), level, leaves))
     if not options:
         return None
     _, _, leaves = min(options)
-    return _tightest_leaves(slots, leaves, pods)
+    return _choose_tightest_leaves(slots, leaves, pods)
 
 
 def _list_options(
@@ -175,8 +175,8 @@ def _list_options(
             yield level, leaves
 
 
-def _cost(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
-    """Return (leaves needed, slots left over in them): fewest first, then the tightest."""
+def _compute_cost(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
+    """Return (number of leaves needed, slots left unused in them), to compare: lower is better."""
     sizes = sorted((slots.leaves[leaf] for leaf in leaves), reverse=True)
     count = _count_leaves(sizes, pods)
     missing = pods - sum(sizes[: count - 1])
@@ -193,7 +193,7 @@ def _count_leaves(sizes: Sequence[int], pods: int) -> int:
     return 0
 
 
-def _tightest_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
+def _choose_tightest_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
     """Return the fewest leaves with enough slots; the last is the smallest one that suffices."""
     order = sorted(leaves, key=lambda leaf: (-slots.leaves[leaf], leaf))
     count = _count_leaves([slots.leaves[leaf] for leaf in order], pods)

@@ -55,7 +55,7 @@ async def posting(board, tmp_path):
         client,
         "railwright-test",
         now=lambda: board.now,
-        became=lambda outcome, count: board.became.update({outcome: count}),
+        on_result=lambda outcome, count: board.became.update({outcome: count}),
     )
     running = asyncio.create_task(made.run())
     yield made

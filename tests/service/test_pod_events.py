@@ -69,7 +69,7 @@ async def serving(api, tmp_path, by):
         client,
         "railwright-webhook",
         now=lambda: dt.datetime.now(dt.UTC),
-        became=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
+        on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
     table = app.build_routes(states.State(), lambda: by, counters, pod_events.build_sink(posting))
     async with shell.running(table, tasks=[posting.run], counters=counters) as server:

@@ -168,15 +168,15 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Browser]:
-    """A browser, ended by its process id. Raises chromium.MissingError."""
-    found = await asyncio.to_thread(chromium.find)
+    """Run a browser during a `with` block. Raises chromium.MissingError."""
+    chrome = await asyncio.to_thread(chromium.find)
     with tempfile.TemporaryDirectory(prefix="railwright-chromium-", ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
-            found.program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            chrome.program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
             "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
             stderr=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **found.environment},
+            env={**os.environ, **chrome.environment},
         )  # fmt: skip
         try:
             async with aiohttp.ClientSession() as session:

@@ -1,6 +1,6 @@
 """A headless Chromium for tests: the one on PATH, else Debian's packages unpacked into the cache, without root.
 
-Owns which program and what it needs of its environment. Nothing is installed.
+Finds the program and the environment variables that it needs. Installs nothing on the machine.
 """
 
 import contextlib
@@ -21,45 +21,47 @@ _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 
 
 class MissingError(Exception):
-    """There is no Chromium here and none can be had; the message says why."""
+    """No Chromium was found and none could be downloaded. The message states the reason."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A program, and the environment it needs beside ours."""
+class Installation(msgspec.Struct, frozen=True):
+    """A browser's program, and the variables to add to the environment."""
 
     program: str
     environment: dict[str, str]
 
 
-def find() -> Found:
-    """Chromium, fetched where need be (about 130 MB, once). Raises MissingError."""
+def find() -> Installation:
+    """Return a Chromium; download one into the cache if necessary (about 130 MB, once). Raises MissingError."""
     for name in NAMES:
         if program := shutil.which(name):
-            return Found(program, {})
-    root = _cache() / "root"
+            return Installation(program, {})
+    root = _get_cache() / "root"
     program = root / "usr/lib/chromium/chromium-headless-shell"
-    with _alone(root.parent):
+    with _lock(root.parent):
         try:
             debian.unpack(root, _PACKAGES)
         except debian.UnavailableError as error:
             raise MissingError(f"no Chromium on PATH, and {error}: install chromium or google-chrome") from None
     fonts = root / "fonts.conf"
     fonts.write_text(_FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))
-    return Found(str(program), {"LD_LIBRARY_PATH": ":".join(debian.library_paths(root)), "FONTCONFIG_FILE": str(fonts)})
+    return Installation(
+        str(program), {"LD_LIBRARY_PATH": ":".join(debian.library_paths(root)), "FONTCONFIG_FILE": str(fonts)}
+    )
 
 
 @contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[None]:
-    """Within it no other run of the tests fetches."""
+def _lock(folder: pathlib.Path) -> Iterator[None]:
+    """Hold a file lock, so that only one test run downloads at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _cache() -> pathlib.Path:
-    if chosen := os.environ.get("RAILWRIGHT_CACHE"):  # as for the control plane's programs
-        return pathlib.Path(chosen) / "chromium"
+def _get_cache() -> pathlib.Path:
+    if cache := os.environ.get("RAILWRIGHT_CACHE"):  # as for the control plane's programs
+        return pathlib.Path(cache) / "chromium"
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "railwright" / "chromium"
 

@@ -1,7 +1,7 @@
-"""Other webhooks beside ours, as functions of a pod: what they do between two of our calls.
+"""Imitates other mutating webhooks: each function returns a pod as another webhook would change it.
 
-Network Resources Injector is modelled after its pkg/webhook/webhook.go: the resources of the listed networks, into the
-first container only; in its default mode nothing where any container names the resource, in the other it adds.
+Network Resources Injector is imitated after its pkg/webhook/webhook.go. It adds the resources of the listed networks to
+the first container. By default it skips a resource that any container requests; with honour_existing it adds to it.
 """
 
 import copy
@@ -17,18 +17,18 @@ def _add(amounts: dict, resource: str, count: int) -> None:
 
 
 def injector(tree: dict, pools: dict, *, honour_existing: bool = False) -> dict:
-    """Network Resources Injector, for a networks annotation in the list form; `pools`: network -> resource."""
+    """Inject as Network Resources Injector does, for an annotation in list form. `pools` maps network to resource."""
     tree = copy.deepcopy(tree)
-    written = tree["metadata"].get("annotations", {}).get(NETWORKS, "")
+    annotation = tree["metadata"].get("annotations", {}).get(NETWORKS, "")
     namespace = tree["metadata"].get("namespace", "prod")
-    keys = [item.strip().split("@")[0] for item in written.split(",") if item.strip()]
+    keys = [item.strip().split("@")[0] for item in annotation.split(",") if item.strip()]
     full = [tuple(key.split("/")) if "/" in key else (namespace, key) for key in keys]
     counts = Counter(resource for key in full if (resource := pools.get(key)))
     containers = tree["spec"]["containers"]
     for resource, count in counts.items():
         named = any(
-            resource in each.get("resources", {}).get(part, {})
-            for each in containers
+            resource in container.get("resources", {}).get(part, {})
+            for container in containers
             for part in ("requests", "limits")
         )
         if named and not honour_existing:
@@ -44,23 +44,23 @@ def injector_honouring(tree: dict, pools: dict) -> dict:
 
 
 def user_defined_injection(tree: dict, value: str = "prod/theirs") -> dict:
-    """Its user-defined injection replaces the whole annotation (network-resources-injector#88)."""
+    """Replace the whole annotation, as the injector's user-defined injection does (network-resources-injector#88)."""
     tree = copy.deepcopy(tree)
     tree["metadata"].setdefault("annotations", {})[NETWORKS] = value
     return tree
 
 
 def sidecar_first(tree: dict) -> dict:
-    """A mesh that holds the application until its proxy starts; once only."""
+    """Insert a sidecar as first container, as a mesh does whose proxy must start first. Do nothing the second time."""
     tree = copy.deepcopy(tree)
-    if all(each["name"] != SIDECAR["name"] for each in tree["spec"]["containers"]):
+    if all(container["name"] != SIDECAR["name"] for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].insert(0, copy.deepcopy(SIDECAR))
     return tree
 
 
 def sidecar_last(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
-    if all(each["name"] != "logs" for each in tree["spec"]["containers"]):
+    if all(container["name"] != "logs" for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].append({"name": "logs", "image": "logs"})
     return tree
 
@@ -79,11 +79,11 @@ def without_last(tree: dict) -> dict:
 
 
 def env_everywhere(tree: dict) -> dict:
-    """An entry before and one behind all others, in every container; once only."""
+    """Add one variable before and one after all others, in every container. Do nothing the second time."""
     tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
         env = container.setdefault("env", [])
-        names = {each["name"] for each in env}
+        names = {entry["name"] for entry in env}
         if "PEER_A" not in names:
             env.insert(0, {"name": "PEER_A", "value": "a"})
         if "PEER_B" not in names:
@@ -92,7 +92,7 @@ def env_everywhere(tree: dict) -> dict:
 
 
 def without_an_entry(tree: dict) -> dict:
-    """One entry of each container's environment is lost, whoever wrote it."""
+    """Delete the last variable of each container that has two or more, also if our webhook wrote it."""
     tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
         if len(container.get("env", [])) > 1:
@@ -121,7 +121,7 @@ def without_networks(tree: dict) -> dict:
 def volume(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     volumes = tree["spec"].setdefault("volumes", [])
-    if all(each["name"] != "peer" for each in volumes):
+    if all(item["name"] != "peer" for item in volumes):
         volumes.insert(0, {"name": "peer", "emptyDir": {}})
         for container in tree["spec"]["containers"]:
             container.setdefault("volumeMounts", []).insert(0, {"name": "peer", "mountPath": "/peer"})
@@ -129,7 +129,7 @@ def volume(tree: dict) -> dict:
 
 
 def defaulted(tree: dict) -> dict:
-    """Some of what the API server fills in: requests from limits, a container's policies, a volume's mode."""
+    """Set some of the API server's defaults: requests from limits, a container's policies, a volume's mode."""
     tree = copy.deepcopy(tree)
     tree["spec"].setdefault("restartPolicy", "Always")
     for container in tree["spec"]["containers"]:
@@ -137,14 +137,14 @@ def defaulted(tree: dict) -> dict:
         resources = container.setdefault("resources", {})
         for name, amount in resources.get("limits", {}).items():
             resources.setdefault("requests", {}).setdefault(name, amount)
-    for each in tree["spec"].get("volumes", []):
-        if "downwardAPI" in each:
-            each["downwardAPI"].setdefault("defaultMode", 420)
+    for item in tree["spec"].get("volumes", []):
+        if "downwardAPI" in item:
+            item["downwardAPI"].setdefault("defaultMode", 420)
     return tree
 
 
 def acted(tree: dict, names: Iterable[str]) -> dict:
-    """The pod after some of ACTIONS, in order."""
+    """Return the pod after the named ACTIONS, in this order."""
     for name in names:
         tree = ACTIONS[name](tree)
     return tree

@@ -1,6 +1,6 @@
-"""A TCP proxy on loopback that does to a connection what networks do: delay, stalls for lost packets, silence, cuts.
+"""A TCP proxy on loopback that imitates a bad network: delay, pauses for lost packets, silence and resets.
 
-TCP hides a lost packet behind a pause of a retransmission, so loss is a stall of the bytes behind it.
+TCP sends a lost packet again after a timeout, so a loss is imitated by delaying that packet and all later bytes.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ import socket
 import struct
 from typing import Self
 
-RETRANSMISSION_SECONDS = 0.2  # Linux's least retransmission timeout (TCP_RTO_MIN)
-_PART = 1400  # bytes that are delayed or lost together, as a packet's
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: closing sends RST
+RETRANSMISSION_SECONDS = 0.2  # Linux's minimum retransmission timeout (TCP_RTO_MIN)
+_PART = 1400  # bytes that are delayed or lost together, like one packet
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER with a timeout of 0: closing sends RST
 
 
 class Proxy:
-    """Forwards to a port of loopback. What is set here holds for all connections, open and new, at once."""
+    """Forwards to a port of loopback. Changes to its attributes apply at once, to open and new connections."""
 
     def __init__(self, port: int, *, seed: int = 7) -> None:
         self.target = port
-        self.delay_seconds = 0.0  # one way
-        self.loss = 0.0  # share of parts that come a retransmission late
-        self.silent = False  # a half-open connection: bytes vanish, nobody closes
+        self.delay_seconds = 0.0  # in each direction
+        self.loss = 0.0  # share of packets that are lost: 0..1
+        self.silent = False  # True imitates a half-open connection: bytes are dropped and no side closes
         self.connections = 0
         self.stalls = 0
         self._chance = random.Random(seed)  # noqa: S311 - which packets are lost is no secret
@@ -42,7 +42,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reset(self) -> None:
-        """Every open connection ends at both sides with RST."""
+        """End every open connection with an RST to both sides."""
         for pair in self._open:
             for writer in pair:
                 with contextlib.suppress(OSError):
@@ -52,14 +52,14 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._tasks.add(asyncio.current_task())
-        there, back = await asyncio.open_connection("127.0.0.1", self.target)
-        self._open.add((writer, back))
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        self._open.add((writer, target_writer))
         try:
-            await asyncio.gather(self._forward(reader, back), self._forward(there, writer))
+            await asyncio.gather(self._forward(reader, target_writer), self._forward(target_reader, writer))
         finally:
-            self._open.discard((writer, back))
-            for each in (writer, back):
-                each.close()
+            self._open.discard((writer, target_writer))
+            for stream in (writer, target_writer):
+                stream.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

@@ -33,7 +33,10 @@ def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
 
 
 async def rotate(arguments: argparse.Namespace) -> int:
-    """Make the steps that are due; wait for seconds, not days. Return 1 if a webhook configuration is missing."""
+    """Make the steps that are due. Wait for steps that become due within seconds; report those due later.
+
+    Return 1 if a webhook configuration is missing, otherwise 0.
+    """
     client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
         active_rotator = build_rotator(arguments, client)
@@ -69,8 +72,8 @@ def _report(
     missing = [kind for kind, document in configurations.items() if document is None]
     if arguments.output == "json":
         rows = [{"step": step.action.value, "reason": step.reason, "certificates": step.names} for step in steps]
-        following = {"at": wait.until.isoformat(), "reason": wait.reason}
-        formats.print_json({"namespace": arguments.namespace, "steps": rows, "next": following, "missing": missing})
+        next_step = {"at": wait.until.isoformat(), "reason": wait.reason}
+        formats.print_json({"namespace": arguments.namespace, "steps": rows, "next": next_step, "missing": missing})
     else:
         print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
     issuing.print_missing(missing)

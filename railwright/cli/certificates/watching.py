@@ -128,7 +128,7 @@ class Watcher:
         self._gauges.failures.inc()
         if str(error) != self._last_error:
             self._last_error = str(error)
-            _LOG.warning("no step done", extra={"fields": {"error": error.sentence}})
+            _LOG.warning("check of the certificates failed; trying again", extra={"fields": {"error": error.sentence}})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
             with contextlib.suppress(errors.ConfigurationError):  # reported by the next check
                 await self._client.renew()
@@ -144,7 +144,9 @@ class Watcher:
 
     def _find_lease_problem(self) -> str | None:
         return (
-            None if self._election.leading or self._election.holder else "nobody holds the Lease, or it is not read yet"
+            None
+            if self._election.leading or self._election.holder
+            else "no replica holds the Lease, or it has not been read yet"
         )
 
     def _find_rotation_problem(self) -> str | None:

@@ -31,7 +31,7 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--allow-unread",
         action="store_true",
-        help="do not exit with 2 for checks skipped for missing permission to read",
+        help="do not exit with 2 if checks were skipped because you may not read their objects",
     )
     parser.add_argument(
         "--wait",

@@ -1,4 +1,4 @@
-"""`railwright gangs`: shows of each gang how many of its pods are placed, how well, and why it waits."""
+"""`railwright gangs`: shows for each gang how many pods are placed, how good the placement is, and why it waits."""
 
 from railwright.cli import options, parsers
 

@@ -29,13 +29,13 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     async with fixture.start(folder) as running:
         outcome = await scenario.run(running)
-        least = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
-        fine = scenario.count_leaves(outcome.placed) == least and all(outcome.annotations)
+        min_leaves = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
+        fine = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
         screen = console.Console(record=True)
         if arguments.svg or not screen.is_terminal:
             screen.width = page.WIDTH
         if arguments.output == "json":
-            print(json.dumps({"fine": fine, "least_leaves": least} | msgspec.to_builtins(outcome), indent=1))
+            print(json.dumps({"fine": fine, "least_leaves": min_leaves} | msgspec.to_builtins(outcome), indent=1))
         else:
             screen.print(rendering.render(running, outcome))
         if arguments.svg:

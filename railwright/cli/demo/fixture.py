@@ -26,7 +26,7 @@ STOP_SECONDS = 10.0
 LISTENING, OPS_LISTENING = "listening on ", "ops listening on "
 _ANNOUNCED_PORTS = 2
 NETWORKS = ("lan2", "lan3", "lan4", "lan5")
-SEED = 7  # of which nodes are busy and how much CPU is used; other seeds give other, equally good demos
+SEED = 7  # of the random choice of busy nodes and of CPU use; any other seed works as well
 BUSY_SHARE = 0.2
 _DAY = dt.timedelta(days=1)
 
@@ -68,7 +68,7 @@ def read_data(name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def start(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Fixture]:
-    """Start both servers with additional `options` on a snapshot of the fabric; stop them in the end."""
+    """Start both servers with additional `options` on a snapshot of the fabric; stop them at the end."""
     policy, job = read_data("policy.yaml"), read_data("job.yaml")
     nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
     pods = [
@@ -139,7 +139,7 @@ async def _run_server(server: str, options: Sequence[str], folder: pathlib.Path)
         sys.executable, "-m", server, *loopback, *options, stderr=asyncio.subprocess.PIPE
     )
     log = folder / f"{server}.log"
-    assert process.stderr is not None  # noqa: S101 - asked for by PIPE above
+    assert process.stderr is not None  # noqa: S101 - not None, because of PIPE above
     log_task: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(START_SECONDS):
@@ -155,7 +155,7 @@ async def _run_server(server: str, options: Sequence[str], folder: pathlib.Path)
 
 
 async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
-    """Return the addresses that the server announces in its log, at most both."""
+    """Return the addresses of both ports from the server's log; fewer if the server ended first."""
     addresses: dict[str, str] = {}
     while len(addresses) < _ANNOUNCED_PORTS and (line := await lines.readline()):
         _append(log, line)
@@ -212,7 +212,9 @@ async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bo
                             if is_met(response.status, last):
                                 return
                     await asyncio.sleep(0.05)  # between two polls
-    raise StartError(f"{server.log.stem} at {server.ops}{path}: not in time, last answer: {last[-500:]}")
+    raise StartError(
+        f"{server.log.stem} at {server.ops}{path}: not ready in {START_SECONDS:g} s, last answer: {last[-500:]}"
+    )
 
 
 def _read_metric(text: str, name: str) -> float:

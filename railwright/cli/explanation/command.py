@@ -18,17 +18,17 @@ def run(arguments: argparse.Namespace) -> int:
     Pod: 0 if it is or can be placed optimally, 1 if not, 2 if no extender can be reached.
     """
     if arguments.file == _POD:
-        _refuse(arguments, ("policy", "snapshot", "full", "svg"), "explain FILE")
+        _reject(arguments, ("policy", "snapshot", "full", "svg"), "explain FILE")
         return int(pkgutil.resolve_name(_EXPLAIN_POD)(arguments))
     if arguments.pod is not None:
         raise output.UnreadableError(f"{arguments.file} {arguments.pod}: give one FILE, or: pod NAMESPACE/NAME")
-    _refuse(arguments, ("extender", "token", "token_file", "ca", "kubeconfig"), "explain pod NAMESPACE/NAME")
+    _reject(arguments, ("extender", "token", "token_file", "ca", "kubeconfig"), "explain pod NAMESPACE/NAME")
     if arguments.policy is None:
         raise output.UnreadableError(f"explain {arguments.file}: --policy FILE is missing")
     return int(pkgutil.resolve_name(_EXPLAIN_FILE)(arguments))
 
 
-def _refuse(arguments: argparse.Namespace, options: Sequence[str], form: str) -> None:
+def _reject(arguments: argparse.Namespace, options: Sequence[str], form: str) -> None:
     """Raise UnreadableError for options of the other form."""
     present = [f"--{option.replace('_', '-')}" for option in options if getattr(arguments, option)]
     if present:

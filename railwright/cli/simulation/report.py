@@ -45,17 +45,19 @@ def print_comparison(experiment: experiments.Experiment, results: Sequence[exper
     screen.print()
     for result in results:
         if result.decisions:
-            each = 1000 * result.decision_seconds / result.decisions
+            milliseconds = 1000 * result.decision_seconds / result.decisions
             screen.print(
-                f"railwright: {result.decisions} decisions, {each:.2f} ms each on this machine.", soft_wrap=True
+                f"railwright: {result.decisions} decisions, {milliseconds:.2f} ms each on this machine.", soft_wrap=True
             )
         if result.outcome.rejected:
             screen.print(
-                f"{result.policy}: {result.outcome.rejected} jobs no empty cluster could hold.", soft_wrap=True
+                f"{result.policy}: {result.outcome.rejected} jobs rejected, because they do not fit the empty cluster.",
+                soft_wrap=True,
             )
     screen.print(
         "Modelled, not measured: `railwright simulate --parameters` lists every number and its source. Bandwidths and "
-        "leaves are of gangs, weighted by GPU time; the optimum is each gang's own, on what was free as it was placed.",
+        "leaves are averages over gangs, weighted by GPU time. A gang's optimum is the best placement on the resources "
+        "that were free when it was placed.",
         soft_wrap=True,
     )
 
@@ -91,7 +93,7 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table. On a terminal, long cells are wrapped except in the first column; elsewhere none is."""
+    """Print a plain table. On a terminal, long cells are wrapped, except in the first column."""
     screen = console.Console(highlight=False)
     if not screen.is_terminal:
         tables.show([tables.Column(column) for column in columns], rows, wide=True)

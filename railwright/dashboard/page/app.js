@@ -2,7 +2,7 @@
 
 import { Drawing } from "./drawing.js";
 import { themed } from "./look.js";
-import { Gangs, admissionRows, chosen, gangDetails, nodeDetails, nodeTable, numbers, told } from "./panels.js";
+import { Gangs, admissionRows, chosen, gangDetails, nodeDetails, nodeTable, numbers, describeGang } from "./panels.js";
 import { Store, letter } from "./store.js";
 import { Stream } from "./stream.js";
 
@@ -192,7 +192,7 @@ function announce(states) {
   for (const gang of store.gangs) {
     const before = states.get(gang.key);
     if (before === undefined) said.push(`gang ${letter(gang.colour)} ${gang.name} is new`);
-    else if (before !== gang.state) said.push(`gang ${letter(gang.colour)} ${gang.name}: ${told(gang)}`);
+    else if (before !== gang.state) said.push(`gang ${letter(gang.colour)} ${gang.name}: ${describeGang(gang)}`);
   }
   if (said.length) say(said.length > 3 ? `${said.length} gangs changed` : said.join("; "));
 }

@@ -4,13 +4,13 @@
 import { badge, colour, element } from "./look.js";
 import { STATES, attention, letter } from "./store.js";
 
-const RANKS = 64; // shown at once of a gang; the rest on demand
+const RANKS = 64; // rows of a gang that are shown at first; a button shows the rest
 const number = new Intl.NumberFormat("en");
 
 /** The gangs that pass the filters, in the selected order. */
 export function chosen(gangs, { text, state, order }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const kept = gangs.filter((gang) => {
+  const matching = gangs.filter((gang) => {
     if (state === "placed" && gang.state !== "placed") return false;
     if (state === "waiting" && gang.state === "placed") return false;
     if (state === "worse" && attention(gang) !== 1) return false;
@@ -22,7 +22,7 @@ export function chosen(gangs, { text, state, order }) {
     bandwidth: (a, b) => (a.bandwidth ?? -1) - (b.bandwidth ?? -1),
     name: () => 0,
   }[order];
-  return kept.sort((a, b) => by(a, b) || a.key.localeCompare(b.key, "en", { numeric: true }));
+  return matching.sort((a, b) => by(a, b) || a.key.localeCompare(b.key, "en", { numeric: true }));
 }
 
 function matches(gang, word) {
@@ -37,8 +37,8 @@ export function share(value) {
   return value === undefined ? "–" : value.toFixed(2);
 }
 
-/** "bandwidth 0.88 of 0.88 possible", or the state of a waiting gang. */
-export function told(gang) {
+/** Describe a gang: "bandwidth 0.88 of 0.88 possible", or how many of its pods are placed. */
+export function describeGang(gang) {
   if (gang.state !== "placed") return `${gang.placed} of ${gang.size} placed`;
   if (gang.best === undefined) return gang.bandwidth === undefined ? "not evaluated yet" : `bandwidth ${share(gang.bandwidth)}`;
   return `bandwidth ${share(gang.bandwidth)} of ${share(gang.best)} possible`;
@@ -54,7 +54,7 @@ export class Gangs {
       const row = event.target.closest("[role=option]");
       if (row) this.choose(row.dataset.key);
     });
-    list.addEventListener("keydown", (event) => this.pressed(event));
+    list.addEventListener("keydown", (event) => this.handleKey(event));
     list.addEventListener("focusin", (event) => event.target.dataset.key && this.rove(event.target.dataset.key));
   }
 
@@ -70,8 +70,8 @@ export class Gangs {
     let before = null;
     for (const gang of gangs) {
       const row = this.row(gang);
-      const wanted = before ? before.nextSibling : this.list.firstChild;
-      if (row !== wanted) this.list.insertBefore(row, wanted);
+      const expected = before ? before.nextSibling : this.list.firstChild;
+      if (row !== expected) this.list.insertBefore(row, expected);
       row.setAttribute("aria-selected", String(gang.key === selected));
       before = row;
     }
@@ -81,20 +81,20 @@ export class Gangs {
     this.rove(this.at);
   }
 
-  /** The colours have changed: build every row again. */
+  /** Discard what the rows show, because the colours have changed; the next `show` builds every row again. */
   forget() {
     for (const row of this.rows.values()) row.gang = undefined;
   }
 
   row(gang) {
-    const kept = this.rows.get(gang.key);
-    if (kept?.gang === gang) return kept.node;
-    const node = kept?.node ?? element("li", { role: "option", "data-key": gang.key, tabindex: -1 });
+    const old = this.rows.get(gang.key);
+    if (old?.gang === gang) return old.node;
+    const node = old?.node ?? element("li", { role: "option", "data-key": gang.key, tabindex: -1 });
     const name = element("span", { class: "name" }, ` ${gang.name} `, element("small", {}, gang.namespace));
     const state = element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state);
     const mark = badge(gang.colour, letter(gang.colour));
     mark.removeAttribute("aria-hidden"); // the row's text is its name
-    const ranks = `${told(gang).replace("bandwidth ", "")} · ${gang.size} ranks`;
+    const ranks = `${describeGang(gang).replace("bandwidth ", "")} · ${gang.size} ranks`;
     node.replaceChildren(element("span", { class: "hidden" }, "Gang "), mark, name, " ", state, bar(gang), " ", element("span", { class: "told" }, ranks));
     this.rows.set(gang.key, { node, gang });
     return node;
@@ -111,7 +111,7 @@ export class Gangs {
     this.on.chosen(key === this.selected ? "" : key);
   }
 
-  pressed(event) {
+  handleKey(event) {
     const at = this.order.indexOf(this.at);
     const goal = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.order.length - 1 }[event.key];
     if (goal !== undefined) {
@@ -148,7 +148,7 @@ export function gangDetails(gang, all, on) {
   const made = element("div", { class: "gang" });
   made.append(
     element("h3", {}, badge(gang.colour, letter(gang.colour)), ` ${gang.name} `, element("small", {}, `${gang.namespace} · ${gang.fabric}`)),
-    element("p", {}, element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state), ` ${told(gang)}`, leavesTold(gang)),
+    element("p", {}, element("span", { class: `state ${gang.state}` }, WORDS[gang.state] ?? gang.state), ` ${describeGang(gang)}`, describeLeaves(gang)),
     element("p", { class: "quiet" }, "Bandwidths are modelled, never measured."),
   );
   if (gang.why?.length) made.append(element("ul", { class: "why" }, ...gang.why.map((reason) => element("li", {}, reason.message))));
@@ -163,9 +163,9 @@ export function gangDetails(gang, all, on) {
   return made;
 }
 
-function leavesTold(gang) {
+function describeLeaves(gang) {
   if (!gang.leaves) return "";
-  const least = gang.min_leaves && gang.min_leaves < gang.leaves ? `, ${gang.min_leaves} would do` : "";
+  const least = gang.min_leaves && gang.min_leaves < gang.leaves ? `, ${gang.min_leaves} would suffice` : "";
   return ` · ${gang.leaves} ${gang.leaves === 1 ? "leaf" : "leaves"}${least}`;
 }
 
@@ -246,8 +246,8 @@ const OUTCOMES = { injected: "injected", skipped: "skipped", missed: "not inject
 /** The rows of the admissions. */
 export function admissionRows(admissions, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const kept = admissions.filter((row) => words.every((word) => `${row.object} ${row.gang ?? ""} ${row.message ?? ""} ${row.outcome}`.toLowerCase().includes(word)));
-  return kept.map((row) => {
+  const matching = admissions.filter((row) => words.every((word) => `${row.object} ${row.gang ?? ""} ${row.message ?? ""} ${row.outcome}`.toLowerCase().includes(word)));
+  return matching.map((row) => {
     const object = row.kind && row.kind !== "Pod" ? `${row.kind} ${row.object}` : row.object;
     const count = row.count > 1 ? ` (${row.count} times)` : "";
     const cells = [when(row.at), object, element("span", { class: `outcome ${row.outcome}` }, OUTCOMES[row.outcome] ?? row.outcome), row.fabric ?? ""];

@@ -1,7 +1,7 @@
 // Server-sent events over fetch, which can send a token in a header as EventSource cannot. Handles reconnecting.
 
-const BEATS_MISSED = 13_000; // ms without a sign of life before the view is called stale; the server sends one each 5 s
-const LONGEST_PAUSE = 15_000;
+const STALE_AFTER = 13_000; // milliseconds without data after which the view counts as stale; the server sends a heartbeat every 5 s
+const LONGEST_PAUSE = 15_000; // milliseconds between two attempts to connect
 
 /** Follow a stream until stopped. `on` gets change(delta), state(name, detail) and denied(status, reason). */
 export class Stream {
@@ -14,7 +14,7 @@ export class Stream {
     this.failures = 0;
     this.stopped = null; // the controller of the running fetch
     this.waiting = false; // for a token
-    setInterval(() => this.look(), 1000);
+    setInterval(() => this.checkSilence(), 1000);
     globalThis.addEventListener("online", () => this.hurry());
     document.addEventListener("visibilitychange", () => document.hidden || this.hurry());
   }
@@ -45,17 +45,17 @@ export class Stream {
       if (this.last) headers["Last-Event-ID"] = this.last;
       const answer = await fetch(this.url, { headers, signal: mine.signal, cache: "no-store", credentials: "omit" });
       if (!answer.ok) {
-        await this.refused(answer);
+        await this.handleError(answer);
       } else {
         await this.read(answer.body.getReader());
-        if (this.stopped === mine) this.again("the server ended the stream", 250);
+        if (this.stopped === mine) this.retryLater("the server ended the stream", 250);
       }
     } catch (error) {
-      if (this.stopped === mine) this.again(error.message);
+      if (this.stopped === mine) this.retryLater(error.message);
     }
   }
 
-  async refused(answer) {
+  async handleError(answer) {
     let reason = answer.statusText;
     try {
       reason = (await answer.json()).error.reason;
@@ -67,7 +67,7 @@ export class Stream {
       this.waiting = true;
       this.on.denied(answer.status, reason);
     } else {
-      this.again(reason);
+      this.retryLater(reason);
     }
   }
 
@@ -98,7 +98,7 @@ export class Stream {
     this.on.state("live");
   }
 
-  again(reason, pause) {
+  retryLater(reason, pause) {
     this.stopped = null;
     const longest = Math.min(LONGEST_PAUSE, 500 * 2 ** this.failures++);
     const wait = pause ?? longest * (0.5 + Math.random() / 2);
@@ -107,12 +107,12 @@ export class Stream {
     this.later = setTimeout(() => this.follow(), wait);
   }
 
-  look() {
+  checkSilence() {
     const silent = Date.now() - this.heard;
-    if (this.stopped && this.heard && silent > BEATS_MISSED) this.on.state("stale", { since: this.heard });
-    if (this.stopped && this.heard && silent > 3 * BEATS_MISSED) {
+    if (this.stopped && this.heard && silent > STALE_AFTER) this.on.state("stale", { since: this.heard });
+    if (this.stopped && this.heard && silent > 3 * STALE_AFTER) {
       this.stopped.abort();
-      this.again("no data for too long");
+      this.retryLater("no data for too long");
     }
   }
 }

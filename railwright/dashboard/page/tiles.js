@@ -1,26 +1,26 @@
-// A leaf as an image, painted once and copied until something in it changes: scrolling a thousand nodes copies a few
-// dozen images. Defines the appearance of nodes and rails.
+// Draws each leaf into an image and reuses the image until the leaf changes, so that scrolling a thousand nodes only
+// copies a few dozen images. Defines the appearance of nodes and rails.
 
 import { colour, tint } from "./look.js";
 import { letter } from "./store.js";
 
-const KEPT = 128; // pictures; those out of sight go first
+const MAX_PICTURES = 128; // the least recently drawn ones are dropped first
 const FACE = "system-ui, Inter, sans-serif";
 
 export class Tiles {
   constructor(store) {
     this.store = store;
-    this.kept = new Map();
+    this.pictures = new Map();
     this.stamp = "";
   }
 
   /** The image of a leaf; `stamp` identifies everything else that it depends on. */
   of(leaf, found, made, look, stamp) {
     if (stamp !== this.stamp) {
-      this.kept.clear();
+      this.pictures.clear();
       this.stamp = stamp;
     }
-    const old = this.kept.get(leaf.id);
+    const old = this.pictures.get(leaf.id);
     if (old?.found === found && old.columns === leaf.columns) return old.picture;
     const picture = old?.picture ?? document.createElement("canvas");
     picture.width = Math.ceil(leaf.wide * look.ratio);
@@ -28,14 +28,14 @@ export class Tiles {
     const pen = picture.getContext("2d", { alpha: false });
     pen.scale(look.ratio, look.ratio);
     new Painter(pen, this.store, made, look).leaf(leaf, found);
-    this.kept.delete(leaf.id);
-    this.kept.set(leaf.id, { found, columns: leaf.columns, picture });
-    if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value);
+    this.pictures.delete(leaf.id);
+    this.pictures.set(leaf.id, { found, columns: leaf.columns, picture });
+    if (this.pictures.size > MAX_PICTURES) this.pictures.delete(this.pictures.keys().next().value);
     return picture;
   }
 }
 
-/** Shapes of one kind, painted in one call, which is several times faster than one by one. */
+/** Collects shapes of the same kind and style into one path: one call is several times faster than one for each shape. */
 class Layer {
   constructor() {
     this.kinds = new Map();
@@ -44,12 +44,12 @@ class Layer {
 
   path(kind, style) {
     const key = `${kind} ${typeof style === "string" ? style : ""}`;
-    let found = this.kinds.get(style instanceof CanvasPattern ? style : key);
-    if (!found) {
-      found = { kind, style, path: new Path2D() };
-      this.kinds.set(style instanceof CanvasPattern ? style : key, found);
+    let entry = this.kinds.get(style instanceof CanvasPattern ? style : key);
+    if (!entry) {
+      entry = { kind, style, path: new Path2D() };
+      this.kinds.set(style instanceof CanvasPattern ? style : key, entry);
     }
-    return found.path;
+    return entry.path;
   }
 }
 
@@ -147,7 +147,7 @@ class Painter {
   }
 
   slot(layer, left, y, broad, tall, style) {
-    if (broad < 3) layer.path("fill", style).rect(left, y + tall - 2, broad, 2); // too narrow to be hollow: a foot
+    if (broad < 3) layer.path("fill", style).rect(left, y + tall - 2, broad, 2); // too narrow for an outline: a line at the bottom
     else layer.path("slot", style).rect(left + 0.5, y + 0.5, broad - 1, tall - 1);
   }
 
@@ -175,10 +175,10 @@ class Painter {
       pen.stroke(path);
     }
     pen.setLineDash([]);
-    for (const each of layer.texts) {
-      Object.assign(pen, { font: each.font, fillStyle: each.style, textAlign: each.align });
-      if (each.text.length > 5) pen.fillText(each.text, each.x, each.y, each.most);
-      else pen.fillText(each.text, each.x, each.y);
+    for (const label of layer.texts) {
+      Object.assign(pen, { font: label.font, fillStyle: label.style, textAlign: label.align });
+      if (label.text.length > 5) pen.fillText(label.text, label.x, label.y, label.most);
+      else pen.fillText(label.text, label.x, label.y);
     }
     pen.textAlign = "left";
   }

@@ -48,7 +48,7 @@ def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situatio
         bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), found.hosts)).total
         == found.value
     )
-    assert optimum.min_leaves(on, book.snapshot(), pods) == min(value.leaves for value in tried)
+    assert optimum.count_min_leaves(on, book.snapshot(), pods) == min(value.leaves for value in tried)
     alone = any(value.leaves == 1 and value.total >= most for value in tried)
     assert optimum.fits_one_leaf(on, book.snapshot(), pods, most) == alone
 
