@@ -164,7 +164,7 @@ def _build_explanation(
         needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in record.needs],
         outcome=_get_outcome(record, tracked),
         why=rendering.describe_all(_list_reasons(record, tracked)),
-        leaves_planned=[topology.name_of(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
+        leaves_planned=[topology.format_domain(leaf) for leaf in plan.leaves[:MAX_LEAVES]],
         leaves_used=len(leaves),
         min_leaves=plan.min_leaves_with_placed,
         bandwidth=round(plan.bandwidth, 3),
@@ -202,7 +202,7 @@ def _describe_placement(tracked: gang_tracker.TrackedGang | None) -> dict[str, A
     placement, planned = tracked.outcome.placement, tracked.planned
     return {
         "members": placement.members,
-        "leaves": {topology.name_of(leaf): count for leaf, count in [*placement.leaves.items()][:MAX_LEAVES]},
+        "leaves": {topology.format_domain(leaf): count for leaf, count in [*placement.leaves.items()][:MAX_LEAVES]},
         "leaves_used": len(placement.leaves),
         "leaves_possible": len(planned.leaves),
         "bandwidth": round(placement.bandwidth, 3),

@@ -200,7 +200,7 @@ class Gangs:
             placement_result.PlacedPod(
                 pod=pod.key.partition("/")[2],
                 node=pod.node,
-                leaf=evaluations.leaf_by_node.get(pod.node, topology.NOWHERE),
+                leaf=evaluations.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
                 evaluation=self._get_evaluation(pod.key, pod.node),
             )
             for pod in sorted(workers, key=lambda pod: pod.rank)

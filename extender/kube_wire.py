@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender import decoding
-from railwright.fabric import placed_pods
+from railwright.fabric import scheduling_views
 from railwright.fabric.placement.nodes import priorities
 
 _ABSENT = (b"", b"null")
@@ -18,7 +18,7 @@ _NULL = msgspec.Raw(b"null")
 class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderArgs: a pod and the names of candidate nodes."""
 
-    pod: placed_pods.Pod | None = None
+    pod: scheduling_views.Pod | None = None
     nodes: msgspec.Raw = msgspec.Raw()
     node_names: list[str] | None = None
 
@@ -64,7 +64,7 @@ _decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read(body: bytes) -> tuple[placed_pods.Pod, list[str]]:
+def read(body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
     """Return (pod, node names) of a filter or prioritize request. Raises decoding.MalformedError."""
     arguments = decoding.decode_body(_decode, body)
     if arguments.pod is None:

@@ -19,7 +19,7 @@ from extender import (
     volcano_wire,
 )
 from extender import state as states
-from railwright.fabric import placed_pods, resources, views
+from railwright.fabric import resources, scheduling_views, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods
@@ -232,7 +232,7 @@ class Schedulers:
             offered=frozenset(request.nodes),
         )
 
-    def _read_kube(self, body: bytes) -> tuple[placed_pods.Pod, list[str]]:
+    def _read_kube(self, body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
         with self._tracing.span("decode"):
             pod, nodes = kube_wire.read(body)
         self._tracing.note(lambda: trace_attributes.list_kube(pod, nodes))
@@ -245,7 +245,7 @@ class Schedulers:
         return task
 
     def _build_kube_request(
-        self, pod: placed_pods.Pod, nodes: list[str]
+        self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state.pools)
         self._tracing.note(lambda: trace_attributes.list_request(request))

@@ -25,7 +25,7 @@ def build_kube_request(
     The free resources of the nodes come from the cluster state.
     """
     return scheduling_request.build_request(
-        pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.requests_of(pod.spec)
+        pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.compute_requests(pod.spec)
     )
 
 
@@ -257,5 +257,5 @@ def _has_enough(free: resources.Amounts, requested_amounts: resources.Amounts) -
 def get_requests(task: volcano_wire.Task) -> resources.Amounts:
     """Return the non-zero requests of a task as Volcano counts them."""
     if task.request is None:
-        return resources.requests_of(task.pod.spec) if task.pod else {}
+        return resources.compute_requests(task.pod.spec) if task.pod else {}
     return {name: amount for name, amount in volcano_wire.convert_amounts(task.request).items() if amount > 0}

@@ -6,7 +6,7 @@ Does not depend on OpenTelemetry.
 from collections.abc import Sequence
 
 from extender import volcano_wire
-from railwright.fabric import placed_pods
+from railwright.fabric import scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.serving import tracing as traces
 
@@ -14,7 +14,7 @@ _NODES = "railwright.nodes"  # candidate nodes; `.kept` is the number of feasibl
 _MAX_NAME = 253  # characters of a Kubernetes name
 
 
-def list_kube(pod: placed_pods.Pod, nodes: Sequence[str]) -> traces.Attributes:
+def list_kube(pod: scheduling_views.Pod, nodes: Sequence[str]) -> traces.Attributes:
     """Return the attributes of a request of kube-scheduler."""
     return {**_list_pod(pod.metadata.namespace, pod.metadata.name), _NODES: len(nodes)}
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from extender import decoding
-from railwright.fabric import placed_pods, resources
+from railwright.fabric import resources, scheduling_views
 from railwright.fabric.placement import scheduling_request
 
 PIPELINED = 4  # api.Pipelined
@@ -37,7 +37,7 @@ class Task(msgspec.Struct, frozen=True):
     request: Amounts | None = msgspec.field(default=None, name="InitResreq")
     node_name: str = msgspec.field(default="", name="NodeName")
     status: int = msgspec.field(default=0, name="Status")
-    pod: placed_pods.Pod | None = msgspec.field(default=None, name="Pod")
+    pod: scheduling_views.Pod | None = msgspec.field(default=None, name="Pod")
 
 
 _MAX_AMOUNT = 2.0**63  # the largest amount in Kubernetes; JSON floats can be infinite

@@ -149,7 +149,7 @@ def _container_path(index: int) -> str:
     return f"/spec/containers/{index}"
 
 
-def _equals(raw_quantity: views.Written, amount: int) -> bool:
+def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:
     try:
         return quantity.parse(raw_quantity) == amount
     except quantity.InvalidQuantityError:

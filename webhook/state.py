@@ -269,7 +269,7 @@ def _list_resources(node: views.Node) -> frozenset[str]:
     return frozenset(name for name, amount in node.status.allocatable.items() if _is_positive(amount))
 
 
-def _is_positive(amount: views.Written) -> bool:
+def _is_positive(amount: views.RawQuantity) -> bool:
     try:
         return quantity.parse(amount) > 0
     except quantity.InvalidQuantityError:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import hypernodes, names, placed_pods, views
+from railwright.fabric import hypernodes, names, scheduling_views, views
 from railwright.fabric.workloads import gang_sizes, kinds
 
 
@@ -20,7 +20,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 NODES = Kind("nodes", "/api/v1/nodes", views.Node)
 PODS = Kind("pods", "/api/v1/pods", views.Pod)
-PLACED_PODS = Kind("pods", "/api/v1/pods", placed_pods.Pod)  # the same, without fields that placement does not read
+PLACED_PODS = Kind("pods", "/api/v1/pods", scheduling_views.Pod)  # without what placement does not read
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",

@@ -38,7 +38,7 @@ _POD_LEVEL = frozenset({"cpu", "memory"})  # with huge pages, the resources allo
 _HUGE_PAGES = "hugepages-"
 
 
-def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
+def parse_amounts(written: Mapping[str, views.RawQuantity]) -> dict[str, int]:
     """Convert quantities to milli-units. An invalid quantity counts as 0; the API server never stores one."""
     result = {}
     for name, text in written.items():
@@ -49,7 +49,7 @@ def amounts(written: Mapping[str, views.Written]) -> dict[str, int]:
     return result
 
 
-def requests_of(spec: views.PodSpec) -> FrozenAmounts:
+def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     """Return the request of a pod, in milli-units (k8s.io/component-helpers/resource, PodRequests).
 
     It is the larger of (app containers + sidecars) and (any init container + the sidecars started before it). Requests
@@ -57,11 +57,11 @@ def requests_of(spec: views.PodSpec) -> FrozenAmounts:
     """
     running: dict[str, int] = {}
     for container in spec.containers:
-        _add(running, amounts(container.requests))
+        _add(running, parse_amounts(container.requests))
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.init_containers or ():
-        requests = amounts(container.requests)
+        requests = parse_amounts(container.requests)
         if container.restart_policy == "Always":
             _add(sidecars, requests)
             _raise_to(starting, sidecars)
@@ -71,7 +71,7 @@ def requests_of(spec: views.PodSpec) -> FrozenAmounts:
     _add(running, sidecars)
     _raise_to(running, starting)
     _replace_by_pod_level(running, spec)
-    _add(running, amounts(spec.overhead or {}))
+    _add(running, parse_amounts(spec.overhead or {}))
     running[PODS] = UNIT
     return FrozenAmounts({name: amount for name, amount in running.items() if amount > 0})
 
@@ -81,12 +81,12 @@ def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
     if spec.resources is None:
         return
     for quantities, overrides in ((spec.resources.limits, False), (spec.resources.requests, True)):
-        for name, amount in amounts(quantities).items():
+        for name, amount in parse_amounts(quantities).items():
             if (overrides or name not in total) and (name in _POD_LEVEL or name.startswith(_HUGE_PAGES)):
                 total[name] = amount
 
 
-def fits(free: Amounts, request: Amounts) -> int:
+def count_fits(free: Amounts, request: Amounts) -> int:
     """Return the number of pods with `request` that fit into `free`. Resources missing from `free` count as 0."""
     return max(0, min((free.get(name, 0) // amount for name, amount in request.items() if amount > 0), default=0))
 

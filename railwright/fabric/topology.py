@@ -12,13 +12,13 @@ Place = tuple[str, ...]
 Domain = tuple[str, ...]
 """A domain's name followed by those of its parents, so that equal names under different parents differ."""
 
-NOWHERE: Domain = ()
+NO_DOMAIN: Domain = ()
 
 RAIL = "{rail}"  # in a key: placeholder for a rail's name, at sites that label nodes with a leaf for each rail
 _UNLABELLED = "-"  # stands for a rail without a label; not a valid label value
 
 
-def place_of(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence[str] = ()) -> Place:
+def read_domains(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence[str] = ()) -> Place:
     """Return the values of the domain labels `keys`, closest first, for a node with `labels`.
 
     The value of a key with RAIL joins the values of all `rails`. Nodes share that domain if they agree on every rail.
@@ -26,19 +26,19 @@ def place_of(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence[str
     return tuple(_join_rails(labels, key, rails) if RAIL in key else labels.get(key, "") for key in keys)
 
 
-def per_rail(key: str, rails: Sequence[str]) -> Sequence[str]:
+def expand_rails(key: str, rails: Sequence[str]) -> Sequence[str]:
     """Return the label keys that `key` stands for: one for each rail if it contains RAIL, otherwise itself."""
     return [key.replace(RAIL, rail) for rail in rails] if RAIL in key else [key]
 
 
 def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:
-    values = [labels.get(rail_key, "") for rail_key in per_rail(key, rails)]
+    values = [labels.get(rail_key, "") for rail_key in expand_rails(key, rails)]
     return "+".join(value or _UNLABELLED for value in values) if any(values) else ""
 
 
 def domain(place: Place, level: int = 0) -> Domain:
     """Return the domain at a level (0 is the leaf), or NOWHERE if the node has no label there."""
-    return place[level:] if level < len(place) and place[level] else NOWHERE
+    return place[level:] if level < len(place) and place[level] else NO_DOMAIN
 
 
 def distance(one: Place, other: Place) -> int:
@@ -49,6 +49,6 @@ def distance(one: Place, other: Place) -> int:
     return max(len(one), len(other))
 
 
-def name_of(domain_: Domain) -> str:
+def format_domain(domain_: Domain) -> str:
     """Return a domain's name for messages: the closest name first, then its parents."""
     return " in ".join(part for part in domain_ if part) or "(no domain label)"

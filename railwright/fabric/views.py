@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-Written = str | int | float  # a quantity as written in a manifest
+RawQuantity = str | int | float  # a quantity as written in a manifest
 Source = dict[str, Any] | None  # a value or volume source, of which only the presence is read
 _EMPTY: Mapping[str, Any] = {}
 
@@ -89,16 +89,16 @@ class EnvVar(View, frozen=True):
 class ResourceRequirements(View, frozen=True):
     """resources of a container, with quantities as written."""
 
-    requests_or_none: dict[str, Written] | None = msgspec.field(default=None, name="requests")
-    limits_or_none: dict[str, Written] | None = msgspec.field(default=None, name="limits")
+    requests_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="requests")
+    limits_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="limits")
 
     @property
-    def requests(self) -> Mapping[str, Written]:
+    def requests(self) -> Mapping[str, RawQuantity]:
         """Requests; empty if absent."""
         return self.requests_or_none or _EMPTY
 
     @property
-    def limits(self) -> Mapping[str, Written]:
+    def limits(self) -> Mapping[str, RawQuantity]:
         """Limits; empty if absent."""
         return self.limits_or_none or _EMPTY
 
@@ -176,7 +176,7 @@ class Container(View, frozen=True):
         return self.volume_mounts_or_none or []
 
     @property
-    def requests(self) -> Mapping[str, Written]:
+    def requests(self) -> Mapping[str, RawQuantity]:
         """Requests with Kubernetes' default: a limit without a request is also the request."""
         if self.resources is None:
             return _EMPTY
@@ -280,7 +280,7 @@ class PodSpec(View, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     host_users: bool | None = None  # False: the pod has its own user namespace
-    overhead: dict[str, Written] | None = None  # of the RuntimeClass, set by the API server
+    overhead: dict[str, RawQuantity] | None = None  # of the RuntimeClass, set by the API server
     resources: ResourceRequirements | None = None  # of the pod as a whole: cpu, memory and huge pages
 
     @property
@@ -352,17 +352,17 @@ class NodeCondition(View, frozen=True):
 class NodeStatus(View, frozen=True):
     """status of a node: its capacity, and the part of it that pods may use."""
 
-    capacity_or_none: dict[str, Written] | None = msgspec.field(default=None, name="capacity")
-    allocatable_or_none: dict[str, Written] | None = msgspec.field(default=None, name="allocatable")
+    capacity_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="capacity")
+    allocatable_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="allocatable")
     conditions: list[NodeCondition] | None = None
 
     @property
-    def capacity(self) -> Mapping[str, Written]:
+    def capacity(self) -> Mapping[str, RawQuantity]:
         """Capacity; empty if absent."""
         return self.capacity_or_none or _EMPTY
 
     @property
-    def allocatable(self) -> Mapping[str, Written]:
+    def allocatable(self) -> Mapping[str, RawQuantity]:
         """Allocatable resources; empty if absent."""
         return self.allocatable_or_none or _EMPTY
 
@@ -417,9 +417,9 @@ class ZoneResource(View, frozen=True):
     """A resource of a zone of a NodeResourceTopology."""
 
     name: str = ""
-    capacity: Written = 0
-    allocatable: Written = 0
-    available: Written | None = None
+    capacity: RawQuantity = 0
+    allocatable: RawQuantity = 0
+    available: RawQuantity | None = None
 
 
 class TopologyZone(View, frozen=True):

@@ -91,7 +91,7 @@ class Cluster:
 
     def _build_hosts(self) -> list[Host]:
         document, classes = self.spec.policy, dict[kubelet.Hardware, int]()
-        places = [topology.place_of(node.metadata.labels, self.levels) for node in self.spec.nodes]
+        places = [topology.read_domains(node.metadata.labels, self.levels) for node in self.spec.nodes]
         chains = self._number_domains(places)
         hosts = []
         for node, chain in zip(self.spec.nodes, chains, strict=True):
@@ -115,7 +115,9 @@ class Cluster:
                 sizes[number] += 1
                 chain.append(number)
             chains.append(tuple(chain))
-        self.domains = [Domain(level, sizes[number], topology.name_of(key)) for (level, key), number in numbers.items()]
+        self.domains = [
+            Domain(level, sizes[number], topology.format_domain(key)) for (level, key), number in numbers.items()
+        ]
         return chains
 
 
@@ -168,8 +170,8 @@ def _rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
 def _hardware(
     node: views.Node, document: model.FabricPolicy, fabric: model.Fabric, *, counted: bool
 ) -> kubelet.Hardware:
-    allocatable = resources.amounts(node.status.allocatable)
-    capacity = resources.amounts(node.status.capacity)
+    allocatable = resources.parse_amounts(node.status.allocatable)
+    capacity = resources.parse_amounts(node.status.capacity)
     devices = _count_devices(fabric, allocatable, counted=counted)
     gpus = max(allocatable.get(name, 0) for name in document.accelerators) // resources.UNIT
     pools = {rail.resource for rail in fabric.rails if rail.resource}

@@ -158,7 +158,7 @@ class RailwrightPolicy:
         """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
         cached = self._rail_needs.get(job.gpus)
         if cached is None:
-            requests = resources.requests_of(pod.spec)
+            requests = resources.compute_requests(pod.spec)
             cached = requests, intent.find_needs(pod, requests, self._cluster.spec.fabric)
             self._rail_needs[job.gpus] = cached
         return cached
@@ -166,7 +166,7 @@ class RailwrightPolicy:
     def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
         """Return a pod as it is after admission."""
         spec, demand = self._cluster.spec, self._cluster.demand(job.gpus)
-        requests: dict[str, views.Written] = {spec.policy.accelerators[0]: job.gpus}
+        requests: dict[str, views.RawQuantity] = {spec.policy.accelerators[0]: job.gpus}
         chosen = spec.fabric.rails[: demand.rails]
         if demand.counted:
             for rail in chosen:

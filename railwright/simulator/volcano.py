@@ -25,7 +25,7 @@ class Session:
     def __init__(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> None:
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
         self._allocatable = {
-            name: resources.amounts(node["status"]["allocatable"]) for name, node in self._nodes.items()
+            name: resources.parse_amounts(node["status"]["allocatable"]) for name, node in self._nodes.items()
         }
         self._idle = {name: dict(amounts) for name, amounts in self._allocatable.items()}
         self._tasks: dict[str, dict[str, Tree]] = {name: {} for name in self._nodes}
@@ -44,7 +44,7 @@ class Session:
     def list_feasible(self, pod: Tree) -> list[str]:
         """Return the nodes with enough idle resources, as the predicates plugin would."""
         requests = requests_of(pod)
-        return [name for name, idle in self._idle.items() if resources.fits(idle, requests)]
+        return [name for name, idle in self._idle.items() if resources.count_fits(idle, requests)]
 
     def build_request(self, pod: Tree, offered: Sequence[str]) -> Tree:
         """Return the body of a prioritize request."""
@@ -84,7 +84,7 @@ class Session:
 
 def requests_of(pod: Tree) -> resources.Amounts:
     """Return a pod's requests in milli-units."""
-    return resources.requests_of(msgspec.convert(pod["spec"], views.PodSpec))
+    return resources.compute_requests(msgspec.convert(pod["spec"], views.PodSpec))
 
 
 def build_task_info(pod: Tree, *, node: str, status: int) -> Tree:

@@ -42,7 +42,7 @@ async def test_the_gang_takes_the_fewest_leaves_and_every_pod_is_injected_and_sa
     assert process.returncode == 0, err.decode()
     result = json.loads(out)
     assert result["fine"]
-    assert len({each["leaf"] for each in result["placed"]}) == result["least_leaves"] == 1
+    assert len({each["leaf"] for each in result["placed"]}) == result["min_leaves"] == 1
     assert len({each["leaf"] for each in result["without"]}) > 1, "there is nothing to see where Volcano does as well"
     for pod, annotation, placed in zip(result["admitted"], result["annotations"], result["placed"], strict=True):
         assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]

@@ -96,7 +96,7 @@ def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: 
         gang=membership.find_gang(of),
         rank=membership.find_rank(of),
         node=on,
-        requests=resources.requests_of(of.spec),
+        requests=resources.compute_requests(of.spec),
         state=state,
         since=since,
     )
@@ -104,7 +104,7 @@ def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: 
 
 def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
     given = given or policy()
-    requests = resources.requests_of(of.spec)
+    requests = resources.compute_requests(of.spec)
     name, chosen = intent.find_fabric(of, given.document)
     assert chosen is not None
     return scheduling_request.SchedulingRequest(

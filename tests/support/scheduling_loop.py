@@ -38,8 +38,8 @@ class Loop:
 
     def feasible(self, pod: views.Pod) -> list[str]:
         """The nodes that have room for the pod."""
-        wanted = resources.requests_of(pod.spec)
-        return [name for name in self.state.nodes if resources.fits(self._free(name), wanted)]
+        wanted = resources.compute_requests(pod.spec)
+        return [name for name in self.state.nodes if resources.count_fits(self._free(name), wanted)]
 
     def asks(self, pod: views.Pod) -> engine.Decision:
         """One prioritize, after which the pod may wait."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import interning, placed_pods, views
+from railwright.fabric import interning, scheduling_views, views
 from railwright.fabric.placement.state import cluster_state
 from webhook import state as states
 
@@ -53,7 +53,7 @@ def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
     known = cluster_state.ClusterState()
     for name in ("a", "b"):
         known.upsert_node(decoded(views.Node, node(name)))
-        known.upsert_pod(decoded(placed_pods.Pod, pod(name, cpu="100m", memory="64Mi")))
+        known.upsert_pod(decoded(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
     assert shared(*(each.labels for each in known.nodes.values()))
     one, other = known.pods.values()
     assert one.requests is other.requests

@@ -20,7 +20,7 @@ def test_distance_is_symmetric_and_bounded(one, other):
 
 @given(PLACES, PLACES)
 def test_the_same_leaf_is_at_distance_zero_and_nothing_else_is(one, other):
-    same = topology.domain(one) != topology.NOWHERE and topology.domain(one) == topology.domain(other)
+    same = topology.domain(one) != topology.NO_DOMAIN and topology.domain(one) == topology.domain(other)
     assert (topology.distance(one, other) == 0) == same
 
 
@@ -36,7 +36,7 @@ def test_the_distance_is_the_lowest_level_both_have_and_share(one, other):
     shared = [
         level
         for level in range(len(KEYS))
-        if topology.domain(one, level) != topology.NOWHERE
+        if topology.domain(one, level) != topology.NO_DOMAIN
         and topology.domain(one, level) == topology.domain(other, level)
     ]
     assert topology.distance(one, other) == min(shared, default=len(KEYS))
@@ -46,12 +46,12 @@ def test_a_missing_middle_label_is_skipped_on_the_way_up():
     one, other = ("a", "", "c"), ("b", "", "c")
     assert topology.distance(one, other) == 2
     assert topology.distance(one, one) == 0
-    assert topology.name_of(topology.domain(one)) == "a in c"
+    assert topology.format_domain(topology.domain(one)) == "a in c"
 
 
 def test_a_place_without_its_leaf_is_in_no_leaf_and_still_below_its_spine():
     one, other = ("", "s", "c"), ("a", "s", "c")
-    assert topology.domain(one) == topology.NOWHERE
+    assert topology.domain(one) == topology.NO_DOMAIN
     assert topology.distance(one, other) == 1
     assert topology.distance(one, one) == 1, "two such nodes need not be on one leaf"
 
@@ -69,19 +69,19 @@ RAILS = ("rail0", "rail1")
 
 def test_a_key_for_every_rail_joins_the_leaves_of_all_rails():
     labels = {"x/leaf-rail0": "leaf-a", "x/leaf-rail1": "leaf-b", "x/spine": "s"}
-    assert topology.place_of(labels, ("x/leaf-{rail}", "x/spine"), RAILS) == ("leaf-a+leaf-b", "s")
+    assert topology.read_domains(labels, ("x/leaf-{rail}", "x/spine"), RAILS) == ("leaf-a+leaf-b", "s")
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4))
 def test_nodes_share_a_joined_domain_only_if_every_rail_is_on_the_same_leaf(values):
     def place(leaves):
         labels = {f"leaf-{rail}": leaf for rail, leaf in zip(RAILS, leaves, strict=True) if leaf}
-        return topology.place_of(labels, ("leaf-{rail}",), RAILS)
+        return topology.read_domains(labels, ("leaf-{rail}",), RAILS)
 
     one, other = values[:2], values[2:]
     assert (topology.distance(place(one), place(other)) == 0) == (one == other and any(one))
 
 
 def test_a_node_with_fewer_rails_has_a_domain_and_one_without_any_label_has_none():
-    assert topology.place_of({"leaf-rail1": "b"}, ("leaf-{rail}",), RAILS) == ("-+b",)
-    assert topology.place_of({}, ("leaf-{rail}",), RAILS) == ("",)
+    assert topology.read_domains({"leaf-rail1": "b"}, ("leaf-{rail}",), RAILS) == ("-+b",)
+    assert topology.read_domains({}, ("leaf-{rail}",), RAILS) == ("",)

@@ -177,7 +177,7 @@ def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
 
 
 def _has_labels(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
-    return all(label in node.metadata.labels for label in topology.per_rail(key, rails))
+    return all(label in node.metadata.labels for label in topology.expand_rails(key, rails))
 
 
 def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:

@@ -219,7 +219,7 @@ def list_accelerated(snapshot: ClusterSnapshot) -> tuple[views.Node, ...]:
     )
 
 
-def _count(amount: views.Written) -> int:
+def _count(amount: views.RawQuantity) -> int:
     try:
         return quantity.whole(amount)
     except quantity.InvalidQuantityError:

@@ -35,7 +35,7 @@ async def _run(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if arguments.svg or not screen.is_terminal:
             screen.width = page.WIDTH
         if arguments.output == "json":
-            print(json.dumps({"fine": fine, "least_leaves": min_leaves} | msgspec.to_builtins(outcome), indent=1))
+            print(json.dumps({"fine": fine, "min_leaves": min_leaves} | msgspec.to_builtins(outcome), indent=1))
         else:
             screen.print(rendering.render(running, outcome))
         if arguments.svg:

@@ -67,7 +67,7 @@ def list_requested(container: views.Container) -> frozenset[str]:
     )
 
 
-def _parse_amount(text: views.Written, container: views.Container, resource: str) -> int:
+def _parse_amount(text: views.RawQuantity, container: views.Container, resource: str) -> int:
     try:
         return quantity.whole(text)
     except quantity.InvalidQuantityError as error:

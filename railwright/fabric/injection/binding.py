@@ -98,7 +98,7 @@ def _find_domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[s
     The index is the tier, so a missing label in between is None.
     """
     keys = presets.domains(fabric.placement)
-    domains = [value or None for value in topology.place_of(labels, keys, [rail.name for rail in fabric.rails])]
+    domains = [value or None for value in topology.read_domains(labels, keys, [rail.name for rail in fabric.rails])]
     while domains and domains[-1] is None:
         domains.pop()
     return tuple(domains)
@@ -114,7 +114,7 @@ def _select_allocatable(selected: Sequence[compiled.ResolvedRail], node: views.N
     return available or selected
 
 
-def _is_positive(amount: views.Written) -> bool:
+def _is_positive(amount: views.RawQuantity) -> bool:
     try:
         return quantity.milli(amount) > 0
     except quantity.InvalidQuantityError:
@@ -143,7 +143,7 @@ def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, n
     _, fabric = intent.find_fabric(pod, document)
     if fabric is None:
         return _format_placement(document, None, node, intent.read_record(pod).rails or ())
-    needs = intent.find_needs(pod, resources.requests_of(pod.spec), fabric)
+    needs = intent.find_needs(pod, resources.compute_requests(pod.spec), fabric)
     return _format_placement(document, fabric, node, [rail for need in needs for rail in need.rails])
 
 

@@ -175,7 +175,7 @@ def _read_amounts(container: views.Container) -> dict[str, int]:
     return dict(_list_amounts(container.requests)) if container.resources else {}
 
 
-def _list_amounts(quantities: Mapping[str, views.Written]) -> Iterator[tuple[str, int]]:
+def _list_amounts(quantities: Mapping[str, views.RawQuantity]) -> Iterator[tuple[str, int]]:
     for name, text in quantities.items():
         if "/" in name:
             try:

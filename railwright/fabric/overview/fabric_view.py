@@ -69,7 +69,7 @@ class FabricView:
         if node is None or not self._is_part(node):
             row, leaf = None, None
         else:
-            row, leaf = self._row(node, ranks), self._domains.leaf_by_node.get(name, topology.NOWHERE)
+            row, leaf = self._row(node, ranks), self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
         if row == old_row and leaf == old_leaf:
             return set()
         if old_leaf is not None:
@@ -99,7 +99,7 @@ class FabricView:
 
     def leaf_of(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NOWHERE if it has none."""
-        return self._leaf_by_node.get(node, topology.NOWHERE)
+        return self._leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def _summarize(self) -> model.Fabric:
         letters = "".join([row.rails for row in self._rows.values()])

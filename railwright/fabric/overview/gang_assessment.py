@@ -134,7 +134,7 @@ def _places(
         placement_result.PlacedPod(
             pod=pod.key.partition("/")[2],
             node=pod.node,
-            leaf=index.leaf_by_node.get(pod.node, topology.NOWHERE),
+            leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
             evaluation=_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
             if pod.node in evaluations
             else None,
@@ -235,4 +235,4 @@ def _missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
 
 
 def _name_leaves(leaves: Sequence[topology.Domain]) -> reason.Some:
-    return reason.first(map(topology.name_of, leaves))
+    return reason.first(map(topology.format_domain, leaves))

@@ -20,7 +20,7 @@ def describe(explanation: node_explainer.NodeExplanation, row: node_explainer.No
     entry: dict[str, Any] = {"node": explanation.node, "score": round(explanation.score, 1)}
     if not explanation.is_known:
         return {**entry, "reason": rendering.describe(reason.make(Code.NODE_UNKNOWN))}
-    entry["leaf"] = topology.name_of(row.leaf)
+    entry["leaf"] = topology.format_domain(row.leaf)
     if explanation.refusal:
         entry["rejection"] = rendering.describe(explanation.refusal)
     lists = {"rails": _list_rail_shortages(explanation)}

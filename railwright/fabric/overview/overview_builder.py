@@ -254,11 +254,11 @@ class OverviewBuilder:
 
 
 def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> model.Rank:
-    leaf = view.leaf_of(member.node) if view is not None and member.node else topology.NOWHERE
+    leaf = view.leaf_of(member.node) if view is not None and member.node else topology.NO_DOMAIN
     return model.Rank(
         rank=member.rank,
         pod=member.key.partition("/")[2],
         node=member.node,
-        leaf=topology.name_of(leaf) if leaf else "",
+        leaf=topology.format_domain(leaf) if leaf else "",
         assumed=member.assumed,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import model
 
 Network = tuple[str, str]
 """Namespace and name of a NetworkAttachmentDefinition."""
@@ -38,7 +38,6 @@ class CompiledFabric(msgspec.Struct, frozen=True):
 
     fabric: model.Fabric
     rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
-    domains: tuple[str, ...]  # keys of the domains, closest first
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
@@ -72,5 +71,4 @@ def _compile_fabric(fabric: model.Fabric) -> CompiledFabric:
     return CompiledFabric(
         fabric=fabric,
         rails={rail.name: resolve_rail(rail) for rail in fabric.rails},
-        domains=presets.domains(fabric.placement),
     )

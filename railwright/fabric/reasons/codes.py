@@ -12,7 +12,7 @@ class Group(enum.StrEnum):
     """The question that a code answers."""
 
     FILTER = "Why a node is filtered"
-    NODE = "What else speaks against a node"
+    NODE = "Other disadvantages of a node"
     GANG = "Why a gang does not fit, or its placement is not better"
     SCORE = "Why a node has its score"
 

@@ -42,7 +42,9 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
 def is_optimal(plan: planner.Plan, peers_by_leaf: Mapping[topology.Domain, int]) -> bool:
     """True if the plan needs no explanation: the whole gang on one leaf, at full bandwidth."""
-    return plan.is_complete and len({*plan.leaves, *peers_by_leaf} - {topology.NOWHERE}) <= 1 and plan.bandwidth >= FULL
+    return (
+        plan.is_complete and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1 and plan.bandwidth >= FULL
+    )
 
 
 def still_applies(old: planner.Plan, old_remaining: int, new: planner.Plan, remaining: int) -> bool:
@@ -105,7 +107,7 @@ def _explain_leaves(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
             min_leaves=count,
             bandwidth=plan.bandwidth,
             slots=largest_slots,
-            leaves=reason.first((topology.name_of(leaf), slots_by_leaf[leaf]) for leaf in largest),
+            leaves=reason.first((topology.format_domain(leaf), slots_by_leaf[leaf]) for leaf in largest),
         )
         return
     yield from _explain_fewer_leaves(inputs, largest)
@@ -130,7 +132,7 @@ def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domai
             return  # `_explain_slower_choice` explains it, with the bandwidth of these leaves
         yield reason.make(Code.FEWER_LEAVES_UPLINKS, leaves=leaves, causes=reason.first(weak))
     elif peer_leaves and not set(peer_leaves) <= set(fewer):
-        counts = reason.first((topology.name_of(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
+        counts = reason.first((topology.format_domain(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
         yield reason.make(Code.FEWER_LEAVES_PEERS, leaves=leaves, peer_leaves=counts)
     elif plan.shape is not None and shapes - {plan.shape}:
         yield reason.make(Code.FEWER_LEAVES_NODE_TYPE, leaves=leaves, node_type=plan.shape)
@@ -182,7 +184,7 @@ def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     plan, remaining = inputs.plan, inputs.remaining
     if plan.bandwidth >= FULL:
         return
-    if not any(leaf != topology.NOWHERE for leaf in plan.leaves):
+    if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
         yield reason.make(Code.UNLABELLED_NODES, slots_needed=remaining)
         return
     better = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth + _CLOSE)
@@ -390,7 +392,7 @@ def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each paramete
     """Return the reason that states the bandwidth (`carried`, 0..1) of each ring edge over the domain's uplinks."""
     return reason.make(
         Code.UPLINKS_LIMIT,
-        domain=topology.name_of(domain),
+        domain=topology.format_domain(domain),
         nodes=nodes,
         oversubscription=ratio,
         carried=carried,
@@ -400,7 +402,7 @@ def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each paramete
 
 
 def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
-    return reason.first(map(topology.name_of, leaves))
+    return reason.first(map(topology.format_domain, leaves))
 
 
 def _count_slots_by_leaf(
@@ -414,7 +416,7 @@ def _count_slots_by_leaf(
         for node_class in inputs.capacity.classes
     }
     slots_by_leaf = inputs.capacity.count_slots(slots)
-    slots_by_leaf.pop(topology.NOWHERE, None)
+    slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf
 
 

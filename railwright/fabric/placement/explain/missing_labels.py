@@ -52,4 +52,4 @@ def _find_in_fabric(
 
 def _list_labels(key: str, node_rails: list[str]) -> list[str]:
     """Return the labels that a node with these rails should have for a per-rail key."""
-    return [*topology.per_rail(key, node_rails)] if topology.RAIL in key else []
+    return [*topology.expand_rails(key, node_rails)] if topology.RAIL in key else []

@@ -50,7 +50,7 @@ def build_rows(
         if node_class not in lacks_rail:
             lacks_rail[node_class] = _lacks_rail(evaluation)
         holders = list_holders(name) if lacks_rail[node_class] else ()
-        leaf = view.index.leaf_by_node.get(name, topology.NOWHERE)
+        leaf = view.index.leaf_by_node.get(name, topology.NO_DOMAIN)
         rows.append(node_explainer.NodeRow(name, scores[name], evaluation, leaf, holders))
     return rows
 

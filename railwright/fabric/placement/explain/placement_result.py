@@ -78,7 +78,9 @@ def assess(
         bandwidth=value,
         causes=tuple(causes) if value < diagnosis.FULL else (),
         outside_plan=tuple(
-            f"{pod.pod} on {pod.node} ({topology.name_of(pod.leaf)})" for pod in pods if pod.leaf not in planned.leaves
+            f"{pod.pod} on {pod.node} ({topology.format_domain(pod.leaf)})"
+            for pod in pods
+            if pod.leaf not in planned.leaves
         ),
     )
 
@@ -96,7 +98,7 @@ def describe(result: PlacementResult, planned: PlannedPlacement) -> reason.Reaso
     return reason.make(
         Code.PLACEMENT,
         pods=result.members,
-        leaves=reason.first((topology.name_of(leaf), count) for leaf, count in result.leaves.items()),
+        leaves=reason.first((topology.format_domain(leaf), count) for leaf, count in result.leaves.items()),
         min_leaves=len(planned.leaves),
         bandwidth=result.bandwidth,
         best=planned.bandwidth,

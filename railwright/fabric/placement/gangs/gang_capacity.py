@@ -73,7 +73,7 @@ def replace_classes(
     """Count the nodes in `overrides` by their class there instead of the index's. The index itself does not change."""
     copied: set[topology.Domain] = set()
     for name, node_class in overrides.items():
-        leaf, old = index.leaf_by_node.get(name, topology.NOWHERE), index.class_of_node.get(name)
+        leaf, old = index.leaf_by_node.get(name, topology.NO_DOMAIN), index.class_of_node.get(name)
         if leaf in leaves and old is not None and old is not node_class:
             if leaf not in copied:
                 leaves[leaf] = dict(leaves[leaf])

@@ -52,7 +52,7 @@ class PlanCache:
             return
         if not plan.rails and any(node_class.capacity.rails for node_class in index.classes):
             return
-        peer_leaves = {index.leaf_by_node.get(peer.node, topology.NOWHERE) for peer in gang.placed}
+        peer_leaves = {index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed}
         cache_key = (given.key, index.signature.key)
         self._plans[cache_key] = _CachedPlan(
             plan=plan,

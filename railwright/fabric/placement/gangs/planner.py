@@ -70,7 +70,7 @@ NO_PEERS = PlacedPeers()
 def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
     """Return the plan for `remaining` unplaced pods."""
     best: tuple[node_slots.Bandwidth, int] | None = None
-    peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NOWHERE)
+    peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     bandwidth_limit = min(peers.bandwidth, _limit_by_crossings(peer_leaves, capacity))
     rail_sets, is_exact = _list_rail_sets(capacity, peers.rails)
     for common in rail_sets:
@@ -140,7 +140,8 @@ def _build_incomplete_plan(
     """
     slots_by_leaf = capacity.count_all_slots()
     fresh = sorted(
-        slots_by_leaf.keys() - set(peer_leaves), key=lambda leaf: (leaf == topology.NOWHERE, -slots_by_leaf[leaf], leaf)
+        slots_by_leaf.keys() - set(peer_leaves),
+        key=lambda leaf: (leaf == topology.NO_DOMAIN, -slots_by_leaf[leaf], leaf),
     )
     order = [leaf for leaf in (*peer_leaves, *fresh) if slots_by_leaf.get(leaf)]
     total_slots = sum(slots_by_leaf.values())
@@ -298,7 +299,7 @@ class _PlanProblem:
             for each in self._capacity.classes
         }
         slots_by_leaf = self._capacity.count_slots(slots)
-        slots_by_leaf.pop(topology.NOWHERE, None)
+        slots_by_leaf.pop(topology.NO_DOMAIN, None)
         unsplit_slots = {each: min(each.capacity.unsplit_slots, count) for each, count in slots.items()}
         started_slots = {each: 0 if each.capacity.is_idle else count for each, count in unsplit_slots.items()}
         has_splits = not counting_only and unsplit_slots != slots
@@ -327,7 +328,7 @@ class _PlanProblem:
         return {
             get_uplink_bandwidth(self._capacity, leaf[level:], level)
             for leaf in (*self._capacity.nodes, *self._peer_leaves)
-            if leaf != topology.NOWHERE
+            if leaf != topology.NO_DOMAIN
             for level in range(depth)
         }
 

@@ -36,9 +36,9 @@ def list_nearest_leaves(
     previous_node, next_node = before[:1], after[:1]
     if not gang.missing:
         next_node = next_node or before[-1:]
-    leaves = (leaf_by_node.get(node, topology.NOWHERE) for node in (*previous_node, *next_node, *before, *after))
-    next_leaf = leaf_by_node.get(next_node[0], topology.NOWHERE) if next_node else topology.NOWHERE
-    return NearestLeaves([leaf for leaf in dict.fromkeys(leaves) if leaf != topology.NOWHERE], next_leaf or None)
+    leaves = (leaf_by_node.get(node, topology.NO_DOMAIN) for node in (*previous_node, *next_node, *before, *after))
+    next_leaf = leaf_by_node.get(next_node[0], topology.NO_DOMAIN) if next_node else topology.NO_DOMAIN
+    return NearestLeaves([leaf for leaf in dict.fromkeys(leaves) if leaf != topology.NO_DOMAIN], next_leaf or None)
 
 
 def find_target_leaf(
@@ -72,7 +72,7 @@ def _close_ring(
     """
     is_complete = gang.placed_workers and runs and not gang.missing
     if is_complete and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
-        first_leaf = leaf_by_node.get(gang.placed_workers[0].node, topology.NOWHERE)
+        first_leaf = leaf_by_node.get(gang.placed_workers[0].node, topology.NO_DOMAIN)
         runs[-1] = runs[-1]._replace(next_leaf=first_leaf)
     return runs
 
@@ -82,7 +82,7 @@ def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology
     begin, previous_leaf = 0, None
     for peer in gang.placed_workers:
         end = bisect.bisect_left(gang.slot_ranks, peer.rank, lo=begin)
-        next_leaf = leaf_by_node.get(peer.node, topology.NOWHERE)
+        next_leaf = leaf_by_node.get(peer.node, topology.NO_DOMAIN)
         if end > begin:
             yield _RankRun(gang.slot_ranks[begin:end], previous_leaf, next_leaf)
         begin, previous_leaf = end, next_leaf

@@ -97,7 +97,7 @@ def _count_returns(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -
 
 def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> tuple[int, ...]:
     """Return the number of leaves, of spines, and so on, that the gang would use, including those of its peers."""
-    leaves = {*plan.leaves, *peer_leaves} - {topology.NOWHERE}
+    leaves = {*plan.leaves, *peer_leaves} - {topology.NO_DOMAIN}
     return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
 
 

@@ -87,7 +87,7 @@ def list_container_demands(spec: views.PodSpec, demand: numa.NumaDemand) -> tupl
     sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
     demands = []
     for container in (*sidecars, *spec.containers):
-        requests = resources.amounts(container.requests)
+        requests = resources.parse_amounts(container.requests)
         accelerators, pools = (
             tuple((name, requests[name]) for name, _ in side if requests.get(name, 0) > 0)
             for side in (demand.accelerators, demand.pools)

@@ -99,14 +99,16 @@ def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
 
 
 def _read_zones(
-    report: views.NodeResourceTopology, names: Collection[str], amount: Callable[[views.ZoneResource], views.Written]
+    report: views.NodeResourceTopology,
+    names: Collection[str],
+    amount: Callable[[views.ZoneResource], views.RawQuantity],
 ) -> Zones:
     zones: dict[int, dict[str, int]] = {}
     for zone in report.zones:
         node = get_number(zone)
         if node is not None and node not in zones:
             written = {each.name: amount(each) for each in zone.resources if each.name in names}
-            zones[node] = {name: max(0, milli) for name, milli in resources.amounts(written).items()}
+            zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
     return _build_zones(zones.items())
 
 

@@ -35,7 +35,7 @@ class RequestView:
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NOWHERE if it has none."""
-        return self.index.leaf_by_node.get(node, topology.NOWHERE)
+        return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def list_offered_leaves(self) -> set[topology.Domain]:
         """Return the leaves that contain at least one offered node."""

@@ -113,7 +113,7 @@ class ClusterState:
         labels = node.labels
         if hypernodes.are_among(domains):
             labels = {**labels, **self._tree.values(node.name, labels)}
-        return topology.place_of(labels, domains, rails)
+        return topology.read_domains(labels, domains, rails)
 
     def find_hyper_node_problems(self) -> Sequence[str]:
         """Return one message for each problem of the HyperNodes that was ignored."""
@@ -133,8 +133,8 @@ class ClusterState:
             name=node.metadata.name,
             uid=node.metadata.uid,
             labels=self._interner.intern_mapping(node.metadata.labels),
-            allocatable=self._share(resources.amounts(node.status.allocatable)),
-            capacity=self._share(resources.amounts(node.status.capacity)),
+            allocatable=self._share(resources.parse_amounts(node.status.allocatable)),
+            capacity=self._share(resources.parse_amounts(node.status.capacity)),
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
@@ -162,7 +162,7 @@ class ClusterState:
             node=self._interner.intern(pod.spec.node_name),
             gang=membership.GangKey(self._interner.intern(membership.find_gang(pod))),
             rank=membership.find_rank(pod),
-            requests=self._share(resources.requests_of(pod.spec)),
+            requests=self._share(resources.compute_requests(pod.spec)),
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
             policy=self._interner.intern(intent.read_record(pod).digest),
         )

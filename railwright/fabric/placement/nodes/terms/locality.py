@@ -84,7 +84,7 @@ class LocalityTerm(msgspec.Struct, frozen=True):
 
     def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_term.TermScore:
         """Return the value of the leaf for a node."""
-        gang, name, node_capacity = self.gang, topology.name_of(self.leaf), evaluation.capacity
+        gang, name, node_capacity = self.gang, topology.format_domain(self.leaf), evaluation.capacity
         is_spared = node_capacity.fill_priority > gang.max_fill_priority
         if gang.fills_used_nodes and is_spared:
             return score_term.TermScore(PLANNED, reason.make(Code.OTHERS_PARTLY_USED))
@@ -102,19 +102,19 @@ class LocalityTerm(msgspec.Struct, frozen=True):
 
 
 def _describe_leaf(leaf: topology.Domain, gang: GangSummary, value: float) -> reason.Reason:
-    name = topology.name_of(leaf)
+    name = topology.format_domain(leaf)
     if value == TARGET:
         return _describe_target_leaf(leaf, gang)
     if value == PLANNED:
         position, leaves = list(gang.planned_leaves).index(leaf) + 1, len(gang.planned_leaves)
         return reason.make(Code.PLANNED_LEAF, leaf=name, position=position, leaves=leaves)
     if value == SAME_PARENT and gang.target_leaf:
-        return reason.make(Code.SIBLING_LEAF, leaf=name, target=topology.name_of(gang.target_leaf))
+        return reason.make(Code.SIBLING_LEAF, leaf=name, target=topology.format_domain(gang.target_leaf))
     return reason.make(Code.UNPLANNED_LEAF, leaf=name)
 
 
 def _describe_target_leaf(leaf: topology.Domain, gang: GangSummary) -> reason.Reason:
-    name, placed = topology.name_of(leaf), gang.peers_by_leaf.get(leaf, 0)
+    name, placed = topology.format_domain(leaf), gang.peers_by_leaf.get(leaf, 0)
     needed = gang.remaining_slots or gang.remaining
     if needed == 1 and not placed:
         return reason.make(Code.TIGHTEST_LEAF, leaf=name)

@@ -5,11 +5,11 @@ import pathlib
 
 import msgspec
 
-from railwright.fabric import placed_pods, resources, views
+from railwright.fabric import resources, scheduling_views, views
 from railwright.fabric.workloads import membership
 
 WIRE = pathlib.Path(__file__).resolve().parents[1] / "data" / "wire"
-FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, placed_pods.Pod))
+FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
 
 
 def pods() -> list[bytes]:
@@ -37,7 +37,7 @@ def pods() -> list[bytes]:
 def test_placement_reads_the_same_of_it_as_of_the_whole_pod():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
-        assert resources.requests_of(placed.spec) == resources.requests_of(full.spec)
+        assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)
         assert membership.find_gang(placed) == membership.find_gang(full)
         assert membership.find_rank(placed) == membership.find_rank(full)
         assert placed.metadata == full.metadata
