@@ -4,13 +4,29 @@ Handles what all commands have in common: closed streams, a full disk, interrupt
 the command.
 """
 
-from railwright.cli import sigterm
+import os
+import signal
+from types import FrameType
 
-sigterm.handle_as_pid_1()  # first, because a signal during the imports would be lost
+
+def handle_as_pid_1() -> None:
+    """Exit on SIGTERM if this process is PID 1. A server replaces the handler once it can drain.
+
+    The kernel ignores a signal for which PID 1 of a container has no handler. A pod deleted while its server still
+    imports libraries would run until kubelet kills it after the grace period. Other processes end by default.
+    """
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)  # exit code as in shells; nothing needs cleanup yet
+
+
+handle_as_pid_1()  # first, because a signal during the imports would be lost
 
 import contextlib
 import errno
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence

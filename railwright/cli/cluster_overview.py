@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from extender import state as states
 from extender import watches
-from railwright.cli import kubeconfig, output, policies, policy_sources, snapshot_files, waiting
+from railwright.cli import kubeconfig, object_files, output, policies, policy_sources, waiting
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import model, opted_in_pods, overview_builder
@@ -54,7 +54,7 @@ def read(options: Sources) -> model.Overview:
 
 
 def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
-    objects = snapshot_files.read(path, needs="Node")
+    objects = object_files.read_snapshot(path, needs="Node")
     for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()

@@ -1,15 +1,18 @@
 """Completes a command line, for every shell and for kubectl.
 
 Completions come from the argument parsers. Reads no cluster and no file, so that TAB is answered at once. Where an
-argument is a file, the shell completes its name.
+argument is a file, the shell completes its name. Prints the scripts that connect TAB of a shell to it.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.cli import dispatch, output, parsers
 
+_PRINT_JSON = "railwright.cli.formats:print_json"  # with libraries, which TAB must not wait for
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
 
 
@@ -97,3 +100,67 @@ def _find_values(argument: argparse.Action, last: str) -> Completions:
 def _shorten(text: str) -> str:
     """Return the first clause of a help text, because shells show one line."""
     return text.partition(";")[0].partition(" (default")[0].replace("\t", " ").replace("%%", "%")
+
+
+_BASH = """\
+# bash completion of railwright: source <(railwright completion bash)
+_railwright() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        case "$line" in
+            :0) compopt -o default 2>/dev/null ;;
+            :*) ;;
+            *) COMPREPLY+=("${line%%$'\\t'*}") ;;
+        esac
+    done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -F _railwright railwright kubectl-railwright
+"""
+_ZSH = """\
+#compdef railwright kubectl-railwright
+# zsh completion of railwright: source <(railwright completion zsh), or this file as _railwright in $fpath
+_railwright() {
+    local line value
+    local -a found
+    while IFS= read -r line; do
+        case "$line" in
+            :0) _files ;;
+            :*) ;;
+            *) value="${line%%$'\\t'*}"
+               if [[ "$line" == *$'\\t'* ]]; then found+=("${value//:/\\\\:}:${line#*$'\\t'}")
+               else found+=("${value//:/\\\\:}"); fi ;;
+        esac
+    done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
+    (( ${#found} )) && _describe 'railwright' found
+}
+compdef _railwright railwright kubectl-railwright
+"""
+_FISH = """\
+# fish completion of railwright: railwright completion fish | source
+function __railwright_complete
+    set -l words (commandline -opc) (commandline -ct)
+    for line in ($words[1] __complete $words[2..-1] 2>/dev/null)
+        switch $line
+            case ':0'
+                __fish_complete_path (commandline -ct)
+            case ':*'
+            case '*'
+                echo $line
+        end
+    end
+end
+complete -c railwright -f -a '(__railwright_complete)'
+complete -c kubectl-railwright -f -a '(__railwright_complete)'
+"""
+SCRIPTS: Mapping[str, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def print_script(arguments: argparse.Namespace) -> int:
+    """Print the script of a shell and return 0."""
+    script = SCRIPTS[arguments.shell]
+    if arguments.output == "json":
+        pkgutil.resolve_name(_PRINT_JSON)({"shell": arguments.shell, "script": script})
+    else:
+        sys.stdout.write(script)
+    return output.OK

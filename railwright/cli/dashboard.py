@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from extender import state as states
 from extender import watches
-from railwright.cli import kubeconfig, output, snapshot_files
+from railwright.cli import kubeconfig, object_files, output
 from railwright.cluster import pulse, resources, sources
 from railwright.dashboard import feed, port
 from railwright.fabric.overview import admissions, opted_in_pods, overview_builder
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.policy is not None:
         output.read_text(str(arguments.policy))
     if arguments.snapshot is not None:
-        snapshot_files.read(str(arguments.snapshot))
+        object_files.read_snapshot(str(arguments.snapshot))
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(arguments, _address(arguments.listen)))

@@ -1,12 +1,19 @@
-"""Prints documents: JSON and YAML."""
+"""Prints documents as JSON and YAML, and tables that fit the terminal.
+
+A table drops columns by priority, never truncates names and never wraps lines. If stdout is not a terminal, all columns
+are printed in full.
+"""
 
 import io
+import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
+
+from railwright.cli import output
 
 DOCUMENTS = ("json", "yaml")  # output formats of documents; the others are for people
 
@@ -57,3 +64,72 @@ def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+_GAP = 2  # spaces between two columns
+_MIN_TEXT = 12  # smallest useful width of a truncated text
+
+
+class Column(NamedTuple):
+    """One column. `drop` 0 is never dropped, otherwise the highest goes first. `cut`: may be truncated if last."""
+
+    title: str
+    drop: int = 0
+    cut: bool = False
+    right: bool = False
+
+
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = (), wide: bool = False
+) -> None:
+    """Print a table on stdout. `styles` holds rich styles, one per row. `wide` prints all columns in full."""
+    plain = [[output.visible(cell) for cell in row] for row in rows]
+    for at, line in enumerate(format_table(columns, plain, None if wide else get_terminal_width())):
+        style = "bold" if at == 0 else styles[at - 1] if styles else ""
+        output.print_styled((line, style))
+
+
+def get_terminal_width() -> int | None:
+    """Return the terminal's width, None if stdout is not a terminal. COLUMNS takes precedence, as for kubectl."""
+    if not sys.stdout.isatty():
+        return None
+    override = os.environ.get("COLUMNS", "")
+    return int(override) if override.isdigit() and int(override) else os.get_terminal_size(sys.stdout.fileno()).columns
+
+
+def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
+    """Return the lines of a table at most `limit` columns wide, None for any width."""
+    columns_left = list(range(len(columns)))
+    widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
+    while limit is not None and _get_min_width(columns_left, widths, columns) > limit:
+        candidates = [at for at in columns_left if columns[at].drop]
+        if not candidates:
+            break
+        columns_left.remove(max(candidates, key=lambda at: columns[at].drop))
+    last_width = _get_last_width(columns_left, widths, limit)
+    lines = [[column.title for column in columns], *rows]
+    return [_format_row(columns_left, columns, widths, each, last_width) for each in lines]
+
+
+def _get_min_width(columns_left: Sequence[int], widths: Sequence[int], columns: Sequence[Column]) -> int:
+    """Return the minimum width of these columns. The text in the last one may be truncated."""
+    last = columns_left[-1]
+    min_width = min(widths[last], _MIN_TEXT) if columns[last].cut else widths[last]
+    return sum(widths[at] for at in columns_left[:-1]) + _GAP * (len(columns_left) - 1) + min_width
+
+
+def _get_last_width(columns_left: Sequence[int], widths: Sequence[int], limit: int | None) -> int:
+    before = sum(widths[at] for at in columns_left[:-1]) + _GAP * (len(columns_left) - 1)
+    return widths[columns_left[-1]] if limit is None else max(0, limit - before)
+
+
+def _format_row(
+    columns_left: Sequence[int], columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str], last_width: int
+) -> str:
+    parts = [
+        cells[at].rjust(widths[at]) if columns[at].right else cells[at].ljust(widths[at]) for at in columns_left[:-1]
+    ]
+    last = cells[columns_left[-1]]
+    if len(last) > last_width and columns[columns_left[-1]].cut:
+        last = f"{last[: max(0, last_width - 1)]}…"
+    return (" " * _GAP).join([*parts, last]).rstrip()

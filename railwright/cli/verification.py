@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import formats, output, policies, tables, waiting
+from railwright.cli import formats, output, policies, waiting
 from railwright.fabric.verification import expectations, jobs, model, report
 
 # --- the job ----------------------------------------------------------------------------------------------
@@ -110,13 +110,13 @@ def _print_line(assessment: model.Report) -> None:
 def _print_pods(assessment: model.Report) -> None:
     _print_line(assessment)
     columns = (
-        tables.Column("POD"),
-        tables.Column("STATE"),
-        tables.Column("NETWORK", drop=2),
-        tables.Column("RAILS"),
-        tables.Column("GPUDIRECT", drop=1),
-        tables.Column("DEVICES", drop=4),
-        tables.Column("WHY", drop=3, cut=True),
+        formats.Column("POD"),
+        formats.Column("STATE"),
+        formats.Column("NETWORK", drop=2),
+        formats.Column("RAILS"),
+        formats.Column("GPUDIRECT", drop=1),
+        formats.Column("DEVICES", drop=4),
+        formats.Column("WHY", drop=3, cut=True),
     )
     rows = [
         (
@@ -130,7 +130,7 @@ def _print_pods(assessment: model.Report) -> None:
         )
         for pod in assessment.pods
     ]
-    tables.show(columns, rows)
+    formats.print_table(columns, rows)
 
 
 _FORMS: Mapping[str, Callable[[model.Report], None]] = {

@@ -1,27 +1,37 @@
 """Import kubernetes_asyncio's reader of kubeconfigs without the library's model classes.
 
 `import kubernetes_asyncio` imports a class for every kind of the API: about 850 modules, 68 MiB and one to three
-seconds of CPU at the start of each server and command. Reading an account needs `kubernetes_asyncio.config` and two
-classes of `kubernetes_asyncio.client`, about 20 modules and 5 MiB. `import_config` registers the library's packages
+seconds of CPU at the start of each server and command. Reading an account needs `kubernetes_asyncio.config` and the
+class `kubernetes_asyncio.client.Configuration`, about 15 modules. `import_config` registers the library's packages
 without running their `__init__` files, then imports `kubernetes_asyncio.config`, whose own code runs unchanged.
+urllib3 is imported when the library uses it, which is only for accounts with a password.
 """
 
 import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 _LIBRARY = "kubernetes_asyncio"
 # What other modules of the library import from a package's __init__: name to the module that defines it.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     _LIBRARY: {},
     f"{_LIBRARY}.client": {
-        "ApiClient": f"{_LIBRARY}.client.api_client",
+        "ApiClient": __name__,
         "Configuration": f"{_LIBRARY}.client.configuration",
     },
-    f"{_LIBRARY}.client.models": {},
 }
+_LAZY = "urllib3"  # imported by Configuration, which uses one function of it
+
+
+class ApiClient:
+    """Take the place of the library's client, which `config` imports, and creates in functions that we do not call."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        raise NotImplementedError(f"{_LIBRARY} was imported without its client; import {_LIBRARY} first")
 
 
 def import_config() -> None:
@@ -35,7 +45,8 @@ def import_config() -> None:
     try:
         for package, names in _NAMES.items():
             _register(package, names)
-        importlib.import_module(f"{_LIBRARY}.client.configuration")
+        with _postpone(_LAZY):
+            importlib.import_module(f"{_LIBRARY}.client.configuration")
         importlib.import_module(f"{_LIBRARY}.config")
     except (ImportError, AttributeError):
         for name in [name for name in sys.modules if name == _LIBRARY or name.startswith(f"{_LIBRARY}.")]:
@@ -59,3 +70,18 @@ def _register(package: str, names: Mapping[str, str]) -> None:
     parent, _, name = package.rpartition(".")
     with contextlib.suppress(KeyError):  # the library itself has no parent
         setattr(sys.modules[parent], name, module)
+
+
+@contextlib.contextmanager
+def _postpone(name: str) -> Iterator[None]:
+    """Let modules that are imported meanwhile have a stand-in for a library, which imports it when it is used."""
+    if name in sys.modules:
+        yield
+        return
+    module = types.ModuleType(name)
+    vars(module)["__getattr__"] = lambda attribute: getattr(importlib.import_module(name), attribute)
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        del sys.modules[name]  # other modules import the library itself

@@ -7,14 +7,14 @@ only for the source text of values.
 import dataclasses
 import difflib
 import functools
+import importlib
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from jsonschema import validators
-from jsonschema.exceptions import ValidationError
+from railwright.cluster import schema_check
 
 Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
@@ -47,8 +47,10 @@ class Violation:
 
 def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
     """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
+    if schema_check.is_valid(schema, tree, schema["$defs"]):
+        return
     formatter = _Formatter(schema, written)
-    errors = _VALIDATOR(schema).iter_errors(tree)
+    errors = _build_validator_class()(schema).iter_errors(tree)
     all_violations = itertools.chain.from_iterable(formatter.format_error(error) for error in errors)
     for number, violation in enumerate(all_violations):
         if number == MOST:
@@ -233,31 +235,27 @@ _WORDS: Mapping[str, Callable[[_Formatter, Path, Failure], Violation]] = {
 }
 
 
-def _is_integer(_checker: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)  # 3.0 does not count as a whole number
-
-
-def _whole_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Check `pattern`, with `$` matching only at the end of the text, not before a final newline."""
-    if isinstance(value, str) and _matcher(pattern)(value) is None:
-        yield ValidationError("pattern")
-
-
-def _all_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Check `required`, with one error for all missing keys, which `_missing` splits."""
-    if isinstance(value, dict) and not value.keys() >= set(required):
-        yield ValidationError("required")
-
-
 @functools.cache
-def _matcher(pattern: str) -> Callable[[str], object]:
-    return re.compile(pattern).fullmatch
+def _build_validator_class() -> Any:
+    """Return the validator of jsonschema with our own rules for whole numbers, patterns and required keys.
 
+    Imports jsonschema, which is slow and needed for an invalid document only.
+    """
+    validators = importlib.import_module("jsonschema.validators")
+    make_error = importlib.import_module("jsonschema.exceptions").ValidationError
 
-_BASE: Any = validators.Draft202012Validator
-_extend: Any = validators.extend  # untyped in the stubs
-_VALIDATOR: Any = _extend(
-    _BASE,
-    {"pattern": _whole_pattern, "required": _all_required},
-    type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
-)
+    def check_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Failure]:
+        if isinstance(value, str) and schema_check.compile_pattern(pattern)(value) is None:
+            yield make_error("pattern")
+
+    def check_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[Failure]:
+        """Yield one error for all missing keys, which `_missing` splits."""
+        if isinstance(value, dict) and not value.keys() >= set(required):
+            yield make_error("required")
+
+    base = validators.Draft202012Validator
+    return validators.extend(
+        base,
+        {"pattern": check_pattern, "required": check_required},
+        type_checker=base.TYPE_CHECKER.redefine("integer", lambda _checker, value: schema_check.is_integer(value)),
+    )

@@ -8,7 +8,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from railwright.cli import manifest_files, pod_yaml
+from railwright.cli import object_files
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names, text
@@ -37,7 +37,7 @@ def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[previews.
     """Return admission's answer for each pod template of a manifest."""
     loaded_policy = read_policy(policy)
     caches = previews.load_caches(None)
-    trees = manifest_files.read(job.read_text(encoding="utf-8"), str(job))
+    trees = object_files.read_manifest(job.read_text(encoding="utf-8"), str(job))
     pod_templates = [item for tree in trees for item in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ()]
     return [previews.preview_admission(item, loaded_policy, caches) for item in pod_templates]
 
@@ -78,7 +78,7 @@ def _diff(preview: previews.AdmissionPreview) -> str:
 
 def _format_pod(pod: previews.Tree) -> list[str]:
     """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
-    annotations = dict(manifest_files.get_mapping(pod, "metadata", "annotations"))
+    annotations = dict(object_files.get_mapping(pod, "metadata", "annotations"))
     record_text = annotations.pop(names.INJECTION, None)
     if record_text:
         record = {
@@ -86,4 +86,4 @@ def _format_pod(pod: previews.Tree) -> list[str]:
         }
         annotations[names.INJECTION] = json.dumps(record)[:-1] + ", ...}"
     shown = {**pod, "metadata": {**pod["metadata"], **({"annotations": annotations} if annotations else {})}}
-    return pod_yaml.format_lines(shown)
+    return object_files.format_yaml_lines(shown)

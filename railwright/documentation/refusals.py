@@ -3,7 +3,7 @@
 import msgspec
 import yaml
 
-from railwright.cli import manifest_files
+from railwright.cli import object_files
 from railwright.cli.explanation import previews, templates
 from railwright.documentation import examples
 
@@ -88,6 +88,6 @@ def _format_case(case: Case) -> str:
 def preview_case(case: Case) -> previews.AdmissionPreview:
     """Return the webhook's answer to the pod of a case."""
     text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
-    (tree,) = manifest_files.read(yaml.safe_dump(yaml.safe_load(text)), "pod")
+    (tree,) = object_files.read_manifest(yaml.safe_dump(yaml.safe_load(text)), "pod")
     pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
     return previews.preview_admission(pods[0], examples.read_policy(_POLICY), previews.load_caches(None))

@@ -11,7 +11,7 @@ import pytest_asyncio
 import yaml
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import manifest_files
+from railwright.cli import object_files
 from railwright.cli.demo import fixture as fixtures
 from railwright.cli.explanation import previews, templates
 
@@ -69,7 +69,7 @@ def same(given: dict, response: dict) -> bool:
 async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explained):
     concerned = 0
     for path in MANIFESTS:
-        trees = manifest_files.read(path.read_text(), str(path))
+        trees = object_files.read_manifest(path.read_text(), str(path))
         made = [each for tree in trees for each in templates.expand(tree, "default") or ()]
         if not made:
             continue  # a policy, or what a cluster needs beside the job

@@ -1,16 +1,20 @@
-"""Runs `railwright certs`: handles errors of its subcommands, and writes the files of `certs admission-config`."""
+"""Runs `railwright certs`: issues and rotates certificates, and writes the files of `certs admission-config`."""
 
 import argparse
 import asyncio
+import dataclasses
+import datetime as dt
 import pathlib
 import pkgutil
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
-from certs import admission, files, installation, inventory, trust
+from certs import admission, bundle, files, installation, inventory, rotation, rotator, schedules, trust
 from certs import issue as issuance
 from railwright.cli import formats, kubeconfig, output
-from railwright.cli.certificates import issuing, rotating
 from railwright.cluster import client as clients
+from railwright.cluster import errors, lease
 
 _WATCH = "railwright.cli.certificates.watching:watch"  # with the imports of a server
 
@@ -22,12 +26,12 @@ def issue(arguments: argparse.Namespace) -> int:
     """
     if arguments.out is None and not arguments.secrets:
         raise output.UnreadableError("certs: no destination: give --out DIR, --secrets or both")
-    return _run(issuing.issue_missing, arguments)
+    return _run(issue_missing, arguments)
 
 
 def rotate(arguments: argparse.Namespace) -> int:
     """Rotate once, or with --watch until stopped. Returns and raises as `issue`."""
-    return _run(pkgutil.resolve_name(_WATCH) if arguments.watch else rotating.rotate, arguments)
+    return _run(pkgutil.resolve_name(_WATCH) if arguments.watch else rotate_once, arguments)
 
 
 def write_admission_configuration(arguments: argparse.Namespace) -> int:
@@ -81,3 +85,197 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     else:
         print(f"{out}: {', '.join(changed) if changed else 'nothing'} changed")
     return output.OK
+
+
+_POLL_SECONDS = 1.0  # between two checks during a wait of seconds
+_MAX_CONFLICTS = 10  # writes by others that are tolerated
+
+
+def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> rotator.Rotator:
+    """Return the rotator of these options. Raises ValueError."""
+    return rotator.Rotator(
+        client,
+        arguments.namespace,
+        inventory.list_specs(arguments.namespace, more=arguments.host, clients=arguments.clients),
+        schedule=build_schedule(arguments),
+        clock=lease.uptime,
+    )
+
+
+def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
+    """Return the schedule of the options. Raises ValueError for a combination that cannot work."""
+    return schedules.Schedule(
+        **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(schedules.Schedule)}
+    )
+
+
+async def rotate_once(arguments: argparse.Namespace) -> int:
+    """Make the steps that are due. Wait for steps that become due within seconds; report those due later.
+
+    Return 1 if a webhook configuration is missing, otherwise 0.
+    """
+    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
+    try:
+        active_rotator = build_rotator(arguments, client)
+        steps: list[rotation.Step] = []
+        renew_ca, conflicts = arguments.renew_ca, 0
+        while True:
+            try:
+                result = await active_rotator.step(renew_ca=renew_ca)
+            except errors.ApiError as error:
+                conflicts += 1
+                if error.status not in rotator.CONFLICTS or conflicts == _MAX_CONFLICTS:
+                    raise
+                continue
+            if isinstance(result, rotation.Step):
+                steps.append(result)
+                renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
+                _print_step(arguments, result)
+            elif result.soon:
+                await asyncio.sleep(_POLL_SECONDS)
+            else:
+                return _report_rotation(arguments, steps, result, active_rotator.state)
+    finally:
+        await client.close()
+
+
+def _report_rotation(
+    arguments: argparse.Namespace,
+    steps: list[rotation.Step],
+    wait: rotation.Wait,
+    state: installation.ClusterState | None,
+) -> int:
+    configurations = state.configurations if state else {}
+    missing = [kind for kind, document in configurations.items() if document is None]
+    if arguments.output == "json":
+        rows = [{"step": step.action.value, "reason": step.reason, "certificates": step.names} for step in steps]
+        next_step = {"at": wait.until.isoformat(), "reason": wait.reason}
+        formats.print_json({"namespace": arguments.namespace, "steps": rows, "next": next_step, "missing": missing})
+    else:
+        print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
+    print_missing(missing)
+    return output.FINDINGS if missing else output.OK
+
+
+def _print_step(arguments: argparse.Namespace, step: rotation.Step) -> None:
+    if arguments.output != "json":
+        print(f"{step.action}: {step.reason}", flush=True)
+
+
+_SECRETS = (inventory.CA, *inventory.SERVERS)
+_FILES = (*_SECRETS, "client")
+
+
+async def issue_missing(arguments: argparse.Namespace) -> int:
+    """Return 0 if done, 1 if a webhook configuration is missing. Raises ClusterError, OSError and ValueError."""
+    on_disk = _read_files(arguments.out) if arguments.out else {}
+    if not arguments.secrets:
+        issued = _assemble(on_disk, arguments)
+        _write_files(arguments.out, issued)
+        return _report(arguments, issued, ())
+    hosts = inventory.list_hosts("webhook", arguments.namespace, arguments.host)
+    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
+    try:
+        state = await installation.read_state(client, arguments.namespace, _SECRETS, hosts)
+        issued = _assemble(_merge(on_disk, state.pairs, arguments.out), arguments)
+        pem = await installation.write_pairs(client, state, {name: item.pair for name, item in issued.items()})
+        updates = await installation.fill_bundles(client, state, pem)
+    finally:
+        await client.close()
+    if arguments.out:
+        _write_files(arguments.out, issued)
+    return _report(arguments, issued, updates)
+
+
+def print_missing(kinds: Iterable[str]) -> None:
+    """Print a line on stderr for each webhook configuration that does not exist: nothing calls the webhook then."""
+    for kind in kinds:
+        print(
+            f"{kind} {installation.CONFIGURATION!r} does not exist; apply the manifests, then run this again",
+            file=sys.stderr,
+        )
+
+
+def _merge(
+    on_disk: Mapping[str, issuance.Pair], in_cluster: Mapping[str, issuance.Pair], folder: pathlib.Path | None
+) -> dict[str, issuance.Pair]:
+    """Join both stores; the cluster's pairs win, because its servers use them. Raises ValueError for two CAs."""
+    file_ca, cluster_ca = on_disk.get(inventory.CA), in_cluster.get(inventory.CA)
+    if file_ca is not None and cluster_ca is not None and file_ca.certificate_pem != cluster_ca.certificate_pem:
+        secret = inventory.SECRETS[inventory.CA]
+        raise ValueError(
+            f"{folder}/ca.crt and Secret {secret} are two different CAs; "
+            "give an empty --out to keep the cluster's, or delete the Secret to replace it"
+        )
+    return {**on_disk, **in_cluster}
+
+
+def _assemble(existing: Mapping[str, issuance.Pair], arguments: argparse.Namespace) -> dict[str, bundle.IssuedPair]:
+    specs = inventory.list_specs(arguments.namespace, more=arguments.host)
+    if arguments.out:  # for clients outside the cluster, which read files; no Secret holds it
+        specs.append(bundle.CertificateSpec("client", "railwright-client", issuance.Usage.CLIENT))
+    return bundle.assemble(
+        existing,
+        specs,
+        now=dt.datetime.now(dt.UTC),
+        ca_lifetime=dt.timedelta(days=arguments.ca_days),
+        certificate_lifetime=dt.timedelta(days=arguments.days),
+    )
+
+
+def _read_files(folder: pathlib.Path) -> dict[str, issuance.Pair]:
+    pairs = {name: files.read(folder, name) for name in _FILES}
+    return {name: pair for name, pair in pairs.items() if pair is not None}
+
+
+def _write_files(folder: pathlib.Path, issued: Mapping[str, bundle.IssuedPair]) -> None:
+    for name, item in issued.items():
+        if files.read(folder, name) != item.pair:
+            files.write(folder, name, item.pair)
+
+
+def _report(
+    arguments: argparse.Namespace,
+    issued: Mapping[str, bundle.IssuedPair],
+    updates: Sequence[installation.BundleUpdate],
+) -> int:
+    missing = [update.kind for update in updates if not update.exists]
+    if arguments.output == "json":
+        formats.print_json(_build_document(arguments, issued, updates))
+    else:
+        for name, item in issued.items():
+            print(f"{name:9} {'kept' if item.reused else 'issued':7} until {item.not_after:%Y-%m-%d}")
+        for update in updates:
+            print(f"{update.kind} {installation.CONFIGURATION}: {_describe(update)}")
+    print_missing(missing)
+    return output.FINDINGS if missing else output.OK
+
+
+def _build_document(
+    arguments: argparse.Namespace,
+    issued: Mapping[str, bundle.IssuedPair],
+    updates: Sequence[installation.BundleUpdate],
+) -> dict[str, Any]:
+    return {
+        "out": str(arguments.out) if arguments.out else None,
+        "namespace": arguments.namespace if arguments.secrets else None,
+        "certificates": [
+            {
+                "name": name,
+                "state": "kept" if item.reused else "issued",
+                "notAfter": item.not_after.isoformat(),
+                "secret": inventory.SECRETS.get(name) if arguments.secrets else None,
+            }
+            for name, item in issued.items()
+        ],
+        "configurations": [
+            {"kind": update.kind, "exists": update.exists, "filled": update.filled, "foreign": update.foreign}
+            for update in updates
+        ],
+    }
+
+
+def _describe(update: installation.BundleUpdate) -> str:
+    if not update.exists:
+        return "missing"
+    return f"caBundle filled for {', '.join(update.filled)}" if update.filled else "caBundle up to date"

@@ -12,12 +12,68 @@ import signal
 import socket
 import sys
 
-from certs import rotation, rotator
+import prometheus_client
+from cryptography import x509
+from prometheus_client import exposition, registry
+
+from certs import installation, rotation, rotator
 from railwright.cli import kubeconfig, output
-from railwright.cli.certificates import gauges, rotating
+from railwright.cli.certificates import command
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
 from railwright.serving import logs, ops, probes, routes, settings
+
+CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
+
+
+class Gauges:
+    """Counters and gauges of the rotator. Only the leader reports certificates, so that a sum counts each once."""
+
+    def __init__(self) -> None:
+        self.registry = registry.CollectorRegistry()
+        self._expiry = self._build_gauge(
+            "expiry_timestamp_seconds", "Time at which a stored certificate expires.", "certificate"
+        )
+        self._left = self._build_gauge(
+            "seconds_left", "Seconds until a stored certificate expires, by this process's clock.", "certificate"
+        )
+        self._cas = self._build_gauge("trusted_cas", "Number of CAs in the bundle; 2 during a change of the CA.")
+        self.leading = self._build_gauge("leading", "1 while this replica holds the Lease.")
+        self.last_success = self._build_gauge(
+            "last_success_timestamp_seconds", "Time at which this replica last found nothing to do."
+        )
+        self.steps = prometheus_client.Counter(
+            "railwright_certs_steps", "Steps that rotations have made.", ["step"], registry=self.registry
+        )
+        self.failures = prometheus_client.Counter(
+            "railwright_certs_failures", "Checks and steps that failed.", registry=self.registry
+        )
+        prometheus_client.ProcessCollector(registry=self.registry)
+
+    def report(self, state: installation.ClusterState, now: dt.datetime) -> None:
+        """Set the gauges of certificates."""
+        for name, pair in state.pairs.items():
+            try:
+                expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
+            except ValueError:
+                continue  # the next step replaces it
+            self._expiry.labels(name).set(expiry.timestamp())
+            self._left.labels(name).set((expiry - now).total_seconds())
+        self._cas.set(len(state.observed.keyring.trusted))
+
+    def clear(self) -> None:
+        """Remove the gauges of certificates, because another replica leads and reports them."""
+        self._expiry.clear()
+        self._left.clear()
+        self._cas.set(0)
+
+    def format_exposition(self) -> bytes:
+        """Return the text of /metrics."""
+        return exposition.generate_latest(self.registry)
+
+    def _build_gauge(self, name: str, text: str, *labels: str) -> prometheus_client.Gauge:
+        return prometheus_client.Gauge(f"railwright_certs_{name}", text, labels, registry=self.registry)
+
 
 _LOG = logging.getLogger("railwright.certs")
 _MAX_PAUSE = 30.0  # seconds between two checks, whatever fails
@@ -35,7 +91,7 @@ async def watch(arguments: argparse.Namespace) -> int:
     logs.configure()
     client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
     try:
-        watcher = Watcher(arguments, client, rotating.build_rotator(arguments, client))
+        watcher = Watcher(arguments, client, command.build_rotator(arguments, client))
         return await watcher.run(listen)
     finally:
         await client.close()
@@ -51,7 +107,7 @@ class Watcher:
 
     def __init__(self, arguments: argparse.Namespace, client: clients.Client, active_rotator: rotator.Rotator) -> None:
         self._arguments, self._client, self._rotator = arguments, client, active_rotator
-        self._gauges = gauges.Gauges()
+        self._gauges = Gauges()
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._last_success, self._last_error = lease.uptime(), ""
         self._election = lease.Election(
@@ -156,4 +212,4 @@ class Watcher:
         return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"
 
     def _serve_metrics(self, _call: routes.Call) -> routes.Reply:
-        return routes.Reply(self._gauges.format_exposition(), content_type=gauges.CONTENT_TYPE)
+        return routes.Reply(self._gauges.format_exposition(), content_type=CONTENT_TYPE)

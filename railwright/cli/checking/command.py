@@ -2,12 +2,17 @@
 
 import argparse
 import asyncio
+import collections
 import io
+import itertools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from rich import console, live
+from rich.console import Group
+from rich.text import Text
 
 from railwright.cli import formats, kubeconfig, output
 from railwright.cli.checking import (
@@ -16,11 +21,9 @@ from railwright.cli.checking import (
     installation,
     kubernetes,
     model,
-    pods,
     policy,
     rails,
     reader,
-    rendering,
     scheduling,
     webhook_configurations,
 )
@@ -41,7 +44,7 @@ GROUPS: tuple[model.Group, ...] = (
     model.Group("nodes and rails", (*kubernetes.list_dependency_rows(), *rails.list_rows())),
     model.Group("admission", tuple(admission.list_rows())),
     model.Group("scheduling", tuple(scheduling.list_rows())),
-    model.Group("pods", tuple(pods.list_rows())),
+    model.Group("pods", tuple(admission.list_pod_rows())),
 )
 
 
@@ -108,7 +111,7 @@ async def _run_until_passed(
         while model.has_failures(results, strict=arguments.strict) and time.monotonic() < end:
             failing = tuple(result.check for result in results if result.state is model.State.FAIL)
             if screen.is_terminal:
-                view.update(rendering.render(results), refresh=True)
+                view.update(render(results), refresh=True)
             elif failing != reported:
                 print(f"railwright: waiting for {', '.join(failing) or 'warnings'}", file=sys.stderr, flush=True)
             reported = failing
@@ -122,7 +125,7 @@ def _print_results(
 ) -> None:
     if arguments.output == "json":
         formats.print_json(
-            rendering.build_document(
+            build_document(
                 results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=good
             )
         )
@@ -132,6 +135,62 @@ def _print_results(
     screen = console.Console(record=bool(arguments.svg), highlight=False, file=file)
     if arguments.svg or not screen.is_terminal:
         screen.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
-    screen.print(rendering.render(results))
+    screen.print(render(results))
     if arguments.svg:
         arguments.svg.write_text(output.offline(screen.export_svg(title="railwright check")), encoding="utf-8")
+
+
+_MARKS: dict[model.State, tuple[str, str]] = {
+    model.State.OK: ("√", "green"),
+    model.State.WARN: ("‼", "yellow"),
+    model.State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
+    model.State.SKIP: ("-", "dim"),
+}
+_WORDS = {model.State.FAIL: "failed", model.State.WARN: "warned", model.State.OK: "passed", model.State.SKIP: "skipped"}
+_INDENT = "    "
+
+
+def render(results: Sequence[model.Result]) -> Group:
+    """Return all results, by group, and the summary."""
+    parts: list[Text] = []
+    for group, rows in itertools.groupby(results, key=lambda result: result.group):
+        parts += [Text(group, style="bold"), *(line for row in rows for line in _render_row(row)), Text()]
+    return Group(*parts, build_summary(results))
+
+
+def build_summary(results: Sequence[model.Result]) -> Text:
+    """Return the last line: the number of results by state."""
+    counts = collections.Counter(result.state for result in results)
+    totals = ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state])
+    style = "red" if counts[model.State.FAIL] else "yellow" if counts[model.State.WARN] else "green"
+    return Text(f"{len(results)} checks: {totals}", style=f"bold {style}")
+
+
+def build_document(results: Sequence[model.Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
+    """Return the output of `-o json`, documented in docs/check.md. Fields are added, never renamed or removed."""
+    counts = collections.Counter(result.state for result in results)
+    return {
+        "version": version,
+        "server": server,
+        "namespace": namespace,
+        "ok": good,
+        "counts": {state.value: counts[state] for state in model.State},
+        "checks": list(results),
+    }
+
+
+def _render_row(row: model.Result) -> list[Text]:
+    mark, style = _MARKS[row.state]
+    name = f"{row.name} ({row.subject})" if row.subject else row.name
+    first, *more = row.detail.splitlines() or [""]
+    if row.state in (model.State.FAIL, model.State.WARN):
+        details = [Text(_INDENT + output.visible(line), style=style) for line in (first, *more) if line]
+        return [
+            Text.assemble((mark, style), (f" {output.visible(name)}", "")),
+            *details,
+            Text.assemble((f"{_INDENT}fix: ", "bold"), (output.visible(row.hint), "")),
+            Text.assemble((f"{_INDENT}see: ", "bold"), (row.link, "cyan")),
+        ]
+    detail = f": {output.visible(row.detail)}" if row.detail else ""
+    quiet = "dim" if row.state is model.State.SKIP else ""
+    return [Text.assemble((mark, style), (f" {output.visible(name)}", quiet), (detail, "dim"))]

@@ -5,7 +5,7 @@ import datetime as dt
 import pathlib
 
 from certs import schedules
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 from railwright.fabric import names
 
 HELP = "issue and rotate the certificates of the servers and their clients"
@@ -133,7 +133,7 @@ def _configure_cluster(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--namespace", default=names.NAMESPACE, help="namespace of Services and Secrets (default %(default)s)"
     )
-    options.add_kubeconfig(parser)
+    parsers.add_kubeconfig(parser)
 
 
 def _parse_days(text: str) -> int:

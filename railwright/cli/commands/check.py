@@ -3,7 +3,7 @@
 import argparse
 import pathlib
 
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 from railwright.fabric import names
 
 HELP = "verify an installation: certificates, webhook configurations, policy, networks, nodes; each failure has a fix"
@@ -15,8 +15,8 @@ _MAX_WAIT = 86400.0  # seconds: a day
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    options.add_kubeconfig(parser)
-    options.add_context(parser)
+    parsers.add_kubeconfig(parser)
+    parsers.add_context(parser)
     parser.add_argument(
         "-n", "--namespace", default=names.NAMESPACE, help="namespace of the installation (default: %(default)s)"
     )

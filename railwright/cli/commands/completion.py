@@ -4,7 +4,7 @@ from railwright.cli import parsers
 
 HELP = "print the script for TAB completion in bash, zsh or fish"
 EXAMPLE = "source <(railwright completion bash)"
-RUN = "railwright.cli.shell_scripts:print_script"
+RUN = "railwright.cli.completion:print_script"
 
 
 def configure(parser: parsers.Parser) -> None:

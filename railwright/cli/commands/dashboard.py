@@ -2,7 +2,7 @@
 
 import pathlib
 
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 
 HELP = "serve a live page with the fabrics, gangs and recent admissions on this machine"
 EXAMPLE = "railwright dashboard --open"
@@ -18,7 +18,7 @@ def configure(parser: parsers.Parser) -> None:
         help="address to listen on, loopback only (default: %(default)s)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    options.add_kubeconfig(parser)
+    parsers.add_kubeconfig(parser)
     parser.add_argument(
         "--snapshot", metavar="FILE", type=pathlib.Path, help="read objects from a file; reload it when it changes"
     )

@@ -1,10 +1,10 @@
 """`railwright fabric`: shows the spines, leaves and nodes of each fabric with their free, busy and dead rails."""
 
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 
 HELP = "show spines, leaves and nodes of each fabric, with their free, busy and dead rails"
 EXAMPLE = "kubectl railwright fabric --dead"
-RUN = "railwright.cli.fabric_table:run"
+RUN = "railwright.cli.overview_tables:show_fabrics"
 
 
 def configure(parser: parsers.Parser) -> None:
@@ -17,4 +17,4 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--dead", action="store_true", help="show only nodes that are not ready or have a dead or degraded rail"
     )
-    options.add_cluster_view(parser)
+    parsers.add_cluster_view(parser)

@@ -1,10 +1,10 @@
 """`railwright gangs`: shows for each gang how many pods are placed, how good the placement is, and why it waits."""
 
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 
 HELP = "show gangs: size, placed pods, leaves, bandwidth compared with the best possible, and why they wait"
 EXAMPLE = "kubectl railwright gangs -n prod -o wide"
-RUN = "railwright.cli.gangs_table:run"
+RUN = "railwright.cli.overview_tables:show_gangs"
 
 
 def configure(parser: parsers.Parser) -> None:
@@ -17,4 +17,4 @@ def configure(parser: parsers.Parser) -> None:
     )
     parser.add_argument("--fabric", metavar="NAME", default="", help="show gangs of one fabric")
     parser.add_argument("--waiting", action="store_true", help="show only gangs that are not fully placed")
-    options.add_cluster_view(parser)
+    parsers.add_cluster_view(parser)

@@ -4,7 +4,7 @@ from railwright.cli import parsers
 
 HELP = "check NCCL settings in manifests and nccl.conf files"
 EXAMPLE = "railwright lint job.yaml --policy policy.yaml"
-RUN = "railwright.cli.linting.command:run"
+RUN = "railwright.cli.linting:run"
 
 
 def configure(parser: parsers.Parser) -> None:

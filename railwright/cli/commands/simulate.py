@@ -6,7 +6,7 @@ from railwright.cli import parsers
 
 HELP = "place a job stream on a cluster with and without railwright, and compare the modelled bandwidth"
 EXAMPLE = "railwright simulate --shape coreweave --jobs 500"
-RUN = "railwright.cli.simulation.command:run"
+RUN = "railwright.cli.simulation:run"
 DEFAULT_JOBS = 5000
 OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equal bandwidth
 

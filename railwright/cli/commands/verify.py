@@ -1,6 +1,6 @@
 """`railwright verify`: prints a small job for a fabric, and reports from its log whether RDMA ran on every rail."""
 
-from railwright.cli import options, parsers
+from railwright.cli import parsers
 
 HELP = "print a job that tests a fabric, and read from its log whether RDMA ran on every rail"
 EXAMPLE = "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -"
@@ -64,4 +64,4 @@ def _add_policy_options(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", default="", help="cluster to read the policy from, without --policy"
     )
-    options.add_context(parser)
+    parsers.add_context(parser)

@@ -1,12 +1,175 @@
-"""Runs `railwright explain pod`: asks a running extender why a pod is on its node."""
+"""Runs `railwright explain pod`: asks a running extender why a pod is on its node, and renders its answer.
+
+Fields that this version does not know are ignored, so that it can read the answer of a newer extender.
+"""
 
 import argparse
+from collections.abc import Sequence
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from railwright.cli import formats, output
-from railwright.cli.explanation import decision, extender_client
+from railwright.cli.explanation import extender_client
+
+_WORSE = frozenset({"unplaceable", "spread", "degraded"})
+_COLOURS = {"placeable": "cyan", "compact": "green"}
+_MAX_NODES = 20  # of each kind; -o json has all that the extender stored
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason: the code is stable, the message is printed."""
+
+    code: str = ""
+    message: str = ""
+
+
+class Term(Reason, frozen=True):
+    """A term of a node's score."""
+
+    value: float = 0.0
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Placement of the whole gang."""
+
+    summary: Reason = Reason()
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node, as it was when the pod was scored."""
+
+    node: str
+    score: float | None = None
+    leaf: str = ""
+    rejection: Reason | None = None
+    reason: Reason | None = None
+    rails: Sequence[Reason] = ()
+    short: Sequence[Reason] = ()
+    degradations: Sequence[Reason] = ()
+    terms: dict[str, Term] = {}
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The fields of GET /explain that are printed."""
+
+    pod: str
+    scheduler: str = ""
+    fabric: str = ""
+    gang: str = ""
+    gang_size: int = 0
+    remaining: int = 0
+    needs: Sequence[str] = ()
+    outcome: str = ""
+    why: Sequence[Reason] = ()
+    leaves_planned: Sequence[str] = ()
+    leaves_used: int = 0
+    min_leaves: int = 0
+    bandwidth: float = 0.0
+    bound: float = 0.0
+    exact: bool = True
+    placement: Placement | None = None
+    scored_nodes: int = msgspec.field(default=0, name="candidate_nodes")
+    nodes: Sequence[Node] = ()
+
+
+def read(body: bytes) -> Explanation:
+    """Return the explanation in a response. Raises UnreadableError if it is not one."""
+    try:
+        return msgspec.json.decode(body, type=Explanation)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise output.UnreadableError(f"the response is not an explanation: {error}") from None
+
+
+def is_finding(explanation: Explanation) -> bool:
+    """True if the pod cannot be placed, or its gang was placed worse than was possible."""
+    return explanation.outcome in _WORSE
+
+
+def render(explanation: Explanation) -> Group:
+    """Return the output for an explanation."""
+    summary = f": {explanation.placement.summary.message}" if explanation.placement else ""
+    parts: list[RenderableType] = [
+        _format_line(f"Pod {explanation.pod}: {_format_gang(explanation)}", "bold underline"),
+        _format_line(f"{explanation.outcome}{summary}", _get_style(explanation)),
+    ]
+    if explanation.leaves_planned and explanation.outcome == "unplaceable":
+        parts.append(_format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
+    elif explanation.leaves_planned and not explanation.placement:
+        least = f"{explanation.leaves_used}, least possible {explanation.min_leaves}"
+        parts.append(_format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
+        parts.append(
+            _format_line(
+                f"modelled bandwidth {explanation.bandwidth:.2f} of at most {explanation.bound:.2f}, "
+                f"{_format_exactness(explanation)}"
+            )
+        )
+    when = "when it was planned" if explanation.placement else "because"
+    parts += [
+        _format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
+    ]
+    return Group(*parts, *_render_nodes(explanation))
+
+
+def _format_gang(explanation: Explanation) -> str:
+    gang = (
+        f", gang {explanation.gang} of {explanation.gang_size}, {explanation.remaining} to place then"
+        if explanation.gang
+        else ""
+    )
+    needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
+    return f"fabric {explanation.fabric}, requested by {explanation.scheduler}{gang}{needs}"
+
+
+def _format_exactness(explanation: Explanation) -> str:
+    return "exact" if explanation.exact else "bounded: not every choice was tried"
+
+
+def _get_style(explanation: Explanation) -> str:
+    return "bold red" if is_finding(explanation) else _COLOURS.get(explanation.outcome, "")
+
+
+def _render_nodes(explanation: Explanation) -> list[RenderableType]:
+    fitting = [node for node in explanation.nodes if node.rejection is None]
+    refused = [node for node in explanation.nodes if node.rejection is not None]
+    listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
+    if not listed:
+        return []
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title, options in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
+        table.add_column(title, header_style="dim", **options)
+    for node in listed:
+        score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
+        table.add_row(
+            _format_line(node.node),
+            _format_line(score),
+            _format_line(node.leaf),
+            _format_line(_explain_node(node), "red" if node.rejection else ""),
+        )
+    return [
+        Text(),
+        table,
+        _format_line(f"{len(listed)} of the {explanation.scored_nodes} nodes that were scored", "dim"),
+    ]
+
+
+def _explain_node(node: Node) -> str:
+    """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
+    shortages = [*node.rails, *node.short]
+    if node.rejection is not None:
+        return _join(shortages) or node.rejection.message
+    return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
+
+
+def _join(reasons: Sequence[Reason]) -> str:
+    return "; ".join(reason.message for reason in reasons)
+
+
+def _format_line(text: str, style: str = "") -> Text:
+    return Text(output.visible(text), style=style)
+
 
 _PIPED_WIDTH = 160  # columns without a terminal
 
@@ -18,15 +181,15 @@ def explain(arguments: argparse.Namespace) -> int:
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, arguments.kubeconfig
     )
     body = extender_client.fetch_explanation(namespace, name, target)
-    explanation = decision.read(body)
+    explanation = read(body)
     if arguments.output == "json":
         formats.print_json(msgspec.Raw(body))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = _PIPED_WIDTH
-        console.print(decision.render(explanation))
-    return output.FINDINGS if decision.is_finding(explanation) else output.OK
+        console.print(render(explanation))
+    return output.FINDINGS if is_finding(explanation) else output.OK
 
 
 def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:

@@ -10,14 +10,14 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli import manifest_files, output, snapshot_files
+from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
 from railwright.fabric import admission, names, views
 from railwright.fabric.injection import model, plan
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, pods, state, wire
 
-Tree = manifest_files.Tree
+Tree = object_files.Tree
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def load_caches(snapshot: str | None) -> state.State:
     caches = state.State()
     if snapshot is None:
         return caches
-    objects = snapshot_files.read(snapshot)
+    objects = object_files.read_snapshot(snapshot)
     caches.namespaces.replace(objects["Namespace"])
     caches.networks.replace(objects["NetworkAttachmentDefinition"])
     caches.nodes.replace(objects["Node"])
@@ -123,8 +123,8 @@ def is_rejected(preview: AdmissionPreview) -> bool:
 
 def _read_record(pod: Tree) -> Tree:
     """Return the injection record of a pod; empty if it was left out because of its size."""
-    text = manifest_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    return manifest_files.get_mapping(msgspec.json.decode(text)) if text else {}
+    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    return object_files.get_mapping(msgspec.json.decode(text)) if text else {}
 
 
 def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import manifest_files, output
+from railwright.cli import object_files, output
 from railwright.fabric import names
 from railwright.fabric.injection import keys
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.workloads import kinds, registry
 
-Tree = manifest_files.Tree
+Tree = object_files.Tree
 DEFAULT_NAMESPACE = "default"
 
 
@@ -36,14 +36,14 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
 
     Raises UnreadableError for a workload that the API server would reject.
     """
-    metadata = manifest_files.get_mapping(tree, "metadata")
+    metadata = object_files.get_mapping(tree, "metadata")
     own_namespace = str(metadata.get("namespace") or namespace)
     group, _, version = str(tree.get("apiVersion", "")).rpartition("/")
     if (group, tree["kind"]) == ("", "Pod"):
         pod = {**tree, "metadata": {**metadata, "namespace": own_namespace}}
         return [
             Template(
-                owner=manifest_files.format_title(tree, own_namespace),
+                owner=object_files.format_title(tree, own_namespace),
                 part="",
                 pods=1,
                 namespace=own_namespace,
@@ -74,13 +74,11 @@ def _read(kind: kinds.WorkloadKind, tree: Tree, namespace: str) -> stored.Worklo
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
-        raise output.UnreadableError(f"{manifest_files.format_title(tree, namespace)}: {error}") from None
+        raise output.UnreadableError(f"{object_files.format_title(tree, namespace)}: {error}") from None
 
 
 def _without_label(metadata: Any) -> Any:
-    labels = {
-        key: value for key, value in manifest_files.get_mapping(metadata, "labels").items() if key != names.FABRIC
-    }
+    labels = {key: value for key, value in object_files.get_mapping(metadata, "labels").items() if key != names.FABRIC}
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
@@ -97,16 +95,16 @@ def _build_template(
     template: stored.Template, origin: kinds.TemplateOrigin, namespace: str, pods: kinds.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
-    own = manifest_files.get_mapping(origin.ancestors[-1], "metadata")
-    labels = {**manifest_files.get_mapping(own, "labels"), **template.added.labels, **pods.labels}
+    own = object_files.get_mapping(origin.ancestors[-1], "metadata")
+    labels = {**object_files.get_mapping(own, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
     name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
-    annotations = {**manifest_files.get_mapping(own, "annotations"), **pods.annotations}
+    annotations = {**object_files.get_mapping(own, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
-    spec = copy.deepcopy(manifest_files.get_mapping(origin.ancestors[-1], "spec"))
+    spec = copy.deepcopy(object_files.get_mapping(origin.ancestors[-1], "spec"))
     for container in _iterate_containers(spec):
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
@@ -116,12 +114,12 @@ def _build_template(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     count = pods.count if isinstance(pods.count, int) else None
     return Template(
-        manifest_files.format_title(tree, namespace), pods.part, count, namespace, pod, requested=template.requested
+        object_files.format_title(tree, namespace), pods.part, count, namespace, pod, requested=template.requested
     )
 
 
 def _iterate_containers(spec: Tree) -> Iterator[Tree]:
-    return (container for container in manifest_files.get_sequence(spec, "containers") if isinstance(container, dict))
+    return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
 
 
 def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
@@ -133,4 +131,4 @@ def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
 
 def _append(tree: Tree, key: str, *entries: Tree) -> None:
     if entries:
-        tree[key] = [*manifest_files.get_sequence(tree, key), *entries]
+        tree[key] = [*object_files.get_sequence(tree, key), *entries]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from certs import schedules
 from railwright.cli import dispatch
 from railwright.cli.__main__ import main
-from railwright.cli.certificates import rotating
+from railwright.cli.certificates import command
 from railwright.cli.commands import certs
 
 
@@ -20,13 +20,13 @@ def parse(*arguments):
 
 
 def test_without_options_the_schedule_is_the_default():
-    assert rotating.build_schedule(parse()) == schedules.Schedule()
+    assert command.build_schedule(parse()) == schedules.Schedule()
 
 
 @pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(schedules.Schedule)])
 def test_every_time_of_a_schedule_is_an_option(field):
     flag, _ = certs.SCHEDULE_OPTIONS[field]
-    assert getattr(rotating.build_schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
+    assert getattr(command.build_schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
 
 
 def longer(field):

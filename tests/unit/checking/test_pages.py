@@ -6,7 +6,7 @@ import installations
 import msgspec
 import pytest
 
-from railwright.cli.checking import command, model, rendering
+from railwright.cli.checking import command, model
 from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / f"{model.PAGE}.md").read_text()
@@ -47,7 +47,7 @@ def test_hints_name_the_namespace_that_was_asked_for():
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
     results = model.run_checks(command.GROUPS, installations.seen(installations.healthy()))
-    answer = msgspec.to_builtins(rendering.build_document(results, server="s", namespace="n", version="v", good=True))
+    answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", version="v", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
     assert documented == fields
@@ -59,7 +59,7 @@ def test_the_cluster_cannot_drive_the_terminal():
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - thrown away
-    console.print(rendering.render(model.run_checks(command.GROUPS, installations.seen(trees))))
+    console.print(command.render(model.run_checks(command.GROUPS, installations.seen(trees))))
     text = console.export_text()
     assert "v1.20\\x1b[2J" in text
     console.file.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import completion, dispatch, programs, shell_scripts
+from railwright.cli import completion, dispatch, programs
 
 PARSER = dispatch.build_parser(dispatch.find_modules())
 
@@ -94,7 +94,7 @@ def program(tmp_path):
 def test_a_real_bash_completes_by_the_script(program, tmp_path):
     (tmp_path / "a.yaml").write_text("")
     script = (
-        shell_scripts.SCRIPTS["bash"]
+        completion.SCRIPTS["bash"]
         + """
 try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _railwright; echo "${COMPREPLY[*]}"; }
 complete -p railwright
@@ -114,5 +114,5 @@ try railwright verify log -o w
 def test_the_other_shells_take_their_scripts(shell, check, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
-    (tmp_path / "script").write_text(shell_scripts.SCRIPTS[shell])
+    (tmp_path / "script").write_text(completion.SCRIPTS[shell])
     subprocess.run([shell, check, str(tmp_path / "script")], check=True)

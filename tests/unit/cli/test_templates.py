@@ -7,7 +7,7 @@ import pathlib
 import admitting
 import pytest
 
-from railwright.cli import manifest_files, output
+from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
 from railwright.fabric.injection import roles
 from railwright.fabric.policy import model as policies
@@ -19,7 +19,7 @@ WORKER, LAUNCHER = "worker", "launcher"
 
 
 def found() -> dict[tuple[str, str], templates.Template]:
-    every = [each for tree in manifest_files.read(TEXT, "f") for each in templates.expand(tree, "default") or ()]
+    every = [each for tree in object_files.read_manifest(TEXT, "f") for each in templates.expand(tree, "default") or ()]
     keyed = {(each.owner, each.part): each for each in every}
     assert len(keyed) == len(every)
     return keyed
@@ -97,7 +97,7 @@ def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own
 
 
 def test_an_object_is_left_as_it_was():
-    trees = manifest_files.read(TEXT, "f")
+    trees = object_files.read_manifest(TEXT, "f")
     before = json.dumps(trees)
     for tree in trees:
         templates.expand(tree, "default")
@@ -128,13 +128,13 @@ def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and
 )
 def test_what_is_no_manifest_is_told_with_its_file(text, told):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
-        manifest_files.read(text, "FILE")
+        object_files.read_manifest(text, "FILE")
     assert told in str(error.value)
 
 
 def test_lists_are_unfolded_and_empty_documents_are_nothing():
     text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
-    assert [each["kind"] for each in manifest_files.read(text, "f")] == ["A", "B"]
+    assert [each["kind"] for each in object_files.read_manifest(text, "f")] == ["A", "B"]
     deep = "{kind: List, items: [" * 20 + "]}" * 20
     with pytest.raises(output.UnreadableError, match="nested deeper"):
-        manifest_files.read(deep, "f")
+        object_files.read_manifest(deep, "f")

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 import yaml
 
-from railwright.cluster import documents, sentences
+from railwright.cluster import documents, schema_check, sentences
 from railwright.fabric.policy import formats, model, presets, schema, selectors
 from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
@@ -53,6 +53,58 @@ def test_a_form_is_not_fooled_by_a_last_newline():
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"]["rails"][0]["device"] = "mlx5_0\n"
     assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["device"]
+
+
+def replace_each(tree, values):
+    """Yield copies of a tree in which one value, item or key is replaced, removed or added."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            rest = {other: item for other, item in tree.items() if other != key}
+            yield rest
+            yield from ({**rest, str(other): value} for other in values)
+            yield from ({**tree, key: changed} for changed in replace_each(value, values))
+    elif isinstance(tree, list):
+        yield tree[1:]
+        for index, item in enumerate(tree):
+            yield from ([*tree[:index], changed, *tree[index + 1 :]] for changed in replace_each(item, values))
+    yield from values
+
+
+def test_the_check_without_jsonschema_accepts_what_jsonschema_accepts():
+    published = schema.build()
+    stock = sentences._build_validator_class()(published)
+    values = (
+        None,
+        True,
+        0,
+        1,
+        -2,
+        3.0,
+        0.5,
+        10**9,
+        float("nan"),
+        "",
+        "roce",
+        "a/b",
+        "a\n",
+        "ä b",
+        [],
+        ["x"],
+        {},
+        {"a": "b"},
+    )
+    outcomes = [
+        (schema_check.is_valid(published, tree, published["$defs"]), stock.is_valid(tree), tree)
+        for tree in replace_each(CONTRACT, values)
+    ]
+    assert [tree for ours, theirs, tree in outcomes if ours and not theirs] == []
+    assert [tree for ours, theirs, tree in outcomes if theirs and not ours and "nan" not in str(tree)] == []
+    assert {ours for ours, _, _ in outcomes} == {True, False}
+
+
+def test_a_keyword_that_the_check_does_not_know_is_left_to_jsonschema():
+    assert schema_check.is_valid({"type": "string"}, "x", {})
+    assert not schema_check.is_valid({"type": "string", "maxLength": 5}, "x", {})
 
 
 @pytest.mark.parametrize(

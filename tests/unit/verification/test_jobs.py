@@ -7,7 +7,7 @@ import yaml
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import manifest_files
+from railwright.cli import object_files
 from railwright.cli.commands import verify
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
@@ -56,7 +56,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert code == 0
     caches = previews.load_caches(None)
     text = yaml.safe_dump_all(trees)
-    found = [each for tree in manifest_files.read(text, "job") for each in templates.expand(tree, "prod") or ()]
+    found = [each for tree in object_files.read_manifest(text, "job") for each in templates.expand(tree, "prod") or ()]
     accounts = [previews.preview_admission(each, policy, caches) for each in found]
     assert all(each.outcome != "refused" for each in accounts), [each.message for each in accounts]
     gpus = policy.document.fabrics[fabric].gpus_per_node or 8

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cli import tables
+from railwright.cli import formats
 
 COLUMNS = (
-    tables.Column("NAMESPACE", drop=3),
-    tables.Column("GANG"),
-    tables.Column("PLACED", right=True),
-    tables.Column("FABRIC", drop=2),
-    tables.Column("WHY", drop=1, cut=True),
+    formats.Column("NAMESPACE", drop=3),
+    formats.Column("GANG"),
+    formats.Column("PLACED", right=True),
+    formats.Column("FABRIC", drop=2),
+    formats.Column("WHY", drop=1, cut=True),
 )
 ROWS = [
     ("prod", "a-gang-of-some-length", "3/8", "roce", "eight pods remain, and nothing is free"),
@@ -31,18 +31,18 @@ ROWS = [
     ],
 )
 def test_the_least_important_columns_go_first_and_what_stays_keeps_its_order(limit, titles):
-    head, *_ = tables.format_lines(COLUMNS, ROWS, limit)
+    head, *_ = formats.format_table(COLUMNS, ROWS, limit)
     assert head.split() == titles
 
 
 def test_the_last_text_is_cut_to_what_is_left_and_says_so():
-    lines = tables.format_lines(COLUMNS, ROWS, 61)
+    lines = formats.format_table(COLUMNS, ROWS, 61)
     assert lines[1] == "a-gang-of-some-length     3/8  roce    eight pods remain, an…"
     assert len(lines[1]) == 61
 
 
 def test_numbers_stand_right_and_no_line_ends_in_blanks():
-    lines = tables.format_lines(COLUMNS, ROWS, None)
+    lines = formats.format_table(COLUMNS, ROWS, None)
     assert lines[0].index("PLACED") + len("PLACED") == lines[1].index("3/8") + len("3/8")
     assert all(line == line.rstrip() for line in lines)
 
@@ -52,7 +52,7 @@ WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=
 
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS), max_size=6), st.integers(1, 150))
 def test_no_width_cuts_a_name_and_only_names_and_what_always_stays_may_be_too_wide(rows, limit):
-    lines = tables.format_lines(COLUMNS, rows, limit)
+    lines = formats.format_table(COLUMNS, rows, limit)
     assert len(lines) == 1 + len(rows)
     for line, row in zip(lines[1:], rows, strict=True):
         assert row[1] in line

@@ -9,7 +9,7 @@ mpl.use("Agg")  # writes files without a display
 
 from matplotlib import figure
 
-from railwright.cli.simulation import report
+from railwright.cli import simulation
 from railwright.simulator import experiments, metrics
 
 _SIZE = (8.0, 4.5)  # inches
@@ -21,7 +21,7 @@ def draw(
     folder: pathlib.Path, experiment: experiments.Experiment, results: Sequence[experiments.Result]
 ) -> Iterator[pathlib.Path]:
     """Write all plots into the folder. Yield each path written."""
-    title = f"{experiment.spec.name}, {experiment.stream}, oversubscription {report.format_ratios(experiment)}"
+    title = f"{experiment.spec.name}, {experiment.stream}, oversubscription {simulation.format_ratios(experiment)}"
     for name, plot in (("busbw", _plot_bars(title, results)), ("busbw-cdf", _plot_distribution(title, results))):
         for suffix in ("png", "svg"):
             path = folder / f"{experiment.spec.name}-{name}.{suffix}"
@@ -34,7 +34,7 @@ def _plot_bars(title: str, results: Sequence[experiments.Result]) -> figure.Figu
     axes = plot.subplots()
     values = [result.summary.modelled_busbw_of_optimum for result in results]
     bars = axes.bar(
-        [report.display_policy(result.policy) for result in results], values, color=_choose_colours(results)
+        [simulation.display_policy(result.policy) for result in results], values, color=_choose_colours(results)
     )
     axes.bar_label(bars, fmt="%.2f")
     axes.set_ylim(0, 1.1)
@@ -49,7 +49,7 @@ def _plot_distribution(title: str, results: Sequence[experiments.Result]) -> fig
     for result, colour in zip(results, _choose_colours(results), strict=True):
         gangs = [job for job in result.outcome.placed if job.pods > 1 and not job.is_initial]
         shares, times = _accumulate(gangs)
-        axes.step(shares, times, where="post", label=report.display_policy(result.policy), color=colour)
+        axes.step(shares, times, where="post", label=simulation.display_policy(result.policy), color=colour)
     axes.set_xlabel("modelled busbw of the gang's optimum")
     axes.set_ylabel("cumulative share of gangs' GPU time")
     axes.set_title(title)

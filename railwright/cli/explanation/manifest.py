@@ -1,18 +1,74 @@
-"""Renders the preview of a pod: a coloured diff of its YAML, the reason for each change, then warnings and notes.
+"""Runs `railwright explain FILE`: asks the webhook's own code what it would do to the pods of a manifest.
 
-All text from files passes through `output.visible`, which escapes control characters.
+Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes. All text
+from files passes through `output.visible`, which escapes control characters.
 """
 
+import argparse
 import difflib
+import io
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
+import msgspec
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import output, pod_yaml
+from railwright.cli import formats, object_files, output, policies
+from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from webhook import answer
+
+_UNCONSULTED = (
+    "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
+    "give --snapshot"
+)
+_PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of the SVG
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects one."""
+    policy = policies.read_file(arguments.policy)
+    caches = previews.load_caches(arguments.snapshot)
+    pod_templates: list[templates.Template] = []
+    for tree in object_files.read_manifest(output.read_text(arguments.file), arguments.file):
+        tree_templates = templates.expand(tree, arguments.namespace or templates.DEFAULT_NAMESPACE)
+        if tree_templates is None:
+            print(
+                f"railwright: {output.visible(object_files.format_title(tree))} creates no pods, skipped",
+                file=sys.stderr,
+            )
+        pod_templates += tree_templates or ()
+    if not pod_templates:
+        kinds = ", ".join(templates.list_kinds())
+        raise output.UnreadableError(f"{arguments.file}: contains no pod and no pod template (supported: {kinds})")
+    results = [previews.preview_admission(template, policy, caches) for template in pod_templates]
+    _print_previews(arguments, results)
+    if arguments.snapshot is None:
+        print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
+    return output.FINDINGS if any(map(previews.is_rejected, results)) else output.OK
+
+
+def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
+    if arguments.output == "json":
+        formats.print_json([_build_document(preview) for preview in results])
+    console = Console(record=True, highlight=False, file=io.StringIO() if arguments.output == "json" else None)
+    if arguments.svg or not console.is_terminal:
+        console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
+    for preview in results:
+        console.print(render(preview, full=arguments.full))
+    console.print(build_summary(results))
+    if arguments.svg:
+        svg = console.export_svg(title=f"railwright explain {arguments.file}")
+        arguments.svg.write_text(output.offline(svg), encoding="utf-8")
+
+
+def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
+    """Return the preview without the pods: the file has the original, and the operations produce the result."""
+    tree: dict[str, object] = msgspec.to_builtins(preview)
+    return {key: value for key, value in tree.items() if key not in {"before", "after"}}
+
 
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -65,7 +121,8 @@ def _get_style(preview: AdmissionPreview) -> str:
 
 
 def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
-    before, after = [pod_yaml.format_lines(pod_yaml.decode_record(pod)) for pod in (preview.before, preview.after)]
+    pods = [object_files.decode_record(pod) for pod in (preview.before, preview.after)]
+    before, after = [object_files.format_yaml_lines(pod) for pod in pods]
     context = max(len(before), len(after)) if full else _CONTEXT
     text = Text()
     for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):

@@ -3,12 +3,13 @@
 import argparse
 import collections
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib import parse
 
-from railwright.cli import formats, output, policies
-from railwright.cli.linting import findings, sarif
-from railwright.fabric import version
-from railwright.fabric.lint import engine
+from railwright.cli import formats, lint_findings, output, policies
+from railwright.fabric import names, version
+from railwright.fabric.lint import engine, model
 from railwright.fabric.nccl import catalogue
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -22,8 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files:
         raise output.UnreadableError("lint: give a FILE, - for standard input, or --rules")
     policy = policies.read_file(arguments.policy) if arguments.policy else None
-    context = findings.Context(policy, _parse_release(arguments.nccl_version))
-    report = findings.join([findings.check_file(path, output.read_text(path), context) for path in arguments.files])
+    context = lint_findings.Context(policy, _parse_release(arguments.nccl_version))
+    reports = [lint_findings.check_file(path, output.read_text(path), context) for path in arguments.files]
+    report = lint_findings.join(reports)
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template or nccl.conf in {', '.join(arguments.files)}; nothing was checked"
@@ -41,7 +43,7 @@ def _parse_release(text: str | None) -> tuple[int, ...] | None:
     return release
 
 
-def _print_text(report: findings.Report) -> None:
+def _print_text(report: lint_findings.Report) -> None:
     for item in sorted(report.located, key=lambda item: (item.file, item.line or 0)):
         finding = item.finding
         location = item.file if item.line is None else f"{item.file}:{item.line}"
@@ -60,7 +62,7 @@ def _print_text(report: findings.Report) -> None:
     output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
 
 
-def _print_json(report: findings.Report) -> None:
+def _print_json(report: lint_findings.Report) -> None:
     formats.print_json(
         [
             {
@@ -78,11 +80,11 @@ def _print_json(report: findings.Report) -> None:
     )
 
 
-def _print_sarif(report: findings.Report) -> None:
-    formats.print_json(sarif.build_log(report.located, version.VERSION))
+def _print_sarif(report: lint_findings.Report) -> None:
+    formats.print_json(build_log(report.located, version.VERSION))
 
 
-_FORMS: Mapping[str, Callable[[findings.Report], None]] = {
+_FORMS: Mapping[str, Callable[[lint_findings.Report], None]] = {
     "text": _print_text,
     "json": _print_json,
     "sarif": _print_sarif,
@@ -91,7 +93,7 @@ _FORMS: Mapping[str, Callable[[findings.Report], None]] = {
 
 def _print_rules(form: str) -> int:
     if form == "sarif":
-        formats.print_json(sarif.build_log((), version.VERSION))
+        formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [
         {
@@ -111,3 +113,54 @@ def _print_rules(form: str) -> int:
         style = _STYLES[row["severity"]]
         output.print_styled((row["code"], "cyan"), (" ", ""), (f"{row['severity']:<8}", style), (row["title"], ""))
     return output.OK
+
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {model.Severity.ERROR: "error", model.Severity.WARNING: "warning", model.Severity.INFO: "note"}
+
+
+def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
+    """Return a log with one run."""
+    rules = engine.list_rules()
+    positions = {rule.code: position for position, rule in enumerate(rules)}
+    driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_build_result(item, positions) for item in located],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _build_rule(rule: model.Rule) -> dict[str, Any]:
+    return {
+        "id": rule.code,
+        "name": "".join(word.capitalize() for word in rule.name.split("-")),
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.explanation},
+        "helpUri": f"{names.DOCS}/lint/#{rule.code.lower()}",
+        "help": {"text": f"{rule.explanation}\n\nSource: {rule.source}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _build_result(item: lint_findings.Located, positions: dict[str, int]) -> dict[str, Any]:
+    finding = item.finding
+    place: dict[str, Any] = {"artifactLocation": {"uri": _format_uri(item.file)}}
+    if item.line is not None:
+        place["region"] = {"startLine": item.line}
+    location: dict[str, Any] = {"physicalLocation": place}
+    if item.title:
+        location["logicalLocations"] = [{"fullyQualifiedName": item.title}]
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": positions[finding.code],
+        "level": _LEVELS[finding.severity],
+        "message": {"text": finding.message},
+        "locations": [location],
+    }
+
+
+def _format_uri(path: str) -> str:
+    """Return a path as a URI reference; `stdin` for standard input."""
+    return "stdin" if path == "-" else parse.quote(path)

@@ -1,0 +1,85 @@
+"""Reads the objects of a file for a command: a manifest, or a snapshot of a cluster. Formats a pod as YAML.
+
+A manifest has YAML documents or JSON, with Lists unfolded. An empty file is an error, because its empty output would
+look like success.
+"""
+
+import json
+from typing import Any
+
+from railwright.cli import formats, output
+from railwright.cluster import documents, lists, nodes, snapshots
+from railwright.fabric import names
+
+Tree = dict[str, Any]
+
+
+def read_manifest(text: str, file: str) -> list[Tree]:
+    """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
+    try:
+        trees = [documents.without_nulls(documents.tree(root)) for root in nodes.compose(text)]
+        objects = [obj for tree in trees if tree is not None for obj in lists.unfold(tree)]
+    except (nodes.DocumentError, lists.ListError) as error:
+        raise output.UnreadableError(f"{file}: {error}") from None
+    if not objects:
+        raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
+    return objects
+
+
+def format_title(tree: Tree, namespace: str = "") -> str:
+    """Return kind, namespace and name of an object for messages, as far as it has them."""
+    metadata = get_mapping(tree, "metadata")
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
+
+
+def get_mapping(tree: Any, *path: str) -> Tree:
+    """Return the mapping at a path; an empty one if there is none, or something else."""
+    for step in path:
+        tree = tree.get(step) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
+
+
+def get_sequence(tree: Any, *path: str) -> list[Any]:
+    """Return the list at a path; an empty one if there is none, or something else."""
+    value = get_mapping(tree, *path[:-1]).get(path[-1])
+    return value if isinstance(value, list) else []
+
+
+RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
+_NEVER = 10**6  # columns; no line is folded
+
+
+def format_yaml_lines(tree: Any) -> list[str]:
+    """Return the lines of a tree: text of several lines as a block, nothing folded."""
+    return formats.format_yaml(tree, width=_NEVER).splitlines()
+
+
+def decode_record(pod: Tree) -> Tree:
+    """Return the pod with its injection record, which is one line of JSON, as a mapping under RECORD.
+
+    Returns the pod as it is if the annotation is missing or was written by a user.
+    """
+    annotations = dict(get_mapping(pod, "metadata", "annotations"))
+    try:
+        record = json.loads(annotations.pop(names.INJECTION, "") or "null")
+    except ValueError:
+        return pod
+    if not isinstance(record, dict):
+        return pod
+    fields = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in record.items()}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, RECORD: fields}}}
+
+
+def read_snapshot(path: str, option: str = "--snapshot", *, needs: str = "") -> dict[str, list[Any]]:
+    """Return views by kind. Raises UnreadableError for a file without any object, or without one of kind `needs`."""
+    try:
+        objects = snapshots.read(output.read_text(path))
+    except snapshots.SnapshotError as error:
+        raise output.UnreadableError(f"{option} {path}: {error}") from None
+    if not any(objects.values()) or (needs and not objects[needs]):
+        missing = needs or "Node, Pod or other object that railwright reads"
+        raise output.UnreadableError(
+            f"{option} {path}: contains no {missing}; write it with kubectl get nodes,pods,namespaces -A -o yaml"
+        )
+    return objects
